@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 from quintain.exporters.registry import EXPORTERS
-from quintain.importers.registry import IMPORTERS, Importer
+from quintain.importers.importer import Importer
+from quintain.importers.registry import IMPORTERS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "log-formats.md"
 
@@ -42,13 +44,17 @@ def page() -> str:
     return "".join(parts)
 
 
+def _module(importer: Importer) -> ModuleType:
+    return next(module for module in sys.modules.values() if vars(module).get("IMPORTER") is importer)
+
+
 def _group(importer: Importer) -> str:
-    return type(importer).__module__.split(".")[2]
+    return _module(importer).__name__.split(".")[2]
 
 
 def _summary(importer: Importer) -> str:
     """Return the first sentence of the reader's module docstring."""
-    text = (sys.modules[type(importer).__module__].__doc__ or importer.title).split("\n\n")[0]
+    text = (_module(importer).__doc__ or importer.title).split("\n\n")[0]
     return " ".join(text.split()).rstrip(".").replace("|", "\\|")
 
 

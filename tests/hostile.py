@@ -17,11 +17,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report
-from quintain.importers.registry import Importer, detect, importer
+from quintain.importers.registry import detect, importer
 from quintain.importers.run_sink import DryRun
 from quintain.records.imports import ImportReport
 from quintain.records.text import require_clean

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
-from quintain.exporters.atif import AtifExporter
-from quintain.importers.interchange.atif import Atif
+from quintain.exporters.registry import exporter
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.registry import importer
 from quintain.importers.transcripts.atif_documents import read_atif, runs_of_document, write_atif
 from quintain.importers.transcripts.atif_steps import without_nulls
 from quintain.importers.transcripts.json_overlay import apply_overlay, make_overlay
@@ -25,7 +25,7 @@ from quintain.records.trajectory import OutcomeStatus, Trajectory, read_trajecto
 
 def read(folder: Path, name: str) -> tuple[list[Run], Report]:
     report = Report()
-    return list(Atif().read(LogFile(folder / name, folder), report)), report
+    return list(importer("atif").read(LogFile(folder / name, folder), report)), report
 
 
 def write(folder: Path, name: str, value: Any) -> None:
@@ -425,34 +425,33 @@ def test_sources_of_another_name_are_guessed_leniently_and_kept_as_written() -> 
 
 
 def test_detection_looks_at_the_version_and_then_at_the_steps() -> None:
-    assert Atif().detect(Probe(("t.json",), "object", KITCHEN_SINK)) == 0.99
+    assert importer("atif").detect(Probe(("t.json",), "object", KITCHEN_SINK)) == 0.99
     nameless = {key: value for key, value in KITCHEN_SINK.items() if key != "schema_version"}
-    assert Atif().detect(Probe(("t.json",), "object", nameless)) == 0.7
-    assert Atif().detect(Probe(("t.json",), "array", None, (KITCHEN_SINK, 4))) == pytest.approx(0.495)
-    assert Atif().detect(Probe(("t.json",), "object", {"steps": [{"actor": "user"}]})) == 0
+    assert importer("atif").detect(Probe(("t.json",), "object", nameless)) == 0.7
+    assert importer("atif").detect(Probe(("t.json",), "array", None, (KITCHEN_SINK, 4))) == pytest.approx(0.495)
+    assert importer("atif").detect(Probe(("t.json",), "object", {"steps": [{"actor": "user"}]})) == 0
 
 
 def test_a_dataset_is_written_as_documents_that_read_back_equal(tmp_path: Path) -> None:
     run = read_trajectory(NATIVE)
-    exporter = AtifExporter()
     rows = {
         "train": [DatasetRow(trajectory=run), DatasetRow(trajectory=run, weight=2.0)],
         "test": [PairRow(chosen=run, rejected=run)],
     }
     dataset = Dataset(id="ds-1", name="d", kind="sft", path="p", rows=3, splits={"train": 2, "test": 1})
-    export = exporter.write(dataset, lambda split: iter(rows[split]), tmp_path)  # type: ignore[index]
+    export = exporter("atif").write(dataset, lambda split: iter(rows[split]), tmp_path)  # type: ignore[index]
     assert export.rows == {"train.jsonl": 2, "test.jsonl": 2}
     documents = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     assert read_atif(documents[0]) == run
     assert documents[1]["extra"]["row"] == {"weight": 2.0}
     with pytest.raises(InvalidInput, match="expected runs"):
-        exporter.write(dataset, lambda split: iter(()), tmp_path)
+        exporter("atif").write(dataset, lambda split: iter(()), tmp_path)
 
 
 def test_what_a_run_says_of_the_table_that_it_was_read_from_stays_beside_what_its_row_says(tmp_path: Path) -> None:
     run = read_trajectory({**NATIVE, "extra": {"row": {"subset": "easy"}}})
     dataset = Dataset(id="ds-1", name="d", kind="kto", path="p", rows=1, splits={"train": 1})
-    AtifExporter().write(dataset, lambda split: iter([LabelledRow(trajectory=run, desirable=True)]), tmp_path)
+    exporter("atif").write(dataset, lambda split: iter([LabelledRow(trajectory=run, desirable=True)]), tmp_path)
     document = json.loads((tmp_path / "train.jsonl").read_text(encoding="utf-8"))
     result = {"desirable": True, "weight": 1.0}
     assert document["extra"].pop("row_") == result

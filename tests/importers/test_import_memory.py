@@ -223,7 +223,7 @@ def test_a_long_row_has_the_value_and_the_error_of_the_row_parsed_whole(
         for names in (None, ("messages", "steps")):
             row = LongValue()
             row.add(text.encode())
-            got = outcome(lambda row=row, names=names: parse_long_row(row, Parser(Counter()), names, Counter()))
+            got = outcome(lambda row=row, names=names: parse_long_row(row, Parser(Counter()), names))
             n_split += got != (got := in_memory(got))
             assert got == expected, text
     assert n_split > 30

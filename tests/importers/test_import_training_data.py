@@ -429,13 +429,13 @@ def test_our_own_trajectories_and_rows_come_back(tmp_path: Path) -> None:
 
 
 def test_our_links_survive_under_the_keys_of_the_file(tmp_path: Path) -> None:
-    from quintain.importers.interchange.quintain import Quintain
     from quintain.importers.log_file import LogFile
     from quintain.importers.protocol import Report
+    from quintain.importers.registry import importer
 
     child = {**OURS, "id": "traj-2", "subagents": [], "continues": "traj-0"}
     (tmp_path / "t.jsonl").write_text(f"{json.dumps(OURS)}\n{json.dumps(child)}\n", encoding="utf-8")
-    first, second = Quintain().read(LogFile(tmp_path / "t.jsonl", tmp_path), Report())
+    first, second = importer("quintain").read(LogFile(tmp_path / "t.jsonl", tmp_path), Report())
     assert (first.key, first.parent, first.continues) == ("quintain:traj-1", None, None)
     assert (second.key, second.parent, second.continues) == ("quintain:traj-2", "quintain:traj-1", "quintain:traj-0")
 

@@ -14,7 +14,7 @@ from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect
 from quintain.importers.run_sink import DryRun
-from quintain.importers.training_data.rendered_prompts import rendered_messages
+from quintain.importers.training_data.verl import rendered_messages
 from quintain.records.trajectory import ImagePart, text_of
 
 

@@ -77,8 +77,7 @@ def check_text(sources: Iterable[Source]) -> None:
         raise InvalidInput(f"{first.place}: {first.reason}" + (f" (and {more} more like it)" if more else ""))
     if not n:
         raise InvalidInput(
-            f"none of {tally.seen} texts has anything to learn from; name files with text in them",
-            code="empty_dataset",
+            f"none of {tally.seen} texts has anything to learn from; name files with text in them", code="empty_dataset"
         )
 
 

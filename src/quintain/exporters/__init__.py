@@ -1,1 +1,1 @@
-"""Writers of other trainers' and viewers' formats: one small module a format behind one protocol (`protocol.py`)."""
+"""Writers of other trainers' and viewers' formats: one small module a format, with its `EXPORTER` (`protocol.py`)."""

@@ -4,53 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quintain.datasets.rows import trajectories_of
 from quintain.errors import InvalidInput
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import splits_of
 from quintain.importers.transcripts.atif_documents import write_atif
-from quintain.records.dataset import (
-    Dataset,
-    DatasetKind,
-    DatasetRow,
-    GroupRow,
-    LabelledRow,
-    PairRow,
-    Row,
-    StepLabelRow,
-)
+from quintain.records.dataset import Dataset, DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow
 
 
-@dataclass(frozen=True)
-class AtifExporter:
-    """Writes every run as an ATIF document, with its row's own fields in `extra.row`."""
-
-    name: str = "atif"
-    kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "kto", "grpo", "reward", "prm"})
-
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """Write one file a split, one document a line."""
-        export = Export()
-        for split in splits_of(dataset):
-            name = f"{split}.jsonl"
-            export.splits[split] = dataset.splits[split]
-            with (folder / name).open("w", encoding="utf-8") as file:
-                for number, row in enumerate(rows(split), 1):
-                    for document in _documents(row, number):
-                        file.write(json.dumps(document, ensure_ascii=False) + "\n")
-                        export.rows[name] += 1
-        if not export.rows:
-            raise InvalidInput(
-                f"expected runs in {dataset.id}, got none; ATIF supports the kinds {', '.join(sorted(self.kinds))}"
-            )
-        export.notes["each line is one ATIF document; import it again with format='atif', which gives equal runs"] = (
-            None
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """Write one file a split, one document a line."""
+    export = Export()
+    for split in splits_of(dataset):
+        name = f"{split}.jsonl"
+        export.splits[split] = dataset.splits[split]
+        with (folder / name).open("w", encoding="utf-8") as file:
+            for number, row in enumerate(rows(split), 1):
+                for document in _documents(row, number):
+                    file.write(json.dumps(document, ensure_ascii=False) + "\n")
+                    export.rows[name] += 1
+    if not export.rows:
+        raise InvalidInput(
+            f"expected runs in {dataset.id}, got none; ATIF supports the kinds {', '.join(sorted(EXPORTER.kinds))}"
         )
-        return export
+    export.notes["each line is one ATIF document; import it again with format='atif', which gives equal runs"] = None
+    return export
+
+
+EXPORTER = Exporter("atif", frozenset({"sft", "dpo", "kto", "grpo", "reward", "prm"}), _write)
 
 
 def _documents(row: Row, number: int) -> Iterator[dict[str, Any]]:

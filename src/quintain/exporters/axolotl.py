@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,9 @@ from quintain.exporters.chat_turns import (
     tool_with_text_parameters,
     turns_of,
 )
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, json_lines, write_splits
-from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, PairRow, Row, TextRow
+from quintain.records.dataset import Dataset, DatasetRow, PairRow, Row, TextRow
 
 CONFIG = "axolotl.yaml"
 _CHAT = {
@@ -53,19 +52,15 @@ _PAIR = {
 _READING: dict[str, dict[str, Any]] = {"sft": _CHAT, "dpo": _PAIR, "text": {"type": "completion", "field": "text"}}
 
 
-@dataclass(frozen=True)
-class Axolotl:
-    """Writes JSON lines and the section `datasets` of a config."""
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """Write one file a split; the validation split, else the test split, becomes `test_datasets`."""
+    export = write_splits(dataset, rows, _lines, json_lines(folder))
+    (folder / CONFIG).write_text(_config(dataset.kind, list(export.rows)), encoding="utf-8")
+    export.notes[f"put the entries of {CONFIG} in your config; its paths are relative to this folder"] = None
+    return export
 
-    name: str = "axolotl"
-    kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "text"})
 
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """Write one file a split; the validation split, else the test split, becomes `test_datasets`."""
-        export = write_splits(dataset, rows, _lines, json_lines(folder))
-        (folder / CONFIG).write_text(_config(dataset.kind, list(export.rows)), encoding="utf-8")
-        export.notes[f"put the entries of {CONFIG} in your config; its paths are relative to this folder"] = None
-        return export
+EXPORTER = Exporter("axolotl", frozenset({"sft", "dpo", "text"}), _write)
 
 
 def _config(kind: str, files: Sequence[str]) -> str:

@@ -49,9 +49,7 @@ def convert_dataset(dataset: Dataset, writer: Exporter, folder: Path) -> Export:
     try:
         with folder_aside(folder) as aside:
             export = writer.write(
-                dataset,
-                lambda split: read_rows(source, split, hashes.get(f"{split}.jsonl"), kind=dataset.kind),
-                aside,
+                dataset, lambda split: read_rows(source, split, hashes.get(f"{split}.jsonl"), kind=dataset.kind), aside
             )
             _seal(aside)
     except OSError as error:

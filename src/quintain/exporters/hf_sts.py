@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quintain.datasets.rows import trajectories_of
 from quintain.exporters.chat_turns import Losses, Turn, turns_of
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, write_splits
-from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, Row, SplitName
+from quintain.records.dataset import Dataset, DatasetRow, Row, SplitName
 from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
 
@@ -25,22 +24,18 @@ _ROWS = "labels, weights, pairs and groups are lost: the folder contains the run
 _REST = "outcomes, rewards, masks and schemas of tools are lost"
 
 
-@dataclass(frozen=True)
-class HfSts:
-    """Writes `<split>/<run>.jsonl`."""
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """A folder a split."""
 
-    name: str = "hf_sts"
-    kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "reward", "kto", "grpo", "prm"})
+    def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
+        return split, _write_sessions(lines, folder / split)
 
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """A folder a split."""
+    export = write_splits(dataset, rows, _sessions, write)
+    export.notes[_REST] = None
+    return export
 
-        def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
-            return split, _write_sessions(lines, folder / split)
 
-        export = write_splits(dataset, rows, _sessions, write)
-        export.notes[_REST] = None
-        return export
+EXPORTER = Exporter("hf_sts", frozenset({"sft", "dpo", "reward", "kto", "grpo", "prm"}), _write)
 
 
 def _sessions(row: Row, losses: Losses) -> Iterator[Line]:

@@ -12,10 +12,10 @@ from quintain.datasets.manifest import manifest_entries
 from quintain.datasets.rows import trajectories_of
 from quintain.exporters.chat_turns import Losses
 from quintain.exporters.parquet import has_pyarrow, write_json_columns
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, front_matter, write_lines, write_splits
 from quintain.exporters.trl import FEATURES, trl_lines
-from quintain.records.dataset import Dataset, DatasetKind, Row, SplitName
+from quintain.records.dataset import Dataset, Row, SplitName
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _LICENSE = (
@@ -40,36 +40,32 @@ class _SourceCounts:
                 self.masked += step.train is False or step.copied_context
 
 
-@dataclass(frozen=True)
-class Hub:
-    """Writes `README.md` and the data: Parquet where pyarrow is installed, else JSON lines."""
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """One file a split."""
+    counts, features = _SourceCounts(), FEATURES[dataset.kind]
+    in_parquet = has_pyarrow()
 
-    name: str = "hub"
-    kinds: frozenset[DatasetKind] = frozenset(FEATURES)
+    def convert(row: Row, losses: Losses) -> Iterator[Line]:
+        lines = list(trl_lines(row, losses))
+        counts.add(row)
+        yield from lines
 
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split."""
-        counts, features = _SourceCounts(), FEATURES[dataset.kind]
-        in_parquet = has_pyarrow()
+    def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
+        if in_parquet:
+            name = f"{split}.parquet"
+            return name, write_json_columns(lines, folder / name, features)
+        name = f"{split}.jsonl"
+        return name, write_lines(lines, folder / name)
 
-        def convert(row: Row, losses: Losses) -> Iterator[Line]:
-            lines = list(trl_lines(row, losses))
-            counts.add(row)
-            yield from lines
+    export = write_splits(dataset, rows, convert, write)
+    (folder / "README.md").write_text(_card(dataset, export, counts), encoding="utf-8")
+    export.notes["nothing was uploaded; the card's license is `unknown` until you state one"] = None
+    if not in_parquet:
+        export.notes["the data is JSON lines; with pyarrow (pip install 'quintain[data]') it is Parquet"] = None
+    return export
 
-        def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
-            if in_parquet:
-                name = f"{split}.parquet"
-                return name, write_json_columns(lines, folder / name, features)
-            name = f"{split}.jsonl"
-            return name, write_lines(lines, folder / name)
 
-        export = write_splits(dataset, rows, convert, write)
-        (folder / "README.md").write_text(_card(dataset, export, counts), encoding="utf-8")
-        export.notes["nothing was uploaded; the card's license is `unknown` until you state one"] = None
-        if not in_parquet:
-            export.notes["the data is JSON lines; with pyarrow (pip install 'quintain[data]') it is Parquet"] = None
-        return export
+EXPORTER = Exporter("hub", frozenset(FEATURES), _write)
 
 
 def _card(dataset: Dataset, export: Export, counts: _SourceCounts) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +19,26 @@ from quintain.exporters.chat_turns import (
     turns_of,
     until_last_agent_turn,
 )
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, json_lines, write_splits
 from quintain.exporters.step_text import flat_text
-from quintain.records.dataset import (
-    BenchmarkRow,
-    Dataset,
-    DatasetKind,
-    DatasetRow,
-    GroupRow,
-    PairRow,
-    Row,
-    SplitName,
-    StepValues,
-)
+from quintain.records.dataset import BenchmarkRow, Dataset, DatasetRow, GroupRow, PairRow, Row, SplitName, StepValues
 from quintain.records.trajectory import Actor, Task, Trajectory, text_of
 
 _SYSTEM = "system prompts and schemas of tools are lost"
 
 
-@dataclass(frozen=True)
-class Knowlyr:
-    """Writes knowlyr's SFT, DPO and GRPO lines, or its benchmark array."""
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """One file a split; a benchmark is one JSON array."""
 
-    name: str = "knowlyr"
-    kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "grpo", "benchmark"})
+    def array(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
+        name = "benchmark.json" if split == "test" else f"benchmark-{split}.json"
+        return name, _write_array(lines, folder / name)
 
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split; a benchmark is one JSON array."""
+    return write_splits(dataset, rows, _lines, array if dataset.kind == "benchmark" else json_lines(folder))
 
-        def array(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
-            name = "benchmark.json" if split == "test" else f"benchmark-{split}.json"
-            return name, _write_array(lines, folder / name)
 
-        return write_splits(dataset, rows, _lines, array if dataset.kind == "benchmark" else json_lines(folder))
+EXPORTER = Exporter("knowlyr", frozenset({"sft", "dpo", "grpo", "benchmark"}), _write)
 
 
 def _lines(row: Row, losses: Losses) -> Iterator[Line]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from quintain.exporters.chat_turns import (
     turns_of,
     until_last_agent_turn,
 )
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, json_lines, write_splits
 from quintain.importers.transcripts.tool_tags import RESULT_SEPARATOR
 from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, LabelledRow, PairRow, Row, TextRow
@@ -50,29 +49,22 @@ _RESULTS_JOINED = "results of parallel calls are joined to one observation"
 _USERS_JOINED = "neighbouring messages of the user are joined"
 
 
-@dataclass(frozen=True)
-class LlamaFactory:
-    """Writes sharegpt rows; plain text as rows for pre-training."""
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """One file a split, and `dataset_info.json`, which names each `<dataset>_<split>`."""
+    export = write_splits(dataset, rows, _lines, json_lines(folder))
+    shape: dict[str, Any] = {"formatting": "alpaca" if dataset.kind == "text" else "sharegpt", **_OF_KIND[dataset.kind]}
+    entries = {f"{dataset.name}_{Path(name).stem}": {"file_name": name, **shape} for name in export.rows}
+    (folder / "dataset_info.json").write_text(
+        json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    named = ", ".join(entries)
+    export.notes[
+        f"set dataset_dir to this folder and dataset to {named}; `mask_history: true` trains only last turns"
+    ] = None
+    return export
 
-    name: str = "llamafactory"
-    kinds: frozenset[DatasetKind] = frozenset(_OF_KIND)
 
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split, and `dataset_info.json`, which names each `<dataset>_<split>`."""
-        export = write_splits(dataset, rows, _lines, json_lines(folder))
-        shape: dict[str, Any] = {
-            "formatting": "alpaca" if dataset.kind == "text" else "sharegpt",
-            **_OF_KIND[dataset.kind],
-        }
-        entries = {f"{dataset.name}_{Path(name).stem}": {"file_name": name, **shape} for name in export.rows}
-        (folder / "dataset_info.json").write_text(
-            json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        named = ", ".join(entries)
-        export.notes[
-            f"set dataset_dir to this folder and dataset to {named}; `mask_history: true` trains only last turns"
-        ] = None
-        return export
+EXPORTER = Exporter("llamafactory", frozenset(_OF_KIND), _write)
 
 
 def _lines(row: Row, losses: Losses) -> Iterator[Line]:

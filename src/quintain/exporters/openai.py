@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,20 @@ from quintain.exporters.chat_turns import (
     turns_of,
     until_last_agent_turn,
 )
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, json_lines, write_splits
-from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, PairRow, Row
+from quintain.records.dataset import Dataset, DatasetRow, PairRow, Row
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a function may be called there."""
 
 
-@dataclass(frozen=True)
-class OpenAI:
-    """Writes JSON lines of chats with `weight` 0 or 1, or of preferences between two last answers."""
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """One file a split."""
+    return write_splits(dataset, rows, _lines, json_lines(folder))
 
-    name: str = "openai"
-    kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo"})
 
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split."""
-        return write_splits(dataset, rows, _lines, json_lines(folder))
+EXPORTER = Exporter("openai", frozenset({"sft", "dpo"}), _write)
 
 
 def _lines(row: Row, losses: Losses) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""The interface of a format writer."""
+"""A writer of one format, and what it returns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from quintain.records.dataset import Dataset, DatasetKind, Row, SplitName
 
@@ -28,25 +27,17 @@ class Export:
     """What the format loses or how to load it, each once."""
 
 
-class Exporter(Protocol):
-    """A writer of one format. Each writer module defines one frozen dataclass that implements it."""
+@dataclass(frozen=True)
+class Exporter:
+    """A writer of one format; each writer module defines one as `EXPORTER`."""
 
-    @property
-    def name(self) -> str:
-        """Name for `format=`, e.g. `trl`."""
+    name: str
+    """Name for `format=`, e.g. `trl`."""
+    kinds: frozenset[DatasetKind]
+    """Dataset kinds that the format supports."""
+    write: Callable[[Dataset, Rows, Path], Export]
+    """Writes a frozen dataset with its rows into an empty folder, one row at a time, in stable order.
 
-    @property
-    def kinds(self) -> frozenset[DatasetKind]:
-        """Dataset kinds that the format supports."""
-
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """Write the dataset into an empty folder, one row at a time, in stable order.
-
-        Args:
-            dataset: The frozen dataset: its kind, name and splits.
-            rows: Its rows.
-            folder: Exists and is empty; the caller moves it to its place when all is written.
-
-        Raises:
-            InvalidInput: nothing is left to write; names the reason and the remedy.
-        """
+    The caller moves the folder to its place when all is written. Raises `InvalidInput` where nothing is left to write,
+    with the reason and the remedy.
+    """

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from quintain.errors import NotFound
-from quintain.exporters.atif import AtifExporter
-from quintain.exporters.axolotl import Axolotl
-from quintain.exporters.hf_sts import HfSts
-from quintain.exporters.hub import Hub
-from quintain.exporters.installed import GROUP, load_exporter
-from quintain.exporters.knowlyr import Knowlyr
-from quintain.exporters.llamafactory import LlamaFactory
-from quintain.exporters.openai import OpenAI
-from quintain.exporters.protocol import Exporter
-from quintain.exporters.trl import Trl, TrlPromptCompletion
-from quintain.exporters.verl import Verl
-from quintain.extensions import Extensions, extensions_of, require_single
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+from quintain.errors import NotFound, QuintainError, Unavailable
+from quintain.exporters import atif, axolotl, hf_sts, hub, knowlyr, llamafactory, openai, trl, verl
+from quintain.exporters.protocol import Export, Exporter, Rows
+from quintain.extensions import Extensions, extensions_of, load_object, package_of, require_single
+from quintain.records.dataset import Dataset
 from quintain.records.record import nearest, shown
 
+GROUP = "quintain.exporters"
+"""Entry-point group; each entry names an `Exporter`, or a class of them without arguments, with the entry's name."""
+
 EXPORTERS: tuple[Exporter, ...] = (
-    AtifExporter(),
-    Axolotl(),
-    HfSts(),
-    Hub(),
-    Knowlyr(),
-    LlamaFactory(),
-    OpenAI(),
-    Trl(),
-    TrlPromptCompletion(),
-    Verl(),
+    atif.EXPORTER,
+    axolotl.EXPORTER,
+    hf_sts.EXPORTER,
+    hub.EXPORTER,
+    knowlyr.EXPORTER,
+    llamafactory.EXPORTER,
+    openai.EXPORTER,
+    trl.EXPORTER,
+    trl.TURNS_EXPORTER,
+    verl.EXPORTER,
 )
 """Every built-in writer except the native format `quintain`."""
 
@@ -59,6 +57,32 @@ def exporter(name: str) -> Exporter:
             return known
     require_single(GROUP, name, _built_in())
     if (entry := installed_extensions().entries.get(name)) is not None:
-        return load_exporter(entry)
+        return _load(entry)
     names = format_names()
     raise NotFound(f"expected a format, got {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")
+
+
+def _load(entry: EntryPoint) -> Exporter:
+    """Return the writer of an entry point. Whatever it raises is `Unavailable`, and so is a result other than an `Export`.
+
+    Raises:
+        Unavailable: its package cannot be imported, or its entry point is not a writer.
+    """
+    inner, package = load_object(entry, ("name", "kinds", "write")), package_of(entry)
+
+    def write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+        try:
+            export = inner.write(dataset, rows, folder)
+            if not isinstance(export, Export):
+                raise TypeError(f"expected an Export, got {type(export).__name__}")
+        except (QuintainError, OSError):
+            raise
+        except Exception as error:
+            raise Unavailable(
+                f"the format {entry.name} of package {package} failed ({type(error).__name__}: {error}); report it there, or "
+                "choose another format",
+                code="extension_failed",
+            ) from error
+        return export
+
+    return Exporter(entry.name, frozenset(inner.kinds), write)

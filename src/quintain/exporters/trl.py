@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from quintain.exporters.chat_turns import (
     split_pair,
     turns_of,
 )
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, front_matter, json_lines, write_splits
 from quintain.exporters.step_text import judged_steps
 from quintain.records.dataset import (
@@ -74,33 +73,23 @@ _TRAINS = {
 }
 
 
-@dataclass(frozen=True)
-class Trl:
-    """Writes the dataset types of TRL."""
-
-    name: str = "trl"
-    kinds: frozenset[DatasetKind] = frozenset(FEATURES)
-
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """Write one file a split, and a README that declares the columns."""
-        export = write_splits(dataset, rows, trl_lines, json_lines(folder))
-        return _described(export, dataset, folder, FEATURES[dataset.kind], _TRAINS[dataset.kind])
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """Write one file a split, and a README that declares the columns."""
+    export = write_splits(dataset, rows, trl_lines, json_lines(folder))
+    return _described(export, dataset, folder, FEATURES[dataset.kind], _TRAINS[dataset.kind])
 
 
-@dataclass(frozen=True)
-class TrlPromptCompletion:
-    """Writes a prompt and a completion for each trainable turn: the only TRL form that keeps masks."""
+EXPORTER = Exporter("trl", frozenset(FEATURES), _write)
 
-    name: str = "trl_prompt_completion"
-    kinds: frozenset[DatasetKind] = frozenset({"sft"})
 
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """Write one file a split, and a README that declares the columns."""
-        export = write_splits(dataset, rows, _turn_lines, json_lines(folder))
-        export.notes["one row for each trainable turn; the earlier turns are its prompt"] = None
-        return _described(
-            export, dataset, folder, _COMPLETION, "SFTTrainer, whose loss is on the completion by default"
-        )
+def _write_turns(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """Write one file a split, and a README that declares the columns."""
+    export = write_splits(dataset, rows, _turn_lines, json_lines(folder))
+    export.notes["one row for each trainable turn; the earlier turns are its prompt"] = None
+    return _described(export, dataset, folder, _COMPLETION, "SFTTrainer, whose loss is on the completion by default")
+
+
+TURNS_EXPORTER = Exporter("trl_prompt_completion", frozenset({"sft"}), _write_turns)
 
 
 def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
@@ -109,11 +98,7 @@ def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
         count_lost_values(row, losses)
         yield {"text": row.text}
     elif isinstance(row, BenchmarkRow):
-        yield {
-            "prompt": [{"role": "user", "content": _asked(row.task)}],
-            **_tools(row.tools),
-            **_columns(row.task),
-        }
+        yield {"prompt": [{"role": "user", "content": _asked(row.task)}], **_tools(row.tools), **_columns(row.task)}
     elif isinstance(row, GroupRow):
         yield _group(row, losses)
     elif isinstance(row, PairRow):

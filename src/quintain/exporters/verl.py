@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,10 @@ from quintain.exporters.chat_turns import (
     turns_of,
 )
 from quintain.exporters.parquet import write_structs
-from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, splits_of, write_splits
 from quintain.exporters.trl import answer_of, prompt_of
-from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, DatasetRow, GroupRow, Row, SplitName
+from quintain.records.dataset import BenchmarkRow, Dataset, DatasetRow, GroupRow, Row, SplitName
 from quintain.records.trajectory import Task
 
 _CALL = {"id": "", "type": "", "function": {"name": "", "arguments": ""}}
@@ -42,32 +41,28 @@ _NO_ANSWER = (
 _ATTEMPTS = "recorded attempts and rewards are left out: verl samples its own"
 
 
-@dataclass(frozen=True)
-class Verl:
-    """Writes `<split>.parquet`."""
+def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
+    """Write one file a split; tasks name every tool of the dataset, so that all rows have equal columns."""
+    is_chat = dataset.kind == "sft"
+    splits = splits_of(dataset)
+    tools = [] if is_chat else sorted({name for split in splits for name in _tools_in(rows(split))})
+    keys = {key for split in splits for key in _keys_in(rows(split))} if is_chat else set()
+    example = _chat_example(keys) if is_chat else _row(Task(), [{"role": "", "content": ""}], "", tools, "")
 
-    name: str = "verl"
-    kinds: frozenset[DatasetKind] = frozenset({"sft", "grpo", "benchmark"})
+    def convert(row: Row, losses: Losses) -> Iterator[Line]:
+        return _chat(row, losses) if is_chat else _task(row, dataset, tools, losses)
 
-    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """Write one file a split; tasks name every tool of the dataset, so that all rows have equal columns."""
-        is_chat = dataset.kind == "sft"
-        splits = splits_of(dataset)
-        tools = [] if is_chat else sorted({name for split in splits for name in _tools_in(rows(split))})
-        keys = {key for split in splits for key in _keys_in(rows(split))} if is_chat else set()
-        example = _chat_example(keys) if is_chat else _row(Task(), [{"role": "", "content": ""}], "", tools, "")
+    def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
+        name = f"{split}.parquet"
+        return name, write_structs(lines if is_chat else _numbered(lines, split), folder / name, example)
 
-        def convert(row: Row, losses: Losses) -> Iterator[Line]:
-            return _chat(row, losses) if is_chat else _task(row, dataset, tools, losses)
+    export = write_splits(dataset, rows, convert, write)
+    if "tool_calls" in keys:
+        export.notes |= {_AS_TEXT: None, _NULLS: None}
+    return export
 
-        def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
-            name = f"{split}.parquet"
-            return name, write_structs(lines if is_chat else _numbered(lines, split), folder / name, example)
 
-        export = write_splits(dataset, rows, convert, write)
-        if "tool_calls" in keys:
-            export.notes |= {_AS_TEXT: None, _NULLS: None}
-        return export
+EXPORTER = Exporter("verl", frozenset({"sft", "grpo", "benchmark"}), _write)
 
 
 def _chat_example(keys: set[str]) -> Line:

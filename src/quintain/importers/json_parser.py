@@ -28,7 +28,7 @@ class Parser:
 
     def __init__(self, repairs: Counter[str], parsed: dict[bytes, Any] | None = None) -> None:
         """Create a parser that counts into `repairs` and reuses the values in `parsed`, each once."""
-        self._repairs, self._parsed = repairs, parsed
+        self.repairs, self._parsed = repairs, parsed
         # Raw control characters in strings are taken: programs that write logs by hand forget to escape them.
         self._decoder = json.JSONDecoder(strict=False, parse_constant=self._none, parse_float=self._finite)
 
@@ -66,7 +66,7 @@ class Parser:
             return raw.decode("utf-8")
         except UnicodeDecodeError:
             text = raw.decode("utf-8", errors="replace")
-            self._repairs[UNDECODABLE] += text.count("\ufffd")
+            self.repairs[UNDECODABLE] += text.count("\ufffd")
             return text
 
     def _decoded(self, text: str) -> Any:
@@ -83,7 +83,7 @@ class Parser:
             raise InvalidInput("expected integers of at most 4,300 digits", code="not_json") from None
 
     def _none(self, constant: str) -> None:
-        self._repairs[NOT_FINITE] += 1
+        self.repairs[NOT_FINITE] += 1
 
     def _finite(self, digits: str) -> float | None:
         if isfinite(number := float(digits)):
@@ -96,7 +96,7 @@ class Parser:
         if isinstance(value, str):
             text, n = _NO_TEXT.subn("\ufffd", value)
             if n:
-                self._repairs[SURROGATES] += n
+                self.repairs[SURROGATES] += n
             return text
         if isinstance(value, dict):
             return {self._mended(key): self._mended(inner) for key, inner in value.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -60,7 +61,8 @@ class LogFile:
         try:
             pieces = self.pieces()
             while (piece := next(pieces, None)) is not None:
-                number, values = piece.number, self._values(piece, parser, report, spooled)
+                number = piece.number
+                values = parse_piece(piece, parser, report, spooled)
                 del piece  # its bytes would stay in memory while the caller works on the values
                 yield from (NumberedValue(number, value) for value in values)
         except InvalidInput as error:
@@ -115,30 +117,6 @@ class LogFile:
             parts.append(chunk)
         return b"".join(parts)
 
-    def _values(self, piece: RawValue, parser: Parser, report: Report, spooled: Collection[str]) -> list[Any]:
-        """Return the values of a piece, usually one; report why there is none."""
-        number, raw = piece.number, piece.raw
-        if raw is None:
-            report.reject(number, f"larger than {MAX_LINE_BYTES // 2**20} MB")
-            return []
-        if not raw:
-            report.reject(number, "the file ends before its array is closed; what followed is lost")
-            return []
-        try:
-            if isinstance(raw, bytes):
-                return [parser.parse(raw)]
-            if spooled:
-                return [parse_long_row(raw, parser, spooled, self.reading.repairs)]
-            return [parser.parse(raw.content())]
-        except InvalidInput as error:
-            content = raw if isinstance(raw, bytes) else raw.content()
-            several = list(elements([content])) if error.code == "extra_data" else []
-            if len(several) > 1:  # values that follow each other on one line
-                inner = [piece._replace(number=number) for piece in several]
-                return [value for piece in inner for value in self._values(piece, parser, report, spooled)]
-            report.reject(number, error.message + (" (the file ends within it)" if piece.last else ""))
-            return []
-
     def sibling(self, relative: str) -> LogFile | None:
         """Return another file by its path relative to this file's folder; None if it does not exist inside the root.
 
@@ -157,6 +135,22 @@ class LogFile:
         if not inside:
             return None
         return LogFile(path, root, self.reading.beside())
+
+    def sibling_document(self, relative: str, report: Report | None = None) -> Any:
+        """Return the JSON value of another file (`sibling`); None if it does not exist or cannot be read.
+
+        Args:
+            relative: Its path relative to this file's folder.
+            report: Marks it as read together with this one; None: it may have runs of its own.
+        """
+        beside = self.sibling(relative)
+        if beside is None:
+            return None
+        if report is not None:
+            report.consume(beside.path)
+        with suppress(InvalidInput):
+            return beside.document()
+        return None
 
     def disown(self) -> None:
         """State that this sibling, which was read, has nothing on the log: it is a file of its own in the report."""
@@ -183,3 +177,35 @@ class LogFile:
                 return sorted(entries, key=lambda entry: entry.name)
         except (OSError, RuntimeError, ValueError):
             return []
+
+
+def parse_piece(piece: RawValue, parser: Parser, report: Report, spooled: Collection[str] | None) -> list[Any]:
+    """Return the values of a piece, usually one; report why there is none.
+
+    Args:
+        piece: A line or an element.
+        parser: Counts the repairs.
+        report: Gets the rejection.
+        spooled: Names of fields whose lists of objects may be a `SpooledList` in a long row; None: all fields.
+    """
+    number, raw = piece.number, piece.raw
+    if raw is None:
+        report.reject(number, f"larger than {MAX_LINE_BYTES // 2**20} MB")
+        return []
+    if not raw:
+        report.reject(number, "the file ends before its array is closed; what followed is lost")
+        return []
+    try:
+        if isinstance(raw, bytes):
+            return [parser.parse(raw)]
+        if spooled or spooled is None:
+            return [parse_long_row(raw, parser, spooled)]
+        return [parser.parse(raw.content())]
+    except InvalidInput as error:
+        content = raw if isinstance(raw, bytes) else raw.content()
+        several = list(elements([content])) if error.code == "extra_data" else []
+        if len(several) > 1:  # values that follow each other on one line
+            inner = [piece._replace(number=number) for piece in several]
+            return [value for piece in inner for value in parse_piece(piece, parser, report, spooled)]
+        report.reject(number, error.message + (" (the file ends within it)" if piece.last else ""))
+        return []

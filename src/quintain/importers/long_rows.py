@@ -26,14 +26,13 @@ class _NotSplit(Exception):
     """The row is not JSON of the expected kind, and is to be parsed whole."""
 
 
-def parse_long_row(raw: LongValue, parser: Parser, names: Collection[str] | None, repairs: Counter[str]) -> Any:
+def parse_long_row(raw: LongValue, parser: Parser, names: Collection[str] | None) -> Any:
     """Return the value of a long row, where long lists of objects in some fields are a `SpooledList`.
 
     Args:
         raw: The row.
-        parser: Parses a row that cannot be split, and reports what is wrong with it.
+        parser: Parses a row that cannot be split, reports what is wrong with it, and counts the repairs.
         names: Names of the fields with such lists; None: all fields. A field inside another list is not split.
-        repairs: Gets the number of repairs of a row that was split.
 
     Raises:
         InvalidInput: as `Parser.parse`.
@@ -46,14 +45,13 @@ def parse_long_row(raw: LongValue, parser: Parser, names: Collection[str] | None
         value = splitter.value()
     except (_NotSplit, InvalidInput):
         return parser.parse(raw.content())
-    repairs.update(splitter.repairs)
+    parser.repairs.update(splitter.parser.repairs)
     return value
 
 
 class _Splitter:
     def __init__(self, names: Collection[str] | None) -> None:
-        self.repairs: Counter[str] = Counter()
-        self.parser = Parser(self.repairs)
+        self.parser = Parser(Counter())
         name = "" if names is None else f'"(?:{"|".join(map(re.escape, names))})'
         self.key = re.compile(rf'{name}"\s*:\s*\Z'.encode())
         self.skeleton: list[bytes] = []

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
-from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_number, nonblank
 from quintain.records.trajectory import Outcome, OutcomeStatus
@@ -131,9 +129,4 @@ def first_verdict(reports: Iterable[Any], instance: str | None) -> bool | None:
 
 def reports_beside(log: LogFile, names: Iterable[str]) -> list[Any]:
     """Read reports by paths relative to the log; files that are not JSON are skipped."""
-    found = []
-    for name in names:
-        if (report := log.sibling(name)) is not None:
-            with suppress(InvalidInput):
-                found.append(report.document())
-    return found
+    return [report for name in names if (report := log.sibling_document(name)) is not None]

@@ -22,11 +22,12 @@ from quintain.importers.archives import is_zip, unpack
 from quintain.importers.byte_streams import ReadState, open_regular
 from quintain.importers.garbage_collection import gc_relaxed
 from quintain.importers.import_summary import FileSummary, ImportSummary, Links
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.log_folder import FoundFile, LogFolder, log_folder, printable_name
 from quintain.importers.probing import probe_file
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.registry import FAULTS, Detection, Importer, detect, importer, installed_readers
+from quintain.importers.registry import FAULTS, Detection, detect, importer, installed_readers
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
 from quintain.records.imports import BOTH_LEVELS, FileStamp, ImportReport, IngestStatus, RedactionLevel, Rejected

@@ -14,8 +14,8 @@ from quintain.errors import InvalidInput
 from quintain.importers.archives import archive
 from quintain.importers.byte_streams import ReadState, chunks, open_regular
 from quintain.importers.json_parser import Parser
-from quintain.importers.long_rows import parse_long_row
-from quintain.importers.protocol import Probe
+from quintain.importers.log_file import parse_piece
+from quintain.importers.protocol import Probe, Report
 from quintain.importers.raw_values import LongValue, RawValue, elements, is_lines, lines
 from quintain.importers.spooled_list import SpooledList
 from quintain.records.record import clip
@@ -128,34 +128,29 @@ def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], di
     """
     rows: list[Any] = []
     parsed: dict[bytes, Any] = {}
-    parser, damage, bad = Parser(reading.repairs), None, 0
+    parser, report = Parser(reading.repairs), Report()
     try:
         for piece in pieces:
-            raw = piece.raw or b""
-            if isinstance(raw, LongValue) and reading.unpacked >= MAX_PROBE_BYTES:
+            if isinstance(piece.raw, LongValue) and reading.unpacked >= MAX_PROBE_BYTES:
                 break  # it is cut
-            try:
-                if isinstance(raw, LongValue):
-                    rows.append(_beginning(parse_long_row(raw, parser, None, reading.repairs)))
-                else:
-                    rows.append(value := parser.parse(raw))
-                    parsed[raw] = value
-            except InvalidInput as error:
-                content = raw.content() if isinstance(raw, LongValue) else raw
-                if error.code == "extra_data" and (several := _joined(content, parser)):
-                    rows += several[: MAX_ROWS - len(rows)]
-                    continue
-                bad += 1
-                damage = error.message + (" (the file ends within it)" if piece.last else "")
-            if len(rows) >= MAX_ROWS or bad >= _MAX_BAD_ROWS:
+            values = parse_piece(piece, parser, report, None)
+            if isinstance(piece.raw, LongValue):
+                rows += map(_beginning, values)
+            else:
+                rows += values
+                if piece.raw and len(values) == 1:
+                    parsed[piece.raw] = values[0]
+            if len(rows) >= MAX_ROWS or report.n_rejected >= _MAX_BAD_ROWS:
                 break
             if len(rows) > 1 and reading.unpacked > _ENOUGH_BYTES:
                 break
     except InvalidInput:
         if not rows:
             raise
+    damage = report.rejected[-1][1] if report.rejected else None
     # Kept in memory until they are read; a repair is counted where its row is.
-    return rows, parsed if reading.unpacked <= _ENOUGH_BYTES and not reading.repairs else {}, damage
+    is_kept = reading.unpacked <= _ENOUGH_BYTES and not reading.repairs
+    return rows[:MAX_ROWS], parsed if is_kept else {}, damage
 
 
 def _beginning(value: Any) -> Any:
@@ -163,15 +158,6 @@ def _beginning(value: Any) -> Any:
     if isinstance(value, SpooledList):
         return value.unspooled()
     return {key: _beginning(inner) for key, inner in value.items()} if isinstance(value, dict) else value
-
-
-def _joined(raw: bytes, parser: Parser) -> list[Any]:
-    """Return the values that follow each other on one line; empty if one of them is not JSON."""
-    try:
-        contents = [piece.raw.content() if isinstance(piece.raw, LongValue) else piece.raw for piece in elements([raw])]
-        return [parser.parse(content or b"") for content in contents]
-    except InvalidInput:
-        return []
 
 
 def outline(text: str) -> Any:

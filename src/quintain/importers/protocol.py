@@ -1,4 +1,4 @@
-"""Input and output of a reader (`registry.Importer`): the probe, the runs and the report."""
+"""Input and output of a reader (`importer.Importer`): the probe, the runs and the report."""
 
 from __future__ import annotations
 
@@ -71,6 +71,8 @@ class Run(NamedTuple):
 class Report:
     """Input that a reader did not turn into steps. Texts may quote the log and are redacted before display."""
 
+    format: str = ""
+    """Name of the reader."""
     rejected: list[tuple[int | None, str]] = field(default_factory=list)
     n_rejected: int = 0
     unknown: Counter[str] = field(default_factory=Counter)

@@ -4,171 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple, Protocol
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from pkgutil import iter_modules
+from typing import NamedTuple
 
-from quintain.errors import NotFound, Unavailable
-from quintain.extensions import Extensions, extensions_of, require_single
-from quintain.importers.chat_apps.chatgpt import ChatGpt
-from quintain.importers.chat_apps.claude_web import ClaudeWeb
-from quintain.importers.coding_agents.aider import Aider
-from quintain.importers.coding_agents.amp import Amp
-from quintain.importers.coding_agents.claude_code import ClaudeCode
-from quintain.importers.coding_agents.cline import Cline
-from quintain.importers.coding_agents.codex import Codex
-from quintain.importers.coding_agents.copilot_chat import CopilotChat
-from quintain.importers.coding_agents.copilot_cli import CopilotCli
-from quintain.importers.coding_agents.cursor import Cursor
-from quintain.importers.coding_agents.gemini_cli import GeminiCli
-from quintain.importers.coding_agents.goose import Goose
-from quintain.importers.coding_agents.grok_cli import GrokCli
-from quintain.importers.coding_agents.kimi_cli import KimiCli
-from quintain.importers.coding_agents.mini_swe_agent import MiniSweAgent
-from quintain.importers.coding_agents.opencode import OpenCode
-from quintain.importers.coding_agents.openhands_output import OpenHandsOutput
-from quintain.importers.coding_agents.openhands_v0 import OpenHandsV0
-from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
-from quintain.importers.coding_agents.qwen_code import QwenCode
-from quintain.importers.coding_agents.swe_agent import SweAgent
-from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
-from quintain.importers.frameworks.agno import Agno
-from quintain.importers.frameworks.ai_sdk import AiSdk
-from quintain.importers.frameworks.autogen import AutoGen
-from quintain.importers.frameworks.autogen_v0 import AutoGenV0
-from quintain.importers.frameworks.crewai import CrewAI
-from quintain.importers.frameworks.google_adk import GoogleAdk
-from quintain.importers.frameworks.pydantic_ai import PydanticAI
-from quintain.importers.frameworks.smolagents import Smolagents
-from quintain.importers.harnesses.agentgym import AgentGym
-from quintain.importers.harnesses.agentinstruct import AgentInstruct
-from quintain.importers.harnesses.crew import Crew
-from quintain.importers.harnesses.inspect_ai import InspectAI
-from quintain.importers.harnesses.knowlyr import Knowlyr
-from quintain.importers.harnesses.sage import Sage
-from quintain.importers.harnesses.tau2 import Tau2
-from quintain.importers.harnesses.tau_bench import TauBench
-from quintain.importers.harnesses.verifiers import Verifiers
-from quintain.importers.harnesses.verifiers_v1 import VerifiersV1
-from quintain.importers.harnesses.web_agent import WebAgent
-from quintain.importers.installed import GROUP, load_importer
-from quintain.importers.interchange.adp import Adp
-from quintain.importers.interchange.atif import Atif
-from quintain.importers.interchange.harbor_traces import HarborTraces
-from quintain.importers.interchange.hf_sts import HfSts
-from quintain.importers.interchange.quintain import Quintain
+from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
+from quintain.extensions import Extensions, extensions_of, load_object, package_of, require_single
+from quintain.importers import chat_apps, coding_agents, frameworks, harnesses, interchange, traces, training_data
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.traces.langfuse import Langfuse
-from quintain.importers.traces.langsmith import LangSmith
-from quintain.importers.traces.mlflow import MLflow
-from quintain.importers.traces.openai_agents import OpenAIAgents
-from quintain.importers.traces.otel import OTel
-from quintain.importers.traces.weave import Weave
-from quintain.importers.training_data.alpaca import Alpaca
-from quintain.importers.training_data.anthropic_messages import AnthropicMessages
-from quintain.importers.training_data.openai_chat import OpenAIChat
-from quintain.importers.training_data.preference import Preference
-from quintain.importers.training_data.prompt_completion import PromptCompletion
-from quintain.importers.training_data.question_answer import QuestionAnswer
-from quintain.importers.training_data.sharegpt import ShareGpt
-from quintain.importers.training_data.stepwise import Stepwise
-from quintain.importers.training_data.verl import Verl
 from quintain.records.record import nearest, shown
 
+GROUP = "quintain.importers"
+"""Entry-point group; each entry names an `Importer`, or a class of them without arguments, with the entry's name."""
 
-class Importer(Protocol):
-    """A reader of one format. Each reader module defines one frozen dataclass that implements it."""
-
-    @property
-    def name(self) -> str:
-        """Name for `format=`, e.g. `claude_code`."""
-
-    @property
-    def title(self) -> str:
-        """Name for people, e.g. `Claude Code session`."""
-
-    def detect(self, probe: Probe) -> float:
-        """Return the confidence that a file has this format, 0 to 1.
-
-        From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its
-        shape. Must not raise, whatever the content.
-        """
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the runs of a file in file order.
-
-        Tolerant: unreadable input is passed to `report`, and the rest is imported. Nothing is invented: an outcome that
-        the log does not state is unknown, and a time, model or reward that it does not state is None.
-
-        Raises:
-            InvalidInput: the file as a whole cannot be read as this format.
-        """
+_PACKAGES = (chat_apps, coding_agents, frameworks, harnesses, interchange, traces, training_data)
 
 
-IMPORTERS: tuple[Importer, ...] = (
-    Adp(),
-    AgentGym(),
-    AgentInstruct(),
-    Agno(),
-    Aider(),
-    AiSdk(),
-    Alpaca(),
-    Amp(),
-    AnthropicMessages(),
-    Atif(),
-    AutoGen(),
-    AutoGenV0(),
-    ChatGpt(),
-    ClaudeCode(),
-    ClaudeWeb(),
-    Cline(),
-    Codex(),
-    CopilotChat(),
-    CopilotCli(),
-    Crew(),
-    CrewAI(),
-    Cursor(),
-    GeminiCli(),
-    GoogleAdk(),
-    Goose(),
-    GrokCli(),
-    HarborTraces(),
-    HfSts(),
-    InspectAI(),
-    KimiCli(),
-    Knowlyr(),
-    Langfuse(),
-    LangSmith(),
-    MiniSweAgent(),
-    MLflow(),
-    OpenAIAgents(),
-    OpenAIChat(),
-    OpenCode(),
-    OpenHandsOutput(),
-    OpenHandsV0(),
-    OpenHandsV1(),
-    OTel(),
-    Preference(),
-    PromptCompletion(),
-    PydanticAI(),
-    QuestionAnswer(),
-    Quintain(),
-    QwenCode(),
-    Sage(),
-    ShareGpt(),
-    Smolagents(),
-    Stepwise(),
-    SweAgent(),
-    SweAgentFlat(),
-    Tau2(),
-    TauBench(),
-    Verifiers(),
-    VerifiersV1(),
-    Verl(),
-    Weave(),
-    WebAgent(),
-)
+def _built_in_importers() -> Iterator[Importer]:
+    for package in _PACKAGES:
+        for found in iter_modules(package.__path__, f"{package.__name__}."):
+            if (known := getattr(import_module(found.name), "IMPORTER", None)) is not None:
+                yield known
+
+
+IMPORTERS: tuple[Importer, ...] = tuple(sorted(_built_in_importers(), key=lambda known: known.name.replace("_", "")))
 """Every built-in reader; at equal confidence the earlier one wins, and those of other packages come last."""
-
 
 FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions of a reader that does not expect a value: a bug, which must not stop the import of other files."""
@@ -213,7 +76,7 @@ def importer(name: str) -> Importer:
             return known
     require_single(GROUP, name, _built_in())
     if (entry := installed_extensions().entries.get(name)) is not None:
-        return load_importer(entry)
+        return _load(entry)
     names = reader_names()
     raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
@@ -233,7 +96,7 @@ def installed_readers() -> InstalledReaders:
     usable, faults = list[Importer](), list(known.refused.values())
     for entry in known.entries.values():
         try:
-            usable.append(load_importer(entry))
+            usable.append(_load(entry))
         except Unavailable as error:
             faults.append(error.message)
     return InstalledReaders(tuple(usable), tuple(faults))
@@ -255,3 +118,36 @@ def detect(probe: Probe) -> Detection:
     if not ranked:
         return Detection(None, 0.0, None, tuple(failed))
     return Detection(ranked[0][1], ranked[0][0], ranked[1][1].name if len(ranked) > 1 else None, tuple(failed))
+
+
+def _load(entry: EntryPoint) -> Importer:
+    """Return the reader of an entry point. Whatever it raises is a `RuntimeError` in detection, an `InvalidInput` in reading.
+
+    Raises:
+        Unavailable: its package cannot be imported, or its entry point is not a reader.
+    """
+    inner, package = load_object(entry, ("name", "title", "detect", "read")), package_of(entry)
+
+    def detect(probe: Probe) -> float:
+        try:
+            confidence = float(inner.detect(probe))
+        except Exception as error:
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        if not 0 <= confidence <= 1:
+            raise RuntimeError(f"expected a confidence from 0 to 1, got {confidence}")
+        return confidence
+
+    def read(log: LogFile, report: Report) -> Iterator[Run]:
+        try:
+            for run in inner.read(log, report):
+                if not isinstance(run, Run):
+                    raise TypeError(f"expected a Run, got {type(run).__name__}")
+                yield run
+        except (QuintainError, OSError):
+            raise
+        except Exception as error:
+            raise InvalidInput(
+                f"the reader {entry.name} of package {package} failed ({type(error).__name__}: {error}); report it there"
+            ) from error
+
+    return Importer(entry.name, str(inner.title), detect, read)

@@ -14,8 +14,15 @@ from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import read_turns
-from quintain.importers.transcripts.field_values import as_name, first_text, nonblank, short_fields
-from quintain.importers.transcripts.image_columns import with_pictures
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_name,
+    as_text,
+    first_text,
+    nonblank,
+    short_fields,
+    transpose_columns,
+)
 from quintain.importers.transcripts.tool_schemas import declared_tools, offered_tools
 from quintain.importers.transcripts.tool_tags import parse_tagged_calls
 from quintain.importers.transcripts.transcript import Transcript
@@ -109,7 +116,7 @@ def read_row(row: Any, line: int, report: Report, read: ReadRow) -> list[Run]:
 
 
 def build_chat_run(
-    messages: Iterable[Any], row: Mapping[str, Any], line: int, report: Report, *, format: str, **fields: Any
+    messages: Iterable[Any], row: Mapping[str, Any], line: int, report: Report, **fields: Any
 ) -> Iterator[Run]:
     """Build one run from chat messages and the other columns of their row.
 
@@ -118,7 +125,6 @@ def build_chat_run(
         row: Its columns; small unused ones are kept in `extra`.
         line: Number of the row.
         report: Counts skipped content.
-        format: Name of the reader.
         **fields: Fields of `Trajectory` that override the columns; `extra` is merged.
     """
     transcript = Transcript()
@@ -127,7 +133,7 @@ def build_chat_run(
     system = row.get("system") or row.get("system_prompt")
     if system and not any(isinstance(m, Mapping) and m.get("role") == "system" for m in opening):
         opening.insert(0, {"role": "system", "content": system})
-    read_turns(with_pictures(parse_tagged_calls(chain(opening, following)), row, report), transcript, report.refuse)
+    read_turns(_with_pictures(parse_tagged_calls(chain(opening, following)), row, report), transcript, report.refuse)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
     known: dict[str, Any] = {
         "task": task_of(row),
@@ -138,7 +144,7 @@ def build_chat_run(
         "episode_key": first_name(row, _ATTEMPTS),
         "extra": extra,
     }
-    yield from build_run(transcript, report, line, format=format, **known | fields)
+    yield from build_run(transcript, report, line, **known | fields)
 
 
 def task_of(row: Mapping[str, Any]) -> Task:
@@ -166,3 +172,56 @@ def _left_over(row: Mapping[str, Any]) -> dict[str, Any]:
     used = {*_TASK_IDS, *_ATTEMPTS, *_SESSIONS, *_READ}
     plain = {key: value for key, value in row.items() if isinstance(value, str | int | float)}
     return short_fields(plain, 200, without=used)
+
+
+_COLUMNS = ("images", "image", "image_paths", "image_urls")
+_MARK = "<image>"
+_BYTES = "images stored as bytes are left out; only images given by path or URL are kept"
+
+
+def _with_pictures(messages: Iterable[Any], row: Mapping[str, Any], report: Report) -> Iterable[Any]:
+    """Return the messages with the images of their row's column where they mark them (`<image>` or an empty image part).
+
+    Images without a mark go before the first user message.
+    """
+    pictures = _pictures(row, report)
+    if not pictures:
+        return messages
+    marked = [_marked(message, pictures) for message in messages]
+    asked = next((n for n, message in enumerate(marked) if as_dict(message).get("role") == "user"), None)
+    if pictures and asked is not None:
+        content = marked[asked].get("content")
+        rest = content if isinstance(content, list) else [{"type": "text", "text": as_text(content)}]
+        marked[asked] = {**marked[asked], "content": [*pictures, *rest]}
+    return marked
+
+
+def _pictures(row: Mapping[str, Any], report: Report) -> list[dict[str, Any]]:
+    pictures = next((transpose_columns(row[key]) for key in _COLUMNS if row.get(key)), None)
+    found = []
+    for picture in pictures if isinstance(pictures, list) else [pictures]:
+        named = (picture, *(as_dict(picture).get(key) for key in ("path", "url", "uri")))
+        place = next((each for each in named if isinstance(each, str) and each), None)
+        if place is not None:
+            found.append({"type": "image_url", "image_url": {"url": place}})
+        elif picture:
+            report.note(_BYTES)
+    return found
+
+
+def _marked(message: Any, pictures: list[dict[str, Any]]) -> Any:
+    """Replace the image marks of a message and remove the images used from the list."""
+    content = as_dict(message).get("content")
+    if isinstance(content, list):
+        empty = [set(as_dict(part)) == {"type"} and as_dict(part)["type"] in ("image", "image_url") for part in content]
+        filled = [pictures.pop(0) if hole and pictures else part for part, hole in zip(content, empty, strict=True)]
+        return {**message, "content": filled} if any(empty) else message
+    if not isinstance(content, str) or _MARK not in content or not pictures:
+        return message
+    parts: list[Any] = []
+    before, *rest = content.split(_MARK)
+    for piece in rest:
+        leading_text, before = before, piece
+        parts += [{"type": "text", "text": leading_text}] if leading_text else []
+        parts.append(pictures.pop(0) if pictures else {"type": "text", "text": _MARK})
+    return {**message, "content": [*parts, *([{"type": "text", "text": before}] if before else [])]}

@@ -44,7 +44,7 @@ def same_file(stamp: FileStamp, earlier: Mapping[str, FileStamp]) -> bool:
 
 
 @dataclass
-class DryRun:
+class DryRun(RunSink):
     """Count runs without storing them; a repeated run is new once."""
 
     unchanged: Mapping[str, FileStamp]
@@ -61,16 +61,3 @@ class DryRun:
             arrivals.append("known" if identity in self.seen else "new")
             self.seen.add(identity)
         return arrivals
-
-    def link(self, links: Sequence[RunLink]) -> None:
-        """Do nothing: a dry run stores nothing."""
-
-    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
-        """Do nothing: a dry run stores nothing."""
-
-    def should_stop(self) -> bool:
-        """Return False: a dry run reads every file."""
-        return False
-
-    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
-        """Do nothing: a dry run is not watched."""

@@ -14,15 +14,7 @@ from typing import Any, NamedTuple
 from quintain.errors import InvalidInput
 from quintain.importers.protocol import Report, Run
 from quintain.importers.transcripts.field_values import text_chars
-from quintain.records.trajectory import (
-    MAX_TRAJECTORY_CHARS,
-    Actor,
-    Content,
-    Outcome,
-    Step,
-    TextPart,
-    Trajectory,
-)
+from quintain.records.trajectory import MAX_TRAJECTORY_CHARS, Actor, Content, Outcome, Step, TextPart, Trajectory
 
 PART_CHARS = 2_000_000
 """Characters of text at which a part of a long run ends, about 500,000 tokens. Storing one takes six times its size in memory."""
@@ -81,10 +73,7 @@ Clean = Callable[[Trajectory], tuple[Trajectory, Sequence[Counter[str]]]]
 
 
 def split_trajectory(
-    run: Trajectory,
-    bound: int = PART_CHARS,
-    most: int = MAX_TRAJECTORY_CHARS,
-    redactions: Sequence[Counter[str]] = (),
+    run: Trajectory, bound: int = PART_CHARS, most: int = MAX_TRAJECTORY_CHARS, redactions: Sequence[Counter[str]] = ()
 ) -> list[Trajectory]:
     """Return the run, or parts of it with at most `bound` characters each; a longer turn is a part of its own.
 

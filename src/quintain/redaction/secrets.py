@@ -134,11 +134,7 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("wandb login ",),
         r"(?i:wandb login)[ ](?:--[\w-]+(?:[ =]https?:\S+)?[ ]){0,6}(?P<secret>[0-9a-f]{40})(?!\w)",
     ),
-    (
-        "stripe_key",
-        ("sk_live_", "rk_live_", "sk_test_", "rk_test_"),
-        r"[rs]k_(?:live|test)_[0-9A-Za-z]{16,255}",
-    ),
+    ("stripe_key", ("sk_live_", "rk_live_", "sk_test_", "rk_test_"), r"[rs]k_(?:live|test)_[0-9A-Za-z]{16,255}"),
     ("stripe_key", ("whsec_",), r"whsec_[A-Za-z0-9+/]{24,64}"),
     ("square_key", ("sq0csp-",), rf"sq0csp-{_W}{{43}}"),
     ("sendgrid_key", ("sg.",), EDGE + rf"SG\.{_W}{{16,32}}\.{_W}{{32,64}}"),

@@ -7,11 +7,9 @@ recipient than `all` is a call of that tool. Thumbs in `message_feedback.json` b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
@@ -43,54 +41,48 @@ _CONTEXT = frozenset({"user_editable_context", "model_editable_context"})
 _BODIES = ("text", "result", "content", "model_set_context")
 
 
-@dataclass(frozen=True)
-class ChatGpt:
-    """Reader of ChatGPT conversations."""
+def _detect(probe: Probe) -> float:
+    """Match trees of messages with an author and a typed content."""
+    share = matching_share(probe, _is_conversation, "mapping")
+    return 0.97 if share >= 0.5 else 0.6 * bool(share)
 
-    name: str = "chatgpt"
-    title: str = "ChatGPT conversations"
 
-    def detect(self, probe: Probe) -> float:
-        """Match trees of messages with an author and a typed content."""
-        share = matching_share(probe, _is_conversation, "mapping")
-        return 0.97 if share >= 0.5 else 0.6 * bool(share)
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a conversation."""
+    ratings = _ratings(log)
+    return read_rows(log, report, lambda row, line, report: _conversation(row, line, report, ratings))
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a conversation."""
-        ratings = _ratings(log)
-        return read_rows(log, report, lambda row, line, report: self._read(row, line, report, ratings))
 
-    def _read(
-        self, row: dict[str, Any], line: int, report: Report, ratings: dict[str, list[dict[str, Any]]]
-    ) -> Iterator[Run]:
-        writer = _Writer(report)
-        branch = _branch(row, report)
-        for message in branch:
-            writer.write(message)
-        writer.end()
-        session = first_text(row.get("conversation_id"), row.get("id"))
-        label = _label(ratings.get(session or "", []), row, branch)
-        yield from build_session_run(
-            writer.script,
-            report,
-            line,
-            format=self.name,
-            key=f"{self.name}:{session}" if session else None,
-            prompt=writer.prompt,
-            session_id=session,
-            agent=AgentInfo(name="chatgpt", model=writer.script.model or nonblank(row.get("default_model_slug"))),
-            extra=text_fields({"title": row.get("title"), "gizmo_id": row.get("gizmo_id")})
-            | ({} if label is None else {DESIRABLE: label}),
-        )
+def _conversation(
+    row: dict[str, Any], line: int, report: Report, ratings: dict[str, list[dict[str, Any]]]
+) -> Iterator[Run]:
+    writer = _Writer(report)
+    branch = _branch(row, report)
+    for message in branch:
+        writer.write(message)
+    writer.end()
+    session = first_text(row.get("conversation_id"), row.get("id"))
+    label = _label(ratings.get(session or "", []), row, branch)
+    yield from build_session_run(
+        writer.script,
+        report,
+        line,
+        prompt=writer.prompt,
+        session=session,
+        agent=AgentInfo(name="chatgpt", model=writer.script.model or nonblank(row.get("default_model_slug"))),
+        extra=text_fields({"title": row.get("title"), "gizmo_id": row.get("gizmo_id")})
+        | ({} if label is None else {DESIRABLE: label}),
+    )
+
+
+IMPORTER = Importer("chatgpt", "ChatGPT conversations", _detect, _read)
 
 
 def _ratings(log: LogFile) -> dict[str, list[dict[str, Any]]]:
     """Return conversation id -> ratings of its messages, from the file of thumbs beside the log."""
-    beside, ratings = log.sibling("message_feedback.json"), dict[str, list[dict[str, Any]]]()
-    if beside is not None:
-        with suppress(InvalidInput):
-            for rating in dicts_in(beside.document()):
-                ratings.setdefault(as_text(rating.get("conversation_id")), []).append(rating)
+    ratings: dict[str, list[dict[str, Any]]] = {}
+    for rating in dicts_in(log.sibling_document("message_feedback.json")):
+        ratings.setdefault(as_text(rating.get("conversation_id")), []).append(rating)
     return ratings
 
 

@@ -7,15 +7,14 @@ results.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.chat_apps.chatgpt import OTHER_BRANCHES
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share, read_rows
+from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
+from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import CALLS, RESULTS, join_messages, part_kind
 from quintain.importers.transcripts.transcript import Transcript, parse_time
@@ -25,40 +24,32 @@ _ROLES = {"human": "user", "assistant": "assistant"}
 _FILES = "attached files are not in the export: only their names are kept"
 
 
-@dataclass(frozen=True)
-class ClaudeWeb:
-    """Reader of Claude conversations."""
+def _detect(probe: Probe) -> float:
+    """Match conversations whose messages name their sender."""
+    return 0.97 if matching_share(probe, _fits, "chat_messages", "conversations") >= 0.5 else 0.0
 
-    name: str = "claude_web"
-    title: str = "Claude conversations"
 
-    def detect(self, probe: Probe) -> float:
-        """Match conversations whose messages name their sender."""
-        return 0.97 if matching_share(probe, _fits, "chat_messages", "conversations") >= 0.5 else 0.0
+def _read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    for conversation in _conversations(row):
+        yield from _conversation(conversation, line, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a conversation."""
-        return read_rows(log, report, self._read_row)
 
-    def _read_row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        for conversation in _conversations(row):
-            yield from self._read(conversation, line, report)
+def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    script = Transcript()
+    for message in _branch(row, report):
+        _write(message, script, report)
+    session = nonblank(row.get("uuid"))
+    yield from build_session_run(
+        script,
+        report,
+        line,
+        session=session,
+        agent=AgentInfo(name="claude.ai", model=nonblank(row.get("model"))),
+        extra=text_fields({"title": row.get("name"), "project": as_dict(row.get("project")).get("name")}),
+    )
 
-    def _read(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        script = Transcript()
-        for message in _branch(row, report):
-            _write(message, script, report)
-        session = nonblank(row.get("uuid"))
-        yield from build_session_run(
-            script,
-            report,
-            line,
-            format=self.name,
-            key=f"{self.name}:{session}" if session else None,
-            session_id=session,
-            agent=AgentInfo(name="claude.ai", model=nonblank(row.get("model"))),
-            extra=text_fields({"title": row.get("name"), "project": as_dict(row.get("project")).get("name")}),
-        )
+
+IMPORTER = row_importer("claude_web", "Claude conversations", _detect, _read_row)
 
 
 def _conversations(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -121,10 +112,7 @@ def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
                 _attach(message, turn, report)
             if turn:
                 append_turn(turn, script)
-        for result in results:
-            answer = parse_message({"role": "tool", "content": [result]}, "message", report.refuse)
-            if answer is not None:
-                append_turn(answer, script)
+        read_turns(({"role": "tool", "content": [result]} for result in results), script, report.refuse)
 
 
 def _attach(message: dict[str, Any], turn: Any, report: Report) -> None:

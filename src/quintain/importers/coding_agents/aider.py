@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile, NumberedValue
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
@@ -36,83 +37,80 @@ _SEEN_ONLY = (
 _REPEATED = "each run is one call of the model with its whole prompt: earlier answers in it are context"
 
 
-@dataclass(frozen=True)
-class Aider:
-    """Reader of Aider's two histories."""
+def _detect(probe: Probe) -> float:
+    """Match the first line of either file."""
+    text = probe.text.lstrip()
+    is_calls = text.startswith(_CALL) and f"\n{_BETWEEN}\n" in text[:200].replace("\r", "")
+    return 0.97 if text.startswith(_STARTED) or is_calls else 0.0
 
-    name: str = "aider"
-    title: str = "Aider history"
 
-    def detect(self, probe: Probe) -> float:
-        """Match the first line of either file."""
-        text = probe.text.lstrip()
-        is_calls = text.startswith(_CALL) and f"\n{_BETWEEN}\n" in text[:200].replace("\r", "")
-        return 0.97 if text.startswith(_STARTED) or is_calls else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the runs of either file."""
+    first = next((line for _, line in log.text_lines() if line.strip()), "")
+    if first.startswith(_CALL):
+        yield from _calls(log, report)
+        return
+    report.note(_SEEN_ONLY)
+    sessions = list(_sessions(log.text_lines()))
+    asked = [each for each in sessions if any(line.startswith("#### ") for _, line in each.lines)]
+    if not asked:
+        report.reject(None, f"expected a session with a prompt, got {len(sessions)} without any")
+    for session in asked:
+        yield from _session(session, log, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the runs of either file."""
-        first = next((line for _, line in log.text_lines() if line.strip()), "")
-        if first.startswith(_CALL):
-            yield from self._calls(log, report)
-            return
-        report.note(_SEEN_ONLY)
-        sessions = list(_sessions(log.text_lines()))
-        asked = [each for each in sessions if any(line.startswith("#### ") for _, line in each.lines)]
-        if not asked:
-            report.reject(None, f"expected a session with a prompt, got {len(sessions)} without any")
-        for session in asked:
-            yield from self._session(session, log, report)
 
-    def _session(self, session: _Session, log: LogFile, report: Report) -> Iterator[Run]:
-        marked = any(line.startswith("#### ") and line.endswith(_END) for _, line in session.lines)
-        script, version = _Writer(report, _END if marked else ""), None
-        for _, line in session.lines:
-            script.write(line)
-            if version is None and (found := _VERSION.match(line)):
-                version = found[1]
-        script.end()
+def _session(session: _Session, log: LogFile, report: Report) -> Iterator[Run]:
+    marked = any(line.startswith("#### ") and line.endswith(_END) for _, line in session.lines)
+    script, version = _Writer(report, _END if marked else ""), None
+    for _, line in session.lines:
+        script.write(line)
+        if version is None and (found := _VERSION.match(line)):
+            version = found[1]
+    script.end()
+    yield from build_session_run(
+        script.script,
+        report,
+        session.line,
+        key=f"{'/'.join(log.parts)}:{session.line}",
+        episode_key=session.started,
+        agent=AgentInfo(name="aider", version=version, model=script.script.model),
+        extra={"started_at": session.started},
+    )
+
+
+def _calls(log: LogFile, report: Report) -> Iterator[Run]:
+    models = _models_beside(log)
+    report.note(_REPEATED)
+    for line, began, messages, ended in _prompts(log.text_lines()):
+        script, model = Transcript(), _model_at(models, began)
+        for role, text in messages:
+            actor = ROLES.get(role.lower())
+            if actor == "assistant":
+                script.add_agent_turn(text, copied_context=True)
+            elif actor in ("system", "user"):
+                script.add_message(actor, text)
+            else:
+                report.skip(f"role:{role}")
+        if ended is None:
+            report.reject(line, "expected a response of the model, got the end of the file or another call")
+            continue
+        when, reply = ended
+        thought, spoken = _without_thought(reply)
+        script.add_agent_turn(spoken, thought=thought, model=model)
+        agent = AgentInfo(name="aider", model=model)
+        asked = next((text for role, text in reversed(messages) if role == "USER"), None)
         yield from build_session_run(
-            script.script,
+            script,
             report,
-            session.line,
-            format=self.name,
-            key=f"{self.name}:{'/'.join(log.parts)}:{session.line}",
-            episode_key=session.started,
-            agent=AgentInfo(name="aider", version=version, model=script.script.model),
-            extra={"started_at": session.started},
+            line,
+            prompt=asked,
+            episode_key=f"{began}/{line}",
+            agent=agent,
+            extra={"started_at": began, "ended_at": when},  # local times of an unknown zone
         )
 
-    def _calls(self, log: LogFile, report: Report) -> Iterator[Run]:
-        models = _models_beside(log)
-        report.note(_REPEATED)
-        for line, began, messages, ended in _prompts(log.text_lines()):
-            script, model = Transcript(), _model_at(models, began)
-            for role, text in messages:
-                actor = ROLES.get(role.lower())
-                if actor == "assistant":
-                    script.add_agent_turn(text, copied_context=True)
-                elif actor in ("system", "user"):
-                    script.add_message(actor, text)
-                else:
-                    report.skip(f"role:{role}")
-            if ended is None:
-                report.reject(line, "expected a response of the model, got the end of the file or another call")
-                continue
-            when, reply = ended
-            thought, spoken = _without_thought(reply)
-            script.add_agent_turn(spoken, thought=thought, model=model)
-            agent = AgentInfo(name="aider", model=model)
-            asked = next((text for role, text in reversed(messages) if role == "USER"), None)
-            yield from build_session_run(
-                script,
-                report,
-                line,
-                format=self.name,
-                prompt=asked,
-                episode_key=f"{began}/{line}",
-                agent=agent,
-                extra={"started_at": began, "ended_at": when},  # local times of an unknown zone
-            )
+
+IMPORTER = Importer("aider", "Aider history", _detect, _read)
 
 
 @dataclass

@@ -7,9 +7,9 @@ model is not in the file: the output of a run replaces it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
@@ -24,47 +24,40 @@ from quintain.records.trajectory import AgentInfo
 _RECORDED = "results are the output of each run as the program recorded it: the model may have seen other words"
 
 
-@dataclass(frozen=True)
-class Amp:
-    """Reader of Amp threads."""
+def _detect(probe: Probe) -> float:
+    """Match a thread by its id, with numbered messages or results that record their run."""
+    whole = as_dict(probe.document)
+    messages = dicts_in(whole.get("messages"))
+    is_thread = (nonblank(whole.get("id")) or "").startswith("T-")
+    numbered = any("messageId" in message and "role" in message for message in messages)
+    runs = any(_is_run(block) for message in messages for block in as_list(message.get("content")))
+    return 0.96 if runs or (is_thread and (numbered or "created" in whole) and messages) else 0.0
 
-    name: str = "amp"
-    title: str = "Amp thread"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a thread by its id, with numbered messages or results that record their run."""
-        whole = as_dict(probe.document)
-        messages = dicts_in(whole.get("messages"))
-        is_thread = (nonblank(whole.get("id")) or "").startswith("T-")
-        numbered = any("messageId" in message and "role" in message for message in messages)
-        runs = any(_is_run(block) for message in messages for block in as_list(message.get("content")))
-        return 0.96 if runs or (is_thread and (numbered or "created" in whole) and messages) else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a thread."""
+    for line, thread in object_rows(log, report):
+        script = Transcript()
+        for message in dicts_in(thread.get("messages")):
+            _write(message, script, report)
+        initial = as_dict(as_dict(thread.get("env")).get("initial"))
+        tree = next(iter(dicts_in(initial.get("trees"))), {})
+        session = nonblank(thread.get("id"))
+        place = first_text(tree.get("uri"))
+        extra = {"cwd": place and place.removeprefix("file://"), "title": thread.get("title")}
+        yield from build_session_run(
+            script,
+            report,
+            line,
+            session=session,
+            agent=AgentInfo(
+                name="amp", version=nonblank(as_dict(initial.get("platform")).get("clientVersion")), model=script.model
+            ),
+            extra=text_fields(extra),
+        )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a thread."""
-        for line, thread in object_rows(log, report):
-            script = Transcript()
-            for message in dicts_in(thread.get("messages")):
-                _write(message, script, report)
-            initial = as_dict(as_dict(thread.get("env")).get("initial"))
-            tree = next(iter(dicts_in(initial.get("trees"))), {})
-            session = nonblank(thread.get("id"))
-            place = first_text(tree.get("uri"))
-            extra = {"cwd": place and place.removeprefix("file://"), "title": thread.get("title")}
-            yield from build_session_run(
-                script,
-                report,
-                line,
-                format=self.name,
-                key=f"{self.name}:{session}" if session else None,
-                session_id=session,
-                agent=AgentInfo(
-                    name="amp",
-                    version=nonblank(as_dict(initial.get("platform")).get("clientVersion")),
-                    model=script.model,
-                ),
-                extra=text_fields(extra),
-            )
+
+IMPORTER = Importer("amp", "Amp thread", _detect, _read)
 
 
 def _is_run(block: Any) -> bool:

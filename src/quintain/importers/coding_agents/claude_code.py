@@ -7,13 +7,11 @@ lines of it, so a branch takes in every line of its replies and every result of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from quintain.errors import InvalidInput
 from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line, blocks_in, results_in
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -51,29 +49,26 @@ _NOT_A_TASK = (
 )
 
 
-@dataclass(frozen=True)
-class ClaudeCode:
-    """Reader of Claude Code sessions."""
+def _detect(probe: Probe) -> float:
+    """Match lines with a session id and a message or another known record type."""
+    best = 0.0
+    for row in map(as_dict, [*probe.rows, probe.document]):
+        kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
+        if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
+            return if_most(0.95, probe, _is_line)
+        if session and (as_text(kind) in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
+            best = max(best, 0.5)  # programs that descend from it write such lines too
+        elif kind == "summary" and "leafUuid" in row:
+            best = max(best, 0.7)
+    return best
 
-    name: str = "claude_code"
-    title: str = "Claude Code session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match lines with a session id and a message or another known record type."""
-        best = 0.0
-        for row in map(as_dict, [*probe.rows, probe.document]):
-            kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
-            if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
-                return if_most(0.95, probe, _is_line)
-            if session and (as_text(kind) in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
-                best = max(best, 0.5)  # programs that descend from it write such lines too
-            elif kind == "summary" and "leafUuid" in row:
-                best = max(best, 0.7)
-        return best
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a session and one for each subagent."""
+    yield from read_sessions(object_rows(log, report), log, report, agent="claude-code")
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a session and one for each subagent."""
-        yield from read_sessions(object_rows(log, report), log, report, format=self.name, agent="claude-code")
+
+IMPORTER = Importer("claude_code", "Claude Code session", _detect, _read)
 
 
 def _is_line(row: dict[str, Any]) -> bool:
@@ -83,7 +78,7 @@ def _is_line(row: dict[str, Any]) -> bool:
 
 
 def read_sessions(
-    rows: Iterable[tuple[int, dict[str, Any]]], log: LogFile, report: Report, *, format: str, agent: str
+    rows: Iterable[tuple[int, dict[str, Any]]], log: LogFile, report: Report, *, agent: str
 ) -> Iterator[Run]:
     """Yield the runs of numbered lines shaped as Claude Code writes them: one a session and one for each subagent.
 
@@ -91,7 +86,6 @@ def read_sessions(
         rows: The lines.
         log: The file that they come from.
         report: Gets rejections and notes.
-        format: Name of the reader.
         agent: Name of the program that wrote the sessions.
     """
     graph = Graph(log.reading)
@@ -107,26 +101,21 @@ def read_sessions(
     chosen = [thread for thread, branch in branches.items() if thread[1] or branch[-1].uuid not in lent]
     for thread in chosen:
         known = origin if not thread[1] and origin and origin.session != thread[0] else None
-        script, line, fields = _written(branches[thread], threads, graph, report, known, format=format, agent=agent)
+        script, line, fields = _written(branches[thread], threads, graph, report, known, agent=agent)
         if fields["parent"]:
             fields["extra"] |= beside
         if thread == chosen[-1]:
             for lines in (graph.lines, threads, branches):
                 lines.clear()  # as large as the run, which is built and stored from here on
-        yield from build_session_run(script, report, line, format=format, **fields)
+        yield from build_session_run(script, report, line, **fields)
 
 
 def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
     """Read the agent type from the metadata file beside a subagent's log."""
     # Written once when it starts, so the log need not be read again for its sake.
-    beside = LogFile(log.path, log.root).sibling(f"{log.path.name.removesuffix('.jsonl')}.meta.json")
-    if beside is None:
-        return {}
-    report.consume(beside.path)
-    with suppress(InvalidInput):
-        kind = nonblank(as_dict(beside.document()).get("agentType"))
-        return {"agent_type": kind[:200]} if kind else {}
-    return {}
+    about = LogFile(log.path, log.root).sibling_document(f"{log.path.name.removesuffix('.jsonl')}.meta.json", report)
+    kind = nonblank(as_dict(about).get("agentType"))
+    return {"agent_type": kind[:200]} if kind else {}
 
 
 def _forked(graph: Graph) -> Origin | None:
@@ -143,7 +132,6 @@ def _written(
     report: Report,
     origin: Origin | None,
     *,
-    format: str,
     agent: str,
 ) -> tuple[Transcript, int, dict[str, Any]]:
     """Return the transcript of a branch, the line where it begins, and the further fields of its run.
@@ -154,7 +142,6 @@ def _written(
         graph: All lines.
         report: Gets a note on branches that are left out.
         origin: The session that this one was forked from.
-        format: Name of the reader.
         agent: Name of the program.
     """
     session, side = branch[-1].thread
@@ -171,13 +158,11 @@ def _written(
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
         report.note(f"only the branch with the latest turn is imported: {n} left out (edits, retries, rewinds)")
     end = graph.ends.get(session) if not side else None
-    key = f"{format}:{session}"
     fields = {
-        "key": f"{key}:{side}" if side else key,
-        "parent": key if side else None,
-        "continues": f"{format}:{origin.session}" if origin else None,
+        "session": f"{session}:{side}" if side else session,
+        "parent": session if side else None,
+        "continues": origin.session if origin else None,
         "prompt": writer.prompt or writer.command or "",
-        "session_id": f"{session}:{side}" if side else session,
         "agent": AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
         "outcome": Outcome(exit_status=end or None),
         "extra": text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),

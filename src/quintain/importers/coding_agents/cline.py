@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
@@ -39,43 +37,38 @@ _PROGRAMS = {
 _SEVERAL = "several models wrote this task and its messages do not name theirs: the model is unknown"
 
 
-@dataclass(frozen=True)
-class Cline:
-    """Reader of tasks of Cline, Roo Code and Kilo Code."""
+def _detect(probe: Probe) -> float:
+    """Match chat messages in the program's file, or with the program's record of the model."""
+    rows = [row for row in probe.rows if isinstance(row, dict)]
+    if probe.shape != "array" or not rows or not all(map(is_message, rows)):
+        return 0.0
+    if any(isinstance(as_dict(row.get("modelInfo")).get("modelId"), str) for row in rows):
+        return 0.96
+    return 0.96 if probe.name == _FILE else 0.0
 
-    name: str = "cline"
-    title: str = "Cline or Roo Code task"
 
-    def detect(self, probe: Probe) -> float:
-        """Match chat messages in the program's file, or with the program's record of the model."""
-        rows = [row for row in probe.rows if isinstance(row, dict)]
-        if probe.shape != "array" or not rows or not all(map(is_message, rows)):
-            return 0.0
-        if any(isinstance(as_dict(row.get("modelInfo")).get("modelId"), str) for row in rows):
-            return 0.96
-        return 0.96 if probe.name == _FILE else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a task."""
+    writer = _Writer(_Models(as_dict(log.sibling_document("task_metadata.json", report))), report)
+    for _, message in object_rows(log, report):
+        writer.write(message)
+    beside = log.sibling("ui_messages.json")  # the same task once more, as the person saw it
+    if beside is not None:
+        report.consume(beside.path)
+    folders = log.path.parts[:-1]
+    program = next((name for folder in reversed(folders) if (name := _PROGRAMS.get(folder))), "cline")
+    task = log.parts[-2] if len(log.parts) > 1 else None
+    yield from build_session_run(
+        writer.script,
+        report,
+        None,
+        prompt=writer.prompt,
+        session=task,
+        agent=AgentInfo(name=program, model=writer.script.model),
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a task."""
-        writer = _Writer(_Models(_metadata(log, report)), report)
-        for _, message in object_rows(log, report):
-            writer.write(message)
-        beside = log.sibling("ui_messages.json")  # the same task once more, as the person saw it
-        if beside is not None:
-            report.consume(beside.path)
-        folders = log.path.parts[:-1]
-        program = next((name for folder in reversed(folders) if (name := _PROGRAMS.get(folder))), "cline")
-        task = log.parts[-2] if len(log.parts) > 1 else None
-        yield from build_session_run(
-            writer.script,
-            report,
-            None,
-            format=self.name,
-            key=f"{self.name}:{task}" if task else None,
-            prompt=writer.prompt,
-            session_id=task,
-            agent=AgentInfo(name=program, model=writer.script.model),
-        )
+
+IMPORTER = Importer("cline", "Cline or Roo Code task", _detect, _read)
 
 
 class _Models:
@@ -182,14 +175,3 @@ def _usage(message: dict[str, Any]) -> dict[str, int | None] | None:
     tokens = as_dict(as_dict(message.get("metrics")).get("tokens"))
     counts = {"input": tokens.get("prompt"), "cacheRead": tokens.get("cached"), "output": tokens.get("completion")}
     return parse_usage({key: count for key, count in counts.items() if count is not None})
-
-
-def _metadata(log: LogFile, report: Report) -> dict[str, Any]:
-    """Return the record of the task beside its messages."""
-    beside = log.sibling("task_metadata.json")
-    if beside is None:
-        return {}
-    report.consume(beside.path)
-    with suppress(InvalidInput):
-        return as_dict(beside.document())
-    return {}

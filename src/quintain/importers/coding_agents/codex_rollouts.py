@@ -318,15 +318,14 @@ class Rollout:
             self.report.note("the log has no schemas of the built-in tools: they are inferred from the calls")
         git = as_dict(self.meta.get("git"))
         where = {"cwd": self.meta.get("cwd"), "git_branch": git.get("branch"), "git_commit": git.get("commit_hash")}
-        keys = {"key": session, "parent": parent, "continues": None if parent else forked}
         yield from build_session_run(
             self.script,
             self.report,
             self.line,
-            format="codex",
-            **{name: f"codex:{key}" for name, key in keys.items() if key},
+            parent=parent,
+            continues=None if parent else forked,
             prompt=self.asked or self.prompt or "",
-            session_id=session,
+            session=session,
             tools=tools,
             agent=AgentInfo(name="codex", version=nonblank(self.meta.get("cli_version")), model=self.script.model),
             extra=text_fields(where | {"tools": "inferred" if tools else None}),

@@ -7,12 +7,11 @@ sessions have only what the editor showed, where calls lack their arguments and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share, read_rows
+from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.field_values import (
     as_dict,
@@ -37,38 +36,29 @@ _HIDDEN = frozenset({"textEditGroup", "codeblockUri", "undoStop", "prepareToolIn
 """Kinds of parts that show what calls did or that only the editor uses."""
 
 
-@dataclass(frozen=True)
-class CopilotChat:
-    """Reader of GitHub Copilot chats."""
+def _detect(probe: Probe) -> float:
+    """Match sessions that name their responder and list requests with a message and a response."""
+    return 0.97 if matching_share(probe, _is_session, "requests") >= 0.5 else 0.0
 
-    name: str = "copilot_chat"
-    title: str = "GitHub Copilot chat"
 
-    def detect(self, probe: Probe) -> float:
-        """Match sessions that name their responder and list requests with a message and a response."""
-        return 0.97 if matching_share(probe, _is_session, "requests") >= 0.5 else 0.0
+def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    script, session, version = Transcript(), nonblank(row.get("sessionId")), None
+    for request in dicts_in(row.get("requests")):
+        about = as_dict(as_dict(request.get("result")).get("metadata"))
+        session = session or nonblank(about.get("sessionId"))
+        version = nonblank(as_dict(request.get("agent")).get("extensionVersion")) or version
+        _write(request, about, script, report)
+    yield from build_session_run(
+        script,
+        report,
+        line,
+        session=session,
+        agent=AgentInfo(name="github-copilot", version=version, model=script.model),
+        extra=text_fields({"title": row.get("customTitle")}),
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a session."""
-        return read_rows(log, report, self._read)
 
-    def _read(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        script, session, version = Transcript(), nonblank(row.get("sessionId")), None
-        for request in dicts_in(row.get("requests")):
-            about = as_dict(as_dict(request.get("result")).get("metadata"))
-            session = session or nonblank(about.get("sessionId"))
-            version = nonblank(as_dict(request.get("agent")).get("extensionVersion")) or version
-            _write(request, about, script, report)
-        yield from build_session_run(
-            script,
-            report,
-            line,
-            format=self.name,
-            key=f"{self.name}:{session}" if session else None,
-            session_id=session,
-            agent=AgentInfo(name="github-copilot", version=version, model=script.model),
-            extra=text_fields({"title": row.get("customTitle")}),
-        )
+IMPORTER = row_importer("copilot_chat", "GitHub Copilot chat", _detect, _conversation)
 
 
 def _is_session(row: dict[str, Any]) -> bool:

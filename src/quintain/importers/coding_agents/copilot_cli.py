@@ -6,9 +6,9 @@ An answer and the start and end of its calls are events. The model gets a prompt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -22,46 +22,41 @@ from quintain.records.trajectory import AgentInfo
 _SUBAGENTS = "the turns of subagents are left out: their result is that of the call that started them"
 
 
-@dataclass(frozen=True)
-class CopilotCli:
-    """Reader of GitHub Copilot CLI sessions."""
+def _detect(probe: Probe) -> float:
+    """Match events, of which one names the program or is an answer with its requests."""
+    rows = [row for row in probe.rows if isinstance(row, dict)]
+    own = any("copilotVersion" in row["data"] or "toolRequests" in row["data"] for row in rows if _is_event(row))
+    return if_most(0.96, probe, _is_event) if probe.shape == "lines" and own else 0.0
 
-    name: str = "copilot_cli"
-    title: str = "GitHub Copilot CLI session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match events, of which one names the program or is an answer with its requests."""
-        rows = [row for row in probe.rows if isinstance(row, dict)]
-        own = any("copilotVersion" in row["data"] or "toolRequests" in row["data"] for row in rows if _is_event(row))
-        return if_most(0.96, probe, _is_event) if probe.shape == "lines" and own else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a session."""
+    writer = _Writer(report)
+    for line, row in object_rows(log, report):
+        if _is_event(row):
+            writer.write(row)
+        else:
+            report.reject(line, "expected an event with a type, data and a time")
+    start = writer.start
+    session = nonblank(start.get("sessionId"))
+    place = as_dict(start.get("context"))
+    where = {"cwd": place.get("cwd"), "git_branch": place.get("branch"), "git_commit": place.get("headCommit")}
+    yield from build_session_run(
+        writer.script,
+        report,
+        None,
+        prompt=writer.prompt,
+        session=session,
+        agent=AgentInfo(
+            name="copilot-cli",
+            version=nonblank(start.get("copilotVersion")),
+            model=first_text(writer.script.model, start.get("selectedModel")),
+        ),
+        extra=text_fields(where),
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a session."""
-        writer = _Writer(report)
-        for line, row in object_rows(log, report):
-            if _is_event(row):
-                writer.write(row)
-            else:
-                report.reject(line, "expected an event with a type, data and a time")
-        start = writer.start
-        session = nonblank(start.get("sessionId"))
-        place = as_dict(start.get("context"))
-        where = {"cwd": place.get("cwd"), "git_branch": place.get("branch"), "git_commit": place.get("headCommit")}
-        yield from build_session_run(
-            writer.script,
-            report,
-            None,
-            format=self.name,
-            key=f"{self.name}:{session}" if session else None,
-            prompt=writer.prompt,
-            session_id=session,
-            agent=AgentInfo(
-                name="copilot-cli",
-                version=nonblank(start.get("copilotVersion")),
-                model=first_text(writer.script.model, start.get("selectedModel")),
-            ),
-            extra=text_fields(where),
-        )
+
+IMPORTER = Importer("copilot_cli", "GitHub Copilot CLI session", _detect, _read)
 
 
 def _is_event(row: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
@@ -22,29 +23,25 @@ _RULE = "---"
 _TEXTS_ONLY = "the export has the texts only: calls, their results, the model and the times are not in it"
 
 
-@dataclass(frozen=True)
-class Cursor:
-    """Reader of Cursor chats."""
+def _detect(probe: Probe) -> float:
+    """Match the note of the export below the title."""
+    return 0.97 if any(map(_EXPORTED.match, probe.text.split("\n", 3)[:3])) else 0.0
 
-    name: str = "cursor"
-    title: str = "Cursor chat"
 
-    def detect(self, probe: Probe) -> float:
-        """Match the note of the export below the title."""
-        return 0.97 if any(map(_EXPORTED.match, probe.text.split("\n", 3)[:3])) else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run an export; a file may have several, one behind the other."""
+    report.note(_TEXTS_ONLY)
+    for chat in _chats(log):
+        yield from build_session_run(
+            chat.script(),
+            report,
+            chat.line,
+            agent=AgentInfo(name="cursor", version=chat.version),
+            extra=text_fields({"title": chat.title, "exported_on": chat.exported}),
+        )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run an export; a file may have several, one behind the other."""
-        report.note(_TEXTS_ONLY)
-        for chat in _chats(log):
-            yield from build_session_run(
-                chat.script(),
-                report,
-                chat.line,
-                format=self.name,
-                agent=AgentInfo(name="cursor", version=chat.version),
-                extra=text_fields({"title": chat.title, "exported_on": chat.exported}),
-            )
+
+IMPORTER = Importer("cursor", "Cursor chat", _detect, _read)
 
 
 @dataclass

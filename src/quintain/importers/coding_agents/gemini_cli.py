@@ -7,10 +7,10 @@ Sessions are `~/.gemini/tmp/<project>/chats/session-*.json` (one object) or `.js
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
@@ -33,61 +33,54 @@ _SAME_BATCH = timedelta(milliseconds=100)
 _NOT_A_TASK = ("This is the Gemini CLI.", "<session_context>", "/", "?")
 
 
-@dataclass(frozen=True)
-class GeminiCli:
-    """Reader of Gemini CLI sessions."""
+def _detect(probe: Probe) -> float:
+    """Match a session id with a project hash, or API messages (`role` and `parts`)."""
+    head = probe.first
+    if isinstance(head.get("sessionId"), str) and isinstance(head.get("projectHash"), str):
+        return 0.95
+    if isinstance(head.get("sessionId"), str) and "messageId" in head and isinstance(head.get("message"), str):
+        return 0.8  # logs.json: what the person typed
+    history = head.get("clientHistory", head.get("history")) if probe.document is not None else list(probe.rows)
+    turns = dicts_in(history)
+    if turns and all(turn.get("role") in ("user", "model") and isinstance(turn.get("parts"), list) for turn in turns):
+        return 0.85
+    return 0.0
 
-    name: str = "gemini_cli"
-    title: str = "Gemini CLI session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a session id with a project hash, or API messages (`role` and `parts`)."""
-        head = probe.first
-        if isinstance(head.get("sessionId"), str) and isinstance(head.get("projectHash"), str):
-            return 0.95
-        if isinstance(head.get("sessionId"), str) and "messageId" in head and isinstance(head.get("message"), str):
-            return 0.8  # logs.json: what the person typed
-        history = head.get("clientHistory", head.get("history")) if probe.document is not None else list(probe.rows)
-        turns = dicts_in(history)
-        if turns and all(
-            turn.get("role") in ("user", "model") and isinstance(turn.get("parts"), list) for turn in turns
-        ):
-            return 0.85
-        return 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a session."""
+    session: dict[str, Any] = {}
+    messages: dict[str, dict[str, Any]] = {}
+    turns: list[dict[str, Any]] = []
+    for line, row in object_rows(log, report):
+        if "parts" in row:
+            turns.append(row)
+        elif isinstance(history := row.get("clientHistory", row.get("history")), list):
+            turns.extend(dicts_in(history))
+        elif "messageId" in row and "message" in row:
+            report.skip("typed line without a reply")
+        else:
+            _change(line, row, session, messages, report)
+    writer = _Writer(report)
+    for turn in turns:
+        writer.write_turn(turn)
+    for message in messages.values() if not turns else ():
+        writer.write(message)
+    key, above = nonblank(session.get("sessionId")), log.parts[-2:-1]
+    is_part = session.get("kind") == "subagent" and above and above[0] != "chats"
+    yield from build_session_run(
+        writer.script,
+        report,
+        None,
+        parent=above[0] if key and is_part else None,
+        prompt=writer.prompt or "",
+        session=key,
+        agent=AgentInfo(name="gemini-cli", model=writer.script.model),
+        extra={"project_hash": session["projectHash"]} if nonblank(session.get("projectHash")) else {},
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a session."""
-        session: dict[str, Any] = {}
-        messages: dict[str, dict[str, Any]] = {}
-        turns: list[dict[str, Any]] = []
-        for line, row in object_rows(log, report):
-            if "parts" in row:
-                turns.append(row)
-            elif isinstance(history := row.get("clientHistory", row.get("history")), list):
-                turns.extend(dicts_in(history))
-            elif "messageId" in row and "message" in row:
-                report.skip("typed line without a reply")
-            else:
-                _change(line, row, session, messages, report)
-        writer = _Writer(report)
-        for turn in turns:
-            writer.write_turn(turn)
-        for message in messages.values() if not turns else ():
-            writer.write(message)
-        key, above = nonblank(session.get("sessionId")), log.parts[-2:-1]
-        is_part = session.get("kind") == "subagent" and above and above[0] != "chats"
-        yield from build_session_run(
-            writer.script,
-            report,
-            None,
-            format="gemini_cli",
-            key=f"gemini_cli:{key}" if key else None,
-            parent=f"gemini_cli:{above[0]}" if key and is_part else None,
-            prompt=writer.prompt or "",
-            session_id=key,
-            agent=AgentInfo(name="gemini-cli", model=writer.script.model),
-            extra={"project_hash": session["projectHash"]} if nonblank(session.get("projectHash")) else {},
-        )
+
+IMPORTER = Importer("gemini_cli", "Gemini CLI session", _detect, _read)
 
 
 def _change(

@@ -6,14 +6,14 @@ A session begins with its record and then has a message a line; an export has th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
+from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
 from quintain.importers.transcripts.field_values import (
     as_dict,
     as_list,
@@ -32,56 +32,51 @@ _APPLICATION = frozenset({"toolConfirmationRequest", "actionRequired", "systemNo
 """Parts for the person, which the model does not get."""
 
 
-@dataclass(frozen=True)
-class Goose:
-    """Reader of Goose sessions."""
+def _detect(probe: Probe) -> float:
+    """Match a session's record with its folder, before messages with the second of their creation."""
+    if probe.document is not None:
+        held = dicts_in(probe.document.get("conversation"))
+        return 0.97 if "working_dir" in probe.document and any(map(_is_message, held)) else 0.0
+    rows = [row for row in probe.rows if isinstance(row, dict)]
+    if probe.shape != "lines" or not rows or not any(map(_is_message, rows)):
+        return 0.0
+    if "working_dir" in rows[0] and "message_count" in rows[0]:
+        return 0.97 if all(map(_is_message, rows[1:])) else 0.6
+    return if_most(0.95, probe, _is_message) if any(map(_has_call, rows)) else 0.0
 
-    name: str = "goose"
-    title: str = "Goose session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a session's record with its folder, before messages with the second of their creation."""
-        if probe.document is not None:
-            held = dicts_in(probe.document.get("conversation"))
-            return 0.97 if "working_dir" in probe.document and any(map(_is_message, held)) else 0.0
-        rows = [row for row in probe.rows if isinstance(row, dict)]
-        if probe.shape != "lines" or not rows or not any(map(_is_message, rows)):
-            return 0.0
-        if "working_dir" in rows[0] and "message_count" in rows[0]:
-            return 0.97 if all(map(_is_message, rows[1:])) else 0.6
-        return if_most(0.95, probe, _is_message) if any(map(_has_call, rows)) else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a session."""
+    about: dict[str, Any] = {}
+    script = Transcript()
+    for line, row in object_rows(log, report):
+        if _is_message(row):
+            _write(row, script, report)
+        elif "working_dir" in row:
+            about = {key: value for key, value in row.items() if key != "conversation"}
+            for message in dicts_in(row.get("conversation")):
+                _write(message, script, report)
+        else:
+            report.reject(line, "expected a message or the record of a session")
+    session = nonblank(about.get("id")) or log.path.stem
+    config = as_dict(about.get("model_config"))
+    yield from build_session_run(
+        script,
+        report,
+        None,
+        session=session,
+        agent=AgentInfo(name="goose", model=first_text(config.get("model_name"), script.model)),
+        extra=text_fields(
+            {
+                "cwd": about.get("working_dir"),
+                "title": first_text(about.get("name"), about.get("description")),
+                "provider": about.get("provider_name"),
+            }
+        ),
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a session."""
-        about: dict[str, Any] = {}
-        script = Transcript()
-        for line, row in object_rows(log, report):
-            if _is_message(row):
-                _write(row, script, report)
-            elif "working_dir" in row:
-                about = {key: value for key, value in row.items() if key != "conversation"}
-                for message in dicts_in(row.get("conversation")):
-                    _write(message, script, report)
-            else:
-                report.reject(line, "expected a message or the record of a session")
-        session = nonblank(about.get("id")) or log.path.stem
-        config = as_dict(about.get("model_config"))
-        yield from build_session_run(
-            script,
-            report,
-            None,
-            format=self.name,
-            key=f"{self.name}:{session}",
-            session_id=session,
-            agent=AgentInfo(name="goose", model=first_text(config.get("model_name"), script.model)),
-            extra=text_fields(
-                {
-                    "cwd": about.get("working_dir"),
-                    "title": first_text(about.get("name"), about.get("description")),
-                    "provider": about.get("provider_name"),
-                }
-            ),
-        )
+
+IMPORTER = Importer("goose", "Goose session", _detect, _read)
 
 
 def _is_message(row: dict[str, Any]) -> bool:
@@ -105,9 +100,7 @@ def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
     results = [part for part in parts if as_dict(part).get("type") == "toolResponse"]
     others = [_block(part) for part in parts if as_dict(part).get("type") != "toolResponse"]
     for part in results:
-        answer = parse_message({"role": "tool", **_result(part)}, "message", report.refuse)
-        if answer is not None:
-            append_turn(answer, script)
+        read_turns([{"role": "tool", **_result(part)}], script, report.refuse)
     turn = parse_message({"role": message.get("role"), "content": others}, "message", report.refuse)
     if turn:
         turn.fields["timestamp"] = parse_time(message.get("created"))

@@ -6,11 +6,9 @@ A line is a message, a thought, or the result of a call. The thoughts of a reply
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -25,48 +23,48 @@ _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool_re
 _KINDS = {*_ROLES, "reasoning", "backend_tool_call"}
 
 
-@dataclass(frozen=True)
-class GrokCli:
-    """Reader of Grok CLI sessions."""
+def _detect(probe: Probe) -> float:
+    """Match typed lines with the content beside the type; only Grok writes a model id or a prompt index."""
+    rows = [row for row in map(as_dict, probe.rows) if "content" in row and as_text(row.get("type")) in _ROLES]
+    if probe.shape != "lines" or any({"role", "sessionId", "session_id"} & row.keys() for row in rows):
+        return 0.0
+    own = (as_text(row.get("model_id")) or {"prompt_index", "synthetic_reason"} & row.keys() for row in rows)
+    spoken = any(row["type"] == "assistant" for row in rows)
+    if any(own):
+        return if_most(0.95, probe, lambda row: as_text(row.get("type")) in _KINDS)
+    return 0.6 if spoken and len(rows) > 1 else 0.0
 
-    name: str = "grok_cli"
-    title: str = "Grok CLI session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match typed lines with the content beside the type; only Grok writes a model id or a prompt index."""
-        rows = [row for row in map(as_dict, probe.rows) if "content" in row and as_text(row.get("type")) in _ROLES]
-        if probe.shape != "lines" or any({"role", "sessionId", "session_id"} & row.keys() for row in rows):
-            return 0.0
-        own = (as_text(row.get("model_id")) or {"prompt_index", "synthetic_reason"} & row.keys() for row in rows)
-        spoken = any(row["type"] == "assistant" for row in rows)
-        if any(own):
-            return if_most(0.95, probe, lambda row: as_text(row.get("type")) in _KINDS)
-        return 0.6 if spoken and len(rows) > 1 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a session."""
+    writer = _Writer(report)
+    for line, row in object_rows(log, report):
+        writer.write(line, row)
+    writer.end()
+    about = as_dict(log.sibling_document("summary.json"))
+    if "info" in about:
+        report.consume(log.path.with_name("summary.json"))
+    else:
+        about = {}
+    session = nonblank(as_dict(about.get("info")).get("id"))
+    is_part = about.get("session_kind") == "subagent"
+    where = {"cwd": as_dict(about.get("info")).get("cwd")}
+    where |= {"git_branch": about.get("head_branch"), "git_commit": about.get("head_commit")}
+    model = writer.script.model or first_text(about.get("current_model_id"))
+    yield from build_session_run(
+        writer.script,
+        report,
+        None,
+        key=session if session and not is_part else None,
+        parent=session if session and is_part else None,
+        prompt=writer.prompt,
+        session_id=session,
+        agent=AgentInfo(name="grok-cli", model=model),
+        extra=text_fields(where | {"agent_type": about.get("agent_name") if is_part else None}),
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a session."""
-        writer = _Writer(report)
-        for line, row in object_rows(log, report):
-            writer.write(line, row)
-        writer.end()
-        about = _summary(log, report)
-        session = nonblank(as_dict(about.get("info")).get("id"))
-        is_part = about.get("session_kind") == "subagent"
-        where = {"cwd": as_dict(about.get("info")).get("cwd")}
-        where |= {"git_branch": about.get("head_branch"), "git_commit": about.get("head_commit")}
-        model = writer.script.model or first_text(about.get("current_model_id"))
-        yield from build_session_run(
-            writer.script,
-            report,
-            None,
-            format=self.name,
-            key=f"{self.name}:{session}" if session and not is_part else None,
-            parent=f"{self.name}:{session}" if session and is_part else None,
-            prompt=writer.prompt,
-            session_id=session,
-            agent=AgentInfo(name="grok-cli", model=model),
-            extra=text_fields(where | {"agent_type": about.get("agent_name") if is_part else None}),
-        )
+
+IMPORTER = Importer("grok_cli", "Grok CLI session", _detect, _read)
 
 
 class _Writer:
@@ -125,16 +123,3 @@ class _Writer:
                 turn.thoughts, turn.calls = self._thoughts, self._vendor_calls
                 append_turn(turn, self.script)
         self._thoughts, self._vendor_calls = [], []
-
-
-def _summary(log: LogFile, report: Report) -> dict[str, Any]:
-    """Return the session's `summary.json`, empty if there is none."""
-    beside = log.sibling("summary.json")
-    if beside is None:
-        return {}
-    with suppress(InvalidInput):
-        about = as_dict(beside.document())
-        if "info" in about:
-            report.consume(beside.path)
-            return about
-    return {}

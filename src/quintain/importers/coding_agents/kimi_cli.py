@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record
+from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record, usage_of
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_count, as_dict, as_text, nonblank
+from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, parse_message, read_turns
+from quintain.importers.transcripts.field_values import as_dict, as_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo
@@ -29,51 +30,47 @@ _SUMMARY = "<system>Previous context has been compacted."
 _EVENTS_ONLY = "only the events of this session are in the log: the model's context, with its system prompt, is not"
 
 
-@dataclass(frozen=True)
-class KimiCli:
-    """Reader of Kimi CLI sessions."""
+def _detect(probe: Probe) -> float:
+    """Match messages among the program's marks, or events in their envelope."""
+    if probe.shape != "lines":
+        return 0.0
+    rows = [row for row in probe.rows if isinstance(row, dict)]
+    if any(map(is_record, rows)):
+        return if_most(0.96, probe, lambda row: "." in as_text(row.get("type")) or "protocol_version" in row)
+    if any(as_text(row.get("role")) in _MARKS for row in rows):
+        return if_most(0.96, probe, lambda row: as_text(row.get("role")) in ACTORS.keys() | _MARKS)
+    return if_most(0.96, probe, _is_event) if sum(map(_is_event, rows)) > 1 else 0.0
 
-    name: str = "kimi_cli"
-    title: str = "Kimi CLI session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match messages among the program's marks, or events in their envelope."""
-        if probe.shape != "lines":
-            return 0.0
-        rows = [row for row in probe.rows if isinstance(row, dict)]
-        if any(map(is_record, rows)):
-            return if_most(0.96, probe, lambda row: "." in as_text(row.get("type")) or "protocol_version" in row)
-        if any(as_text(row.get("role")) in _MARKS for row in rows):
-            return if_most(0.96, probe, lambda row: as_text(row.get("role")) in ACTORS.keys() | _MARKS)
-        return if_most(0.96, probe, _is_event) if sum(map(_is_event, rows)) > 1 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a session."""
+    rows = list(object_rows(log, report))
+    if any(is_record(row) for _, row in rows):
+        yield from _read_records(log, rows, report)
+        return
+    parts = log.parts
+    session, parent, prompt, script = (parts[-2] if len(parts) > 1 else None), None, None, Transcript()
+    if len(parts) > 3 and parts[-3] == "subagents":
+        parent = parts[-4]
+    if any(_is_event(row) for _, row in rows):
+        report.note(_EVENTS_ONLY)
+        prompt = _Events().replay(rows, script, report)
+    else:
+        prompt = _read_context(rows, _events_beside(log, report), script, report)
+    is_current = log.path.stem in ("context", "wire")  # the others were replaced by a compaction or a return
+    yield from build_session_run(
+        script,
+        report,
+        None,
+        key=session if session and is_current else None,
+        parent=parent,
+        prompt=prompt,
+        session_id=session,
+        agent=AgentInfo(name="kimi-cli", model=script.model),
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a session."""
-        rows = list(object_rows(log, report))
-        if any(is_record(row) for _, row in rows):
-            yield from _read_records(log, rows, report)
-            return
-        parts = log.parts
-        session, parent, prompt, script = (parts[-2] if len(parts) > 1 else None), None, None, Transcript()
-        if len(parts) > 3 and parts[-3] == "subagents":
-            parent = f"{self.name}:{parts[-4]}"
-        if any(_is_event(row) for _, row in rows):
-            report.note(_EVENTS_ONLY)
-            prompt = _Events().replay(rows, script, report)
-        else:
-            prompt = _read_context(rows, _events_beside(log, report), script, report)
-        is_current = log.path.stem in ("context", "wire")  # the others were replaced by a compaction or a return
-        yield from build_session_run(
-            script,
-            report,
-            None,
-            format=self.name,
-            key=f"{self.name}:{session}" if session and is_current else None,
-            parent=parent,
-            prompt=prompt,
-            session_id=session,
-            agent=AgentInfo(name="kimi-cli", model=script.model),
-        )
+
+IMPORTER = Importer("kimi_cli", "Kimi CLI session", _detect, _read)
 
 
 def _read_records(log: LogFile, rows: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
@@ -83,15 +80,13 @@ def _read_records(log: LogFile, rows: list[tuple[int, dict[str, Any]]], report: 
     parts = log.parts
     is_placed = len(parts) > 3 and parts[-3] == "agents"
     session, agent = (parts[-4], parts[-2]) if is_placed else (None, "main")
-    main = f"kimi_cli:{session}" if session else None
     is_main = agent == "main"
     yield from build_session_run(
         records.script,
         report,
         None,
-        format="kimi_cli",
-        key=main if is_main else f"{main}/{agent}",
-        parent=None if is_main else main,
+        key=session if is_main else f"{session}/{agent}",
+        parent=None if is_main else session,
         prompt=records.prompt,
         session_id=session if is_main else f"{session}/{agent}",
         agent=AgentInfo(name="kimi-code", model=records.script.model),
@@ -131,7 +126,7 @@ class _Events:
                 more = as_text(payload.get("arguments_part"))
                 function["arguments"] = as_text(function.get("arguments")) + more
             elif kind == "StatusUpdate":
-                reply["usage"] = _usage(payload.get("token_usage")) or reply.get("usage")
+                reply["usage"] = usage_of(payload.get("token_usage")) or reply.get("usage")
             else:
                 reply = _end(reply, script, report)
                 if kind in ("TurnBegin", "SteerInput"):
@@ -157,16 +152,13 @@ class _Events:
         bodies = (value.get("output"), value.get("message"))
         body = next((body for body in bodies if body), "")
         message = {"role": "tool", "tool_call_id": call_id, "content": body, "is_error": self.failed[call_id]}
-        if (turn := parse_message(message, "message", report.refuse)) is not None:
-            append_turn(turn, script)
+        read_turns([message], script, report.refuse)
 
 
 def _end(reply: dict[str, Any], script: Transcript, report: Report) -> dict[str, Any]:
     """Add a reply that has any content to a transcript; return the next one, empty."""
     if reply.get("content") or reply.get("tool_calls"):
-        turn = parse_message({"role": "assistant", "content": [], **reply}, "message", report.refuse)
-        if turn is not None:
-            append_turn(turn, script)
+        read_turns([{"role": "assistant", "content": [], **reply}], script, report.refuse)
         return {}
     return reply if "timestamp" in reply and not reply.get("usage") else {}
 
@@ -189,11 +181,7 @@ def _read_context(
         role = as_text(row.get("role"))
         if role in ("_checkpoint", "_usage"):
             continue
-        message = {
-            **row,
-            "role": "system" if role == "_system_prompt" else role,
-            "content": blocks(row.get("content")),
-        }
+        message = {**row, "role": "system" if role == "_system_prompt" else role, "content": blocks(row.get("content"))}
         message.pop("partial", None)
         turn = parse_message(message, f"line {line}", report.refuse)
         if turn is None:
@@ -212,12 +200,3 @@ def _read_context(
             prompt = prompt or nonblank(text)
         append_turn(turn, script)
     return prompt
-
-
-def _usage(counts: Any) -> dict[str, int] | None:
-    held = as_dict(counts)
-    read = [as_count(held.get(key)) for key in ("input_other", "input_cache_read", "input_cache_creation")]
-    written = as_count(held.get("output"))
-    if written is None or read[0] is None:
-        return None
-    return {"input_tokens": sum(n or 0 for n in read), "output_tokens": written}

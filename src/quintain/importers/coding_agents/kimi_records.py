@@ -12,12 +12,18 @@ from typing import Any
 
 from quintain.importers.protocol import Report
 from quintain.importers.run_builder import COMPACTED
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
+from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
 from quintain.importers.transcripts.field_values import as_count, as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
 from quintain.importers.transcripts.transcript import Transcript, parse_time
 
+_INPUT_COUNTS = (
+    ("inputOther", "input_other"),
+    ("inputCacheRead", "input_cache_read"),
+    ("inputCacheCreation", "input_cache_creation"),
+)
+"""Names of Kimi Code and of Kimi CLI."""
 _UNDONE = "turns that the user took back are left out"
 _CLEARED = "the context was cleared: after that the model no longer saw the earlier turns"
 
@@ -134,7 +140,7 @@ class KimiRecords:
         elif kind == "tool.result":
             self._results.append({"tool_call_id": event.get("toolCallId"), **_result(as_dict(event.get("result")))})
         elif kind == "step.end":
-            self._reply["usage"] = _usage(event.get("usage"))
+            self._reply["usage"] = usage_of(event.get("usage"))
             if len(self._results) >= len(self._reply.get("tool_calls", ())):
                 self._end_step()
         else:
@@ -149,9 +155,7 @@ class KimiRecords:
             if reply.keys() & {"content", "tool_calls"}
             else []
         )
-        for message in (*answer, *({"role": "tool", **result} for result in results)):
-            if (turn := parse_message(message, "message", self.report.refuse)) is not None:
-                append_turn(turn, self.script)
+        read_turns([*answer, *({"role": "tool", **result} for result in results)], self.script, self.report.refuse)
         for row in deferred:
             self._append_message(row)
 
@@ -179,9 +183,10 @@ def _text_parts(content: Any) -> Any:
     return turn.content if turn is not None else ""
 
 
-def _usage(counts: Any) -> dict[str, int] | None:
+def usage_of(counts: Any) -> dict[str, int] | None:
+    """Return token counts in the spelling of Kimi Code or of Kimi CLI."""
     held = as_dict(counts)
-    read = [as_count(held.get(key)) for key in ("inputOther", "inputCacheRead", "inputCacheCreation")]
+    read = [as_count(held.get(new, held.get(old))) for new, old in _INPUT_COUNTS]
     written = as_count(held.get("output"))
     if written is None or read[0] is None:
         return None

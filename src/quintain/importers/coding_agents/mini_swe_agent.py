@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.coding_agents.swe_agent import submission_of
 from quintain.importers.harnesses.swe_bench_reports import find_verdict
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from
 from quintain.importers.protocol import Probe, Report, Run
@@ -30,31 +30,28 @@ _BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\n")
 _CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
 
 
-@dataclass(frozen=True)
-class MiniSweAgent:
-    """Reader of mini-swe-agent trajectories."""
-
-    name: str = "mini_swe_agent"
-    title: str = "mini-swe-agent trajectory"
-
-    def detect(self, probe: Probe) -> float:
-        """Match files that name the program, or rows of messages in its text protocol."""
-        best = 0.0
-        if "messages" not in probe.fields:
-            return best
-        for row in map(as_dict, [*probe.rows, probe.document]):
-            named = "mini_version" in as_dict(row.get("info")) or _named(row)
-            messages = dicts_in(row.get("messages"))
-            if named and isinstance(row.get("messages"), list):
-                return 0.98
-            if _is_text_mode(messages):
-                best = max(best, 0.93 if {"patch", "verified", "instance_id"} & set(row) else 0.85)
+def _detect(probe: Probe) -> float:
+    """Match files that name the program, or rows of messages in its text protocol."""
+    best = 0.0
+    if "messages" not in probe.fields:
         return best
+    for row in map(as_dict, [*probe.rows, probe.document]):
+        named = "mini_version" in as_dict(row.get("info")) or _named(row)
+        messages = dicts_in(row.get("messages"))
+        if named and isinstance(row.get("messages"), list):
+            return 0.98
+        if _is_text_mode(messages):
+            best = max(best, 0.93 if {"patch", "verified", "instance_id"} & set(row) else 0.85)
+    return best
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a file or row."""
-        for line, row in object_rows(log, report):
-            yield from _run(line, row, log, report)
+
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a file or row."""
+    for line, row in object_rows(log, report):
+        yield from _run(line, row, log, report)
+
+
+IMPORTER = Importer("mini_swe_agent", "mini-swe-agent trajectory", _detect, _read)
 
 
 def _named(row: dict[str, Any]) -> bool:
@@ -86,7 +83,6 @@ def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterat
         writer.script,
         report,
         line,
-        format="mini_swe_agent",
         task=Task(id=first_text(instance, row.get("id"))),
         agent=AgentInfo(name="mini-swe-agent", version=nonblank(info.get("mini_version")), model=writer.model),
         outcome=outcome_from(resolved, ended),

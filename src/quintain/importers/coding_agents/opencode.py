@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
@@ -32,49 +33,46 @@ _NO_MESSAGES = "expected the messages of this session in the folder, got none; i
 _QUIET = ("step-finish", "snapshot", "patch", "agent", "retry")
 
 
-@dataclass(frozen=True)
-class OpenCode:
-    """Reader of OpenCode sessions."""
+def _detect(probe: Probe) -> float:
+    """Match a session file, an export (`info` and `messages` with parts), or events with a part."""
+    head = probe.first
+    messages = dicts_in(head.get("messages"))
+    if isinstance(head.get("info"), dict) and any({"parts", "info"} <= message.keys() for message in messages):
+        return 0.95
+    named = isinstance(head.get("sessionID"), str) and isinstance(head.get("part"), dict)
+    if named and head.get("type") in _EVENTS:
+        return 0.95
+    if probe.document is None or not isinstance(head.get("id"), str) or not isinstance(head.get("time"), dict):
+        return 0.0
+    is_part = "sessionID" in head or bool(messages)
+    if is_part or not {"projectID", "directory", "title", "messages"} & set(head):
+        return 0.0
+    return 0.9 if "projectID" in head or "directory" in head or "session" in probe.path else 0.6
 
-    name: str = "opencode"
-    title: str = "OpenCode session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a session file, an export (`info` and `messages` with parts), or events with a part."""
-        head = probe.first
-        messages = dicts_in(head.get("messages"))
-        if isinstance(head.get("info"), dict) and any({"parts", "info"} <= message.keys() for message in messages):
-            return 0.95
-        named = isinstance(head.get("sessionID"), str) and isinstance(head.get("part"), dict)
-        if named and head.get("type") in _EVENTS:
-            return 0.95
-        if probe.document is None or not isinstance(head.get("id"), str) or not isinstance(head.get("time"), dict):
-            return 0.0
-        is_part = "sessionID" in head or bool(messages)
-        if is_part or not {"projectID", "directory", "title", "messages"} & set(head):
-            return 0.0
-        return 0.9 if "projectID" in head or "directory" in head or "session" in probe.path else 0.6
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a session."""
-        events: dict[str, _Session] = {}
-        for line, row in object_rows(log, report):
-            if isinstance(row.get("info"), dict):
-                messages = ((as_dict(m.get("info")), dicts_in(m.get("parts"))) for m in dicts_in(row.get("messages")))
-                yield from _run(line, _Session(row["info"], list(messages)), report)
-            elif isinstance(row.get("part"), dict) and nonblank(row.get("sessionID")):
-                events.setdefault(row["sessionID"], _Session({"id": row["sessionID"]}, [])).part(row["part"])
-            elif "part" in row or "sessionID" in row:
-                report.skip(first_text(row.get("type")) or "without type")
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a session."""
+    events: dict[str, _Session] = {}
+    for line, row in object_rows(log, report):
+        if isinstance(row.get("info"), dict):
+            messages = ((as_dict(m.get("info")), dicts_in(m.get("parts"))) for m in dicts_in(row.get("messages")))
+            yield from _run(line, _Session(row["info"], list(messages)), report)
+        elif isinstance(row.get("part"), dict) and nonblank(row.get("sessionID")):
+            events.setdefault(row["sessionID"], _Session({"id": row["sessionID"]}, [])).part(row["part"])
+        elif "part" in row or "sessionID" in row:
+            report.skip(first_text(row.get("type")) or "without type")
+        else:
+            session = _Session(row, _stored(log, row, report))
+            if session.messages:
+                yield from _run(line, session, report)
             else:
-                session = _Session(row, _stored(log, row, report))
-                if session.messages:
-                    yield from _run(line, session, report)
-                else:
-                    report.reject(None, _NO_MESSAGES)
-        for session in events.values():
-            report.note("the events of `opencode run` do not record the task")
-            yield from _run(1, session, report)
+                report.reject(None, _NO_MESSAGES)
+    for session in events.values():
+        report.note("the events of `opencode run` do not record the task")
+        yield from _run(1, session, report)
+
+
+IMPORTER = Importer("opencode", "OpenCode session", _detect, _read)
 
 
 @dataclass
@@ -150,11 +148,9 @@ def _run(line: int, session: _Session, report: Report) -> Iterator[Run]:
         writer.script,
         report,
         line,
-        format="opencode",
-        key=f"opencode:{key}" if key else None,
-        parent=f"opencode:{parent}" if key and parent else None,
+        parent=parent if key else None,
         prompt=writer.prompt or "",
-        session_id=key,
+        session=key,
         agent=AgentInfo(name="opencode", version=nonblank(info.get("version")), model=writer.script.model),
         extra={name: value for name, value in kept.items() if nonblank(value)},
     )

@@ -44,18 +44,11 @@ class EventStream(ABC):
         for event in events:
             self.write(event)
 
-    def run(self, events: Iterable[dict[str, Any]], format: str, session: str | None) -> Iterator[Run]:
+    def run(self, events: Iterable[dict[str, Any]], session: str | None) -> Iterator[Run]:
         """Write the events and yield the conversation as a run."""
         self.write_all(events)
         yield from build_session_run(
-            self.script,
-            self.report,
-            None,
-            format=format,
-            key=f"{format}:{session}" if session else None,
-            session_id=session,
-            tools=self.tools,
-            agent=self.agent,
+            self.script, self.report, None, session=session, tools=self.tools, agent=self.agent
         )
 
     def _condense(self, kind: str, event: dict[str, Any]) -> None:

@@ -8,10 +8,10 @@ place of `instance_id`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.coding_agents import openhands_v0, openhands_v1
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from, reports_beside
 from quintain.importers.protocol import Probe, Report, Run
@@ -24,32 +24,29 @@ from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 _REPORTS = ("report.json", "output.report.json", "output.swebench_eval.report.json", "results.json")
 
 
-@dataclass(frozen=True)
-class OpenHandsOutput:
-    """Reader of OpenHands evaluation output."""
-
-    name: str = "openhands_output"
-    title: str = "OpenHands evaluation output"
-
-    def detect(self, probe: Probe) -> float:
-        """Match rows with an instance or issue and a history of events."""
-        best = 0.0
-        if probe.fields.isdisjoint(("instance_id", "issue", "task_id")):
-            return best
-        for row in map(as_dict, [*probe.rows, probe.document]):
-            events = _events(row)
-            named = "instance_id" in row or "issue" in row or "task_id" in row
-            if named and any(openhands_v0.is_event(event) or openhands_v1.is_event(event) for event in events):
-                return if_most(0.97, probe, lambda row: "history" in row)
-            if named and isinstance(row.get("history"), list) and {"test_result", "git_patch"} & set(row):
-                best = 0.8
+def _detect(probe: Probe) -> float:
+    """Match rows with an instance or issue and a history of events."""
+    best = 0.0
+    if probe.fields.isdisjoint(("instance_id", "issue", "task_id")):
         return best
+    for row in map(as_dict, [*probe.rows, probe.document]):
+        events = _events(row)
+        named = "instance_id" in row or "issue" in row or "task_id" in row
+        if named and any(openhands_v0.is_event(event) or openhands_v1.is_event(event) for event in events):
+            return if_most(0.97, probe, lambda row: "history" in row)
+        if named and isinstance(row.get("history"), list) and {"test_result", "git_patch"} & set(row):
+            best = 0.8
+    return best
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        reports = reports_beside(log, _REPORTS)
-        for line, row in object_rows(log, report):
-            yield from _run(line, row, reports, report)
+
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a row."""
+    reports = reports_beside(log, _REPORTS)
+    for line, row in object_rows(log, report):
+        yield from _run(line, row, reports, report)
+
+
+IMPORTER = Importer("openhands_output", "OpenHands evaluation output", _detect, _read)
 
 
 def _events(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -86,7 +83,6 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
         stream.script,
         report,
         line,
-        format="openhands_output",
         prompt=nonblank(plain_text(visible_content(row.get("instruction")))),
         task=Task(id=instance),
         tools=stream.tools,

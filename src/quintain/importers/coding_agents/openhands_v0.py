@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
@@ -41,36 +41,33 @@ _ENVELOPE = {
 }
 
 
-@dataclass(frozen=True)
-class OpenHandsV0:
-    """Reader of OpenHands events before version 1."""
+def _detect(probe: Probe) -> float:
+    """Match objects with an action or observation and a source."""
+    if probe.fields.isdisjoint(("trajectory", "action", "observation")):
+        return 0.0
+    whole = as_dict(probe.document).get("trajectory")
+    if dicts_in(whole) and all(map(is_event, dicts_in(whole))):
+        return 0.9
+    if "event_cache" in probe.path or "history" in as_dict(probe.first):
+        return 0.0  # the same events once more, or evaluation output
+    share = detect_events(probe, is_event, _FIRST_FILE)
+    return 0.0 if not share else 0.9 if probe.document is not None else 0.93 if share == 1 else 0.7
 
-    name: str = "openhands_v0"
-    title: str = "OpenHands events (before 1.0)"
 
-    def detect(self, probe: Probe) -> float:
-        """Match objects with an action or observation and a source."""
-        if probe.fields.isdisjoint(("trajectory", "action", "observation")):
-            return 0.0
-        whole = as_dict(probe.document).get("trajectory")
-        if dicts_in(whole) and all(map(is_event, dicts_in(whole))):
-            return 0.9
-        if "event_cache" in probe.path or "history" in as_dict(probe.first):
-            return 0.0  # the same events once more, or evaluation output
-        share = detect_events(probe, is_event, _FIRST_FILE)
-        return 0.0 if not share else 0.9 if probe.document is not None else 0.93 if share == 1 else 0.7
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a file or of a folder of events."""
+    events: list[dict[str, Any]] = []
+    session = None
+    for _, row in object_rows(log, report):
+        events.extend(dicts_in(row["trajectory"]) if isinstance(row.get("trajectory"), list) else [row])
+    if _FIRST_FILE.fullmatch(log.path.name):
+        others, session = folder_events(log, re.compile(r"\d+\.json"), report)
+        events += others
+        events.sort(key=lambda event: event["id"] if isinstance(event.get("id"), int) else 0)
+    yield from V0Stream(report).run(events, session)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a file or of a folder of events."""
-        events: list[dict[str, Any]] = []
-        session = None
-        for _, row in object_rows(log, report):
-            events.extend(dicts_in(row["trajectory"]) if isinstance(row.get("trajectory"), list) else [row])
-        if _FIRST_FILE.fullmatch(log.path.name):
-            others, session = folder_events(log, re.compile(r"\d+\.json"), report)
-            events += others
-            events.sort(key=lambda event: event["id"] if isinstance(event.get("id"), int) else 0)
-        yield from V0Stream(report).run(events, "openhands_v0", session)
+
+IMPORTER = Importer("openhands_v0", "OpenHands events (before 1.0)", _detect, _read)
 
 
 def is_event(row: Any) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import archive, is_zip
 from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
+from quintain.importers.importer import Importer
 from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
@@ -37,32 +37,29 @@ _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _KINDS = {"CondensationRequest", "Condensation", "CondensationSummaryEvent", "UserRejectObservation"}
 
 
-@dataclass(frozen=True)
-class OpenHandsV1:
-    """Reader of OpenHands events since version 1."""
+def _detect(probe: Probe) -> float:
+    """Match objects whose kind is an event kind."""
+    if probe.shape == "zip":
+        return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
+    share = detect_events(probe, is_event, _FIRST_FILE) if "kind" in probe.fields else 0.0
+    return 0.0 if not share else 0.93 if probe.document is not None else 0.95 if share == 1 else 0.8
 
-    name: str = "openhands_v1"
-    title: str = "OpenHands events (1.0 and later)"
 
-    def detect(self, probe: Probe) -> float:
-        """Match objects whose kind is an event kind."""
-        if probe.shape == "zip":
-            return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
-        share = detect_events(probe, is_event, _FIRST_FILE) if "kind" in probe.fields else 0.0
-        return 0.0 if not share else 0.93 if probe.document is not None else 0.95 if share == 1 else 0.8
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of a file or a folder of events; one run a folder of an archive."""
+    if is_zip(log.path, log.root):
+        yield from _archived(log, report)
+        return
+    events = [row for _, row in object_rows(log, report)]
+    session = None
+    if _FIRST_FILE.fullmatch(log.path.name):
+        others, session = folder_events(log, _FILE, report)
+        events += others
+    state = _state(log)
+    yield from _run(events, state, first_text(state.get("id"), session), report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of a file or a folder of events; one run a folder of an archive."""
-        if is_zip(log.path, log.root):
-            yield from _archived(log, report)
-            return
-        events = [row for _, row in object_rows(log, report)]
-        session = None
-        if _FIRST_FILE.fullmatch(log.path.name):
-            others, session = folder_events(log, _FILE, report)
-            events += others
-        state = _state(log)
-        yield from _run(events, state, first_text(state.get("id"), session), report)
+
+IMPORTER = Importer("openhands_v1", "OpenHands events (1.0 and later)", _detect, _read)
 
 
 def _archived(log: LogFile, report: Report) -> Iterator[Run]:
@@ -97,7 +94,7 @@ def _file(name: str) -> str:
 
 def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
     model = first_text(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
-    yield from V1Stream(report, model).run(events, "openhands_v1", session)
+    yield from V1Stream(report, model).run(events, session)
 
 
 def is_event(row: Any) -> bool:
@@ -109,11 +106,8 @@ def is_event(row: Any) -> bool:
 def _state(log: LogFile) -> dict[str, Any]:
     """Read the conversation state beside the events; in a download, its title, model and id."""
     name = "../base_state.json" if log.parts[-2:-1] == ("events",) else "meta.json"
-    beside = log.sibling(name) if name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name) else None
-    try:
-        return as_dict(beside.document()) if beside is not None else {}
-    except InvalidInput:
-        return {}  # the events are enough to read the run
+    is_beside = name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name)
+    return as_dict(log.sibling_document(name)) if is_beside else {}
 
 
 class V1Stream(EventStream):

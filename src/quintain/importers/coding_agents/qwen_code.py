@@ -6,10 +6,10 @@ The lines form a graph as those of Claude Code do, and their messages have the p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.coding_agents.claude_code import read_sessions
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -20,23 +20,20 @@ _ASKED = (None, "mid_turn_user_message")
 """Subtypes of a line of the user that a person typed."""
 
 
-@dataclass(frozen=True)
-class QwenCode:
-    """Reader of Qwen Code sessions."""
+def _detect(probe: Probe) -> float:
+    """Match linked lines of a session whose messages have parts."""
+    linked = [row for row in map(as_dict, probe.rows) if _is_linked(row)]
+    has_parts = any(isinstance(as_dict(row.get("message")).get("parts"), list) for row in linked)
+    return if_most(0.96, probe, _is_linked) if has_parts else 0.0
 
-    name: str = "qwen_code"
-    title: str = "Qwen Code session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match linked lines of a session whose messages have parts."""
-        linked = [row for row in map(as_dict, probe.rows) if _is_linked(row)]
-        has_parts = any(isinstance(as_dict(row.get("message")).get("parts"), list) for row in linked)
-        return if_most(0.96, probe, _is_linked) if has_parts else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a session."""
+    rows = ((number, _line(row, report)) for number, row in object_rows(log, report))
+    yield from read_sessions(rows, log, report, agent="qwen-code")
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a session."""
-        rows = ((number, _line(row, report)) for number, row in object_rows(log, report))
-        yield from read_sessions(rows, log, report, format=self.name, agent="qwen-code")
+
+IMPORTER = Importer("qwen_code", "Qwen Code session", _detect, _read)
 
 
 def _is_linked(row: dict[str, Any]) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.harnesses.swe_bench_reports import find_verdict
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
@@ -38,35 +38,32 @@ _READ = ("role", "content", "tool_calls", "tool_call_id", "reasoning_content", "
 _ELIDED = re.compile(r"^Old (environment output|observation|output): \(", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class SweAgent:
-    """Reader of SWE-agent trajectories."""
+def _detect(probe: Probe) -> float:
+    """Match objects with SWE-agent's history or steps."""
+    whole = probe.first
+    history, steps = dicts_in(whole.get("history")), dicts_in(whole.get("trajectory"))
+    if any("role" in message and {"message_type", "agent"} & message.keys() for message in history):
+        return 0.96
+    if any("response" in step and "observation" in step for step in steps):
+        return 0.95
+    if probe.name.endswith(".traj") and history and all("role" in message for message in history):
+        return 0.9
+    return 0.0
 
-    name: str = "swe_agent"
-    title: str = "SWE-agent trajectory"
 
-    def detect(self, probe: Probe) -> float:
-        """Match objects with SWE-agent's history or steps."""
-        whole = probe.first
-        history, steps = dicts_in(whole.get("history")), dicts_in(whole.get("trajectory"))
-        if any("role" in message and {"message_type", "agent"} & message.keys() for message in history):
-            return 0.96
-        if any("response" in step and "observation" in step for step in steps):
-            return 0.95
-        if probe.name.endswith(".traj") and history and all("role" in message for message in history):
-            return 0.9
-        return 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a file, or one an attempt if the agent tried several times."""
+    for line, row in object_rows(log, report):
+        # An agent that tries again keeps its attempts, and once more the one that it submitted beside them.
+        attempts = dicts_in(row.get("attempts"))
+        best = as_dict(row.get("info")).get("best_attempt_idx")
+        for n, attempt in enumerate(attempts):
+            yield from _run(line, {**row, **attempt}, log, report, attempt=n, is_judged=n == best)
+        if not attempts:
+            yield from _run(line, row, log, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a file, or one an attempt if the agent tried several times."""
-        for line, row in object_rows(log, report):
-            # An agent that tries again keeps its attempts, and once more the one that it submitted beside them.
-            attempts = dicts_in(row.get("attempts"))
-            best = as_dict(row.get("info")).get("best_attempt_idx")
-            for n, attempt in enumerate(attempts):
-                yield from _run(line, {**row, **attempt}, log, report, attempt=n, is_judged=n == best)
-            if not attempts:
-                yield from _run(line, row, log, report)
+
+IMPORTER = Importer("swe_agent", "SWE-agent trajectory", _detect, _read)
 
 
 def _run(
@@ -89,7 +86,6 @@ def _run(
         script,
         report,
         line,
-        format="swe_agent",
         prompt=first_text(problem.get("text"), problem.get("problem_statement")),
         task=Task(id=instance, environment=nonblank(row.get("environment"))),
         agent=AgentInfo(

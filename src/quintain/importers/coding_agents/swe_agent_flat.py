@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
@@ -19,29 +19,26 @@ from quintain.records.trajectory import AgentInfo, Task
 _ACTORS = {"system": "system", "user": "user", "ai": "agent", "assistant": "agent"}
 
 
-@dataclass(frozen=True)
-class SweAgentFlat:
-    """Reader of flattened SWE-agent trajectories."""
+def _detect(probe: Probe) -> float:
+    """Match rows whose trajectory consists of turns with a text."""
+    best = 0.0
+    if "trajectory" not in probe.fields:
+        return best
+    for row in map(as_dict, [*probe.rows, probe.document]):
+        turns = dicts_in(row.get("trajectory"))
+        if any(as_text(turn.get("role")) in _ACTORS and "text" in turn for turn in turns):
+            is_known = any(turn.get("role") == "ai" or {"mask", "system_prompt"} & set(turn) for turn in turns)
+            best = max(best, 0.95 if is_known else 0.7)
+    return if_most(best, probe, lambda row: "trajectory" in row)
 
-    name: str = "swe_agent_flat"
-    title: str = "SWE-agent rows"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows whose trajectory consists of turns with a text."""
-        best = 0.0
-        if "trajectory" not in probe.fields:
-            return best
-        for row in map(as_dict, [*probe.rows, probe.document]):
-            turns = dicts_in(row.get("trajectory"))
-            if any(as_text(turn.get("role")) in _ACTORS and "text" in turn for turn in turns):
-                is_known = any(turn.get("role") == "ai" or {"mask", "system_prompt"} & set(turn) for turn in turns)
-                best = max(best, 0.95 if is_known else 0.7)
-        return if_most(best, probe, lambda row: "trajectory" in row)
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a row."""
+    for line, row in object_rows(log, report):
+        yield from _run(line, row, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        for line, row in object_rows(log, report):
-            yield from _run(line, row, report)
+
+IMPORTER = Importer("swe_agent_flat", "SWE-agent rows", _detect, _read)
 
 
 def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
@@ -64,7 +61,6 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         script,
         report,
         line,
-        format="swe_agent_flat",
         task=Task(id=nonblank(row.get("instance_id"))),
         agent=AgentInfo(name="swe-agent", model=first_text(row.get("model_name"), row.get("model"))),
         outcome=outcome_from(resolved, nonblank(row.get("exit_status"))),

@@ -7,13 +7,13 @@ members name the run that started them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.token_usage import parse_usage
@@ -27,28 +27,25 @@ _NO_HISTORY = (
 )
 
 
-@dataclass(frozen=True)
-class Agno:
-    """Reader of runs of agents and teams."""
+def _detect(probe: Probe) -> float:
+    """Match runs, alone, in a session, or in the table of runs."""
+    return 0.98 if matching_share(probe, _has_runs, "messages", "runs", "run_data") > 0.5 else 0.0
 
-    name: str = "agno"
-    title: str = "Agno runs"
 
-    def detect(self, probe: Probe) -> float:
-        """Match runs, alone, in a session, or in the table of runs."""
-        return 0.98 if matching_share(probe, _has_runs, "messages", "runs", "run_data") > 0.5 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield each run, once."""
+    seen: set[str] = set()
+    for line, row in log.rows(report):
+        runs = _runs(as_dict(row))
+        if not runs and not _is_session(as_dict(row)):
+            report.reject(line, "expected a run with `run_id` and `messages`, or a session with `runs`")
+        for run in runs:
+            if run["run_id"] not in seen:
+                seen.add(run["run_id"])
+                yield from _run(run, report, line)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield each run, once."""
-        seen: set[str] = set()
-        for line, row in log.rows(report):
-            runs = _runs(as_dict(row))
-            if not runs and not _is_session(as_dict(row)):
-                report.reject(line, "expected a run with `run_id` and `messages`, or a session with `runs`")
-            for run in runs:
-                if run["run_id"] not in seen:
-                    seen.add(run["run_id"])
-                    yield from _run(run, report, line)
+
+IMPORTER = Importer("agno", "Agno runs", _detect, _read)
 
 
 def _is_run(value: Any) -> bool:
@@ -86,12 +83,11 @@ def _run(run: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
         report.note(_NO_HISTORY)
     status, parent = as_text(run.get("status")), nonblank(run.get("parent_run_id"))
     yield from build_session_run(
-        transcript_of(turns),
+        turns,
         report,
         line,
-        format="agno",
-        key=f"agno:{run['run_id']}",
-        parent=f"agno:{parent}" if parent else None,
+        key=run["run_id"],
+        parent=parent,
         prompt=nonblank(as_dict(run.get("input")).get("input_content")),
         session_id=nonblank(run.get("session_id")),
         episode_key=run["run_id"],

@@ -7,12 +7,12 @@ its result.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import (
     as_dict,
@@ -39,38 +39,35 @@ _DENIED = "Tool call execution denied."
 """What the SDK gives to the model for a denied call without a reason."""
 
 
-@dataclass(frozen=True)
-class AiSdk:
-    """Reader of messages with typed parts."""
+def _detect(probe: Probe) -> float:
+    """Match messages with parts of the SDK's own kinds, alone or in records; plain text parts are less sure."""
+    rows = [row for row in (*probe.rows, probe.document) if row is not None]
+    if not rows or probe.shape not in {"array", "lines", "object"}:
+        return 0.0
+    if all(map(_is_message, rows)) and probe.shape != "object":
+        return 0.96 if any(map(_has_mark, rows)) else 0.75
+    held = [messages for row in rows if (messages := _held(row))]
+    if 2 * len(held) <= len(rows):
+        return 0.0
+    return 0.95 if any(_has_mark(message) for messages in held for message in messages) else 0.75
 
-    name: str = "ai_sdk"
-    title: str = "AI SDK UI messages"
 
-    def detect(self, probe: Probe) -> float:
-        """Match messages with parts of the SDK's own kinds, alone or in records; plain text parts are less sure."""
-        rows = [row for row in (*probe.rows, probe.document) if row is not None]
-        if not rows or probe.shape not in {"array", "lines", "object"}:
-            return 0.0
-        if all(map(_is_message, rows)) and probe.shape != "object":
-            return 0.96 if any(map(_has_mark, rows)) else 0.75
-        held = [messages for row in rows if (messages := _held(row))]
-        if 2 * len(held) <= len(rows):
-            return 0.0
-        return 0.95 if any(_has_mark(message) for messages in held for message in messages) else 0.75
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield a run for each chat."""
+    bare: list[Any] = []
+    begins = None
+    for line, row in log.rows(report):
+        if _is_message(row):
+            bare, begins = [*bare, row], begins or line
+        elif messages := _held(row):
+            yield from _run(messages, as_dict(row), report, line)
+        else:
+            report.reject(line, "expected a message with `role` and `parts`, or a record with such messages")
+    if bare:
+        yield from _run(bare, {}, report, begins)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield a run for each chat."""
-        bare: list[Any] = []
-        begins = None
-        for line, row in log.rows(report):
-            if _is_message(row):
-                bare, begins = [*bare, row], begins or line
-            elif messages := _held(row):
-                yield from _run(messages, as_dict(row), report, line)
-            else:
-                report.reject(line, "expected a message with `role` and `parts`, or a record with such messages")
-        if bare:
-            yield from _run(bare, {}, report, begins)
+
+IMPORTER = Importer("ai_sdk", "AI SDK UI messages", _detect, _read)
 
 
 def _is_message(value: Any) -> bool:
@@ -105,10 +102,9 @@ def _run(messages: list[Any], row: dict[str, Any], report: Report, line: int | N
     model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
     model = model or first_text(row.get("model"), row.get("modelId"))
     yield from build_session_run(
-        transcript_of(turns),
+        turns,
         report,
         line,
-        format="ai_sdk",
         session_id=next(filter(None, map(as_name, (row.get("id"), row.get("chatId")))), None),
         agent=AgentInfo(name="ai-sdk", model=model),
     )

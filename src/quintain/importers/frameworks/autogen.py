@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank, to_text
 from quintain.importers.transcripts.message_parts import Message, Result, visible_content
@@ -31,39 +32,34 @@ _EVENTS |= {"ModelClientStreamingChunkEvent", "UserInputRequestedEvent", "CodeGe
 _STATES = {"AssistantAgentState", "TeamState", "ChatAgentContainerState"}
 
 
-@dataclass(frozen=True)
-class AutoGen:
-    """Reader of messages with a `source` and a type of AutoGen's."""
+def _detect(probe: Probe) -> float:
+    """Match messages, results with messages, and states."""
+    rows = [row for row in (*probe.rows, probe.document) if row is not None]
+    if probe.shape in {"array", "lines"} and rows and all(_is_message(row) or _is_result(row) for row in rows):
+        return 0.96
+    return 0.96 if matching_share(probe, lambda row: _is_result(row) or _is_state(row), *probe.fields) > 0.5 else 0.0
 
-    name: str = "autogen"
-    title: str = "AutoGen messages or state"
 
-    def detect(self, probe: Probe) -> float:
-        """Match messages, results with messages, and states."""
-        rows = [row for row in (*probe.rows, probe.document) if row is not None]
-        if probe.shape in {"array", "lines"} and rows and all(_is_message(row) or _is_result(row) for row in rows):
-            return 0.96
-        return (
-            0.96 if matching_share(probe, lambda row: _is_result(row) or _is_state(row), *probe.fields) > 0.5 else 0.0
-        )
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield a run for each agent of each conversation."""
+    bare: list[dict[str, Any]] = []
+    begins, stopped = None, None
+    for line, row in log.rows(report):
+        if _is_message(row):
+            bare, begins = [*bare, row], begins or line
+        elif _is_state(row):
+            yield from _state_runs(row, report, line)
+        elif _is_result(row) and bare:  # a stream ends with its result
+            stopped = nonblank(row.get("stop_reason"))
+        elif _is_result(row):
+            yield from _thread_runs(dicts_in(row["messages"]), nonblank(row.get("stop_reason")), report, line)
+        else:
+            report.reject(line, "expected a message, a result or a state of AutoGen")
+    if bare:
+        yield from _thread_runs(bare, stopped, report, begins)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield a run for each agent of each conversation."""
-        bare: list[dict[str, Any]] = []
-        begins, stopped = None, None
-        for line, row in log.rows(report):
-            if _is_message(row):
-                bare, begins = [*bare, row], begins or line
-            elif _is_state(row):
-                yield from _state_runs(row, report, line)
-            elif _is_result(row) and bare:  # a stream ends with its result
-                stopped = nonblank(row.get("stop_reason"))
-            elif _is_result(row):
-                yield from _thread_runs(dicts_in(row["messages"]), nonblank(row.get("stop_reason")), report, line)
-            else:
-                report.reject(line, "expected a message, a result or a state of AutoGen")
-        if bare:
-            yield from _thread_runs(bare, stopped, report, begins)
+
+IMPORTER = Importer("autogen", "AutoGen messages or state", _detect, _read)
 
 
 def _is_message(value: Any) -> bool:
@@ -174,9 +170,7 @@ def _thread_runs(
 
 def _run(turns: list[Turn], agent: str, stopped: str | None, report: Report, line: int | None) -> Iterator[Run]:
     outcome = outcome_from(None, stopped)
-    yield from build_session_run(
-        transcript_of(turns), report, line, format="autogen", agent=AgentInfo(name=agent[:200]), outcome=outcome
-    )
+    yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200]), outcome=outcome)
 
 
 def _calls(content: Any) -> list[dict[str, Any]]:

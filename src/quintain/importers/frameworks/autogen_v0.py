@@ -7,13 +7,13 @@ who began the chat is the user. Each other speaker has a conversation of its own
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.training_data.chat_records import FIELDS, is_chat, is_message
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
@@ -25,39 +25,36 @@ _FAILED = "Error: "
 _RESULT = {"chat_history", "summary", "cost", "human_input"}
 
 
-@dataclass(frozen=True)
-class AutoGenV0:
-    """Reader of chats whose messages are named after their speakers."""
+def _detect(probe: Probe) -> float:
+    """Match results of a chat, and messages with several results or with roles that contradict the names."""
+    rows = [row for row in probe.rows if isinstance(row, dict)]
+    if probe.shape in {"array", "lines"} and rows and all(map(is_message, rows)):
+        return 0.95 if any(map(_has_responses, rows)) else 0.88 if _is_named(rows) else 0.0
+    if probe.document is not None and _are_chats(probe.document):
+        return 0.7
+    return 0.96 if matching_share(probe, lambda row: row.keys() >= _RESULT, "chat_history") > 0.5 else 0.0
 
-    name: str = "autogen_v0"
-    title: str = "AutoGen 0.2 chat"
 
-    def detect(self, probe: Probe) -> float:
-        """Match results of a chat, and messages with several results or with roles that contradict the names."""
-        rows = [row for row in probe.rows if isinstance(row, dict)]
-        if probe.shape in {"array", "lines"} and rows and all(map(is_message, rows)):
-            return 0.95 if any(map(_has_responses, rows)) else 0.88 if _is_named(rows) else 0.0
-        if probe.document is not None and _are_chats(probe.document):
-            return 0.7
-        return 0.96 if matching_share(probe, lambda row: row.keys() >= _RESULT, "chat_history") > 0.5 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the runs of each chat, one for each speaker."""
+    bare: list[dict[str, Any]] = []
+    begins = None
+    for line, row in log.rows(report):
+        history = dicts_in(as_dict(row).get("chat_history"))
+        if history:
+            yield from _runs(history, report, line)
+        elif is_message(row):
+            bare, begins = [*bare, row], begins or line
+        elif isinstance(row, dict) and _are_chats(row):
+            for messages in row.values():
+                yield from _runs(_named_by_role(messages), report, line)
+        else:
+            report.reject(line, "expected a message or a record with `chat_history`")
+    if bare:
+        yield from _runs(bare, report, begins)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the runs of each chat, one for each speaker."""
-        bare: list[dict[str, Any]] = []
-        begins = None
-        for line, row in log.rows(report):
-            history = dicts_in(as_dict(row).get("chat_history"))
-            if history:
-                yield from _runs(history, report, line)
-            elif is_message(row):
-                bare, begins = [*bare, row], begins or line
-            elif isinstance(row, dict) and _are_chats(row):
-                for messages in row.values():
-                    yield from _runs(_named_by_role(messages), report, line)
-            else:
-                report.reject(line, "expected a message or a record with `chat_history`")
-        if bare:
-            yield from _runs(bare, report, begins)
+
+IMPORTER = Importer("autogen_v0", "AutoGen 0.2 chat", _detect, _read)
 
 
 def _has_responses(message: dict[str, Any]) -> bool:
@@ -100,9 +97,7 @@ def _runs(messages: list[dict[str, Any]], report: Report, line: int | None) -> I
             for message, speaker in zip(messages, speakers, strict=True)
             for turn in _turns(message, is_own=speaker == agent, speaker=speaker, report=report)
         ]
-        yield from build_session_run(
-            transcript_of(turns), report, line, format="autogen_v0", agent=AgentInfo(name=agent[:200] or "unknown")
-        )
+        yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200] or "unknown"))
     if not agents:
         report.reject(line, "expected a chat of two agents, got one speaker")
 

@@ -7,9 +7,9 @@ contains only tasks and their answers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share, object_rows
@@ -26,28 +26,25 @@ _MARK = "\nObservation:"
 _NO_MESSAGES = "the log contains only tasks and answers: what happened between them is unknown"
 
 
-@dataclass(frozen=True)
-class CrewAI:
-    """Reader of outputs of tasks, and of the log file."""
+def _detect(probe: Probe) -> float:
+    """Match outputs of crews and tasks, and entries of the log file."""
+    share = matching_share(probe, lambda row: bool(_tasks(row)) or _is_entry(row), *probe.fields)
+    return 0.95 if share > 0.5 else 0.0
 
-    name: str = "crewai"
-    title: str = "CrewAI output"
 
-    def detect(self, probe: Probe) -> float:
-        """Match outputs of crews and tasks, and entries of the log file."""
-        share = matching_share(probe, lambda row: bool(_tasks(row)) or _is_entry(row), *probe.fields)
-        return 0.95 if share > 0.5 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield a run for each task."""
+    for line, row in object_rows(log, report):
+        if _is_entry(row):
+            yield from _entry(row, report, line)
+        elif tasks := _tasks(row):
+            for task in tasks:
+                yield from _task(task, report, line)
+        else:
+            report.reject(line, "expected the output of a task or an entry of the log file")
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield a run for each task."""
-        for line, row in object_rows(log, report):
-            if _is_entry(row):
-                yield from _entry(row, report, line)
-            elif tasks := _tasks(row):
-                for task in tasks:
-                    yield from _task(task, report, line)
-            else:
-                report.reject(line, "expected the output of a task or an entry of the log file")
+
+IMPORTER = Importer("crewai", "CrewAI output", _detect, _read)
 
 
 def _tasks(row: Any) -> list[dict[str, Any]]:
@@ -110,7 +107,6 @@ def _run(turns: list[Turn], prompt: Any, agent: Any, report: Report, line: int) 
         turns,
         report,
         line,
-        format="crewai",
         task=Task(prompt=as_text(prompt)),
         agent=AgentInfo(name=(first_text(agent) or "unknown").strip()[:200]),
     )

@@ -7,14 +7,14 @@ events name the agent that wrote each one, so that the events of all agents are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import as_dict, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import RESULTS, part_kind
@@ -24,24 +24,21 @@ from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo
 
 
-@dataclass(frozen=True)
-class GoogleAdk:
-    """Reader of sessions whose events have an author and content in parts."""
+def _detect(probe: Probe) -> float:
+    """Match sessions: an object, an array or lines."""
+    return 0.96 if matching_share(probe, _is_session, "events") > 0.5 else 0.0
 
-    name: str = "google_adk"
-    title: str = "Google ADK session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match sessions: an object, an array or lines."""
-        return 0.96 if matching_share(probe, _is_session, "events") > 0.5 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield a run for each session."""
+    for line, row in log.rows(report):
+        if isinstance(row, dict) and _is_session(row):
+            yield from _run(row, report, line)
+        else:
+            report.reject(line, "expected a session with `events`")
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield a run for each session."""
-        for line, row in log.rows(report):
-            if isinstance(row, dict) and _is_session(row):
-                yield from _run(row, report, line)
-            else:
-                report.reject(line, "expected a session with `events`")
+
+IMPORTER = Importer("google_adk", "Google ADK session", _detect, _read)
 
 
 def _is_session(row: dict[str, Any]) -> bool:
@@ -56,10 +53,9 @@ def _run(session: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
     turns = [turn for event in events if (turn := _turn(event, report)) is not None]
     models = (first_text(event.get("model_version"), event.get("modelVersion")) for event in events)
     yield from build_session_run(
-        transcript_of(turns),
+        turns,
         report,
         line,
-        format="google_adk",
         session_id=nonblank(session.get("id")),
         agent=AgentInfo(
             name=first_text(session.get("app_name"), session.get("appName")) or "unknown",

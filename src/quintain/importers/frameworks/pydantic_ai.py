@@ -7,9 +7,9 @@ model to try again are failed results.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
@@ -35,35 +35,32 @@ _SUCCEEDED = (None, "success")
 _FILES = {"image-url", "video-url", "audio-url", "document-url", "binary"}
 
 
-@dataclass(frozen=True)
-class PydanticAI:
-    """Reader of requests and responses made of parts with a `part_kind`."""
+def _detect(probe: Probe) -> float:
+    """Match messages, lists of messages, or records with such a list."""
+    rows = [row for row in (*probe.rows, probe.document) if row is not None]
+    if probe.shape in {"array", "lines"} and rows and all(map(_is_message, rows)):
+        return 0.97
+    if probe.shape in {"array", "lines"} and rows and all(map(_is_history, rows)):
+        return 0.97
+    return 0.93 if matching_share(probe, lambda row: _held(row) is not None, *probe.fields) > 0.5 else 0.0
 
-    name: str = "pydantic_ai"
-    title: str = "Pydantic AI messages"
 
-    def detect(self, probe: Probe) -> float:
-        """Match messages, lists of messages, or records with such a list."""
-        rows = [row for row in (*probe.rows, probe.document) if row is not None]
-        if probe.shape in {"array", "lines"} and rows and all(map(_is_message, rows)):
-            return 0.97
-        if probe.shape in {"array", "lines"} and rows and all(map(_is_history, rows)):
-            return 0.97
-        return 0.93 if matching_share(probe, lambda row: _held(row) is not None, *probe.fields) > 0.5 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield a run for each history."""
+    bare: list[dict[str, Any]] = []
+    begins = None
+    for line, row in log.rows(report):
+        if _is_message(row):
+            bare, begins = [*bare, row], begins or line
+        elif (history := row if _is_history(row) else _held(row)) is not None:
+            yield from _run(history, report, line)
+        else:
+            report.reject(line, "expected a message with `kind` and `parts`, or a list of such messages")
+    if bare:
+        yield from _run(bare, report, begins)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield a run for each history."""
-        bare: list[dict[str, Any]] = []
-        begins = None
-        for line, row in log.rows(report):
-            if _is_message(row):
-                bare, begins = [*bare, row], begins or line
-            elif (history := row if _is_history(row) else _held(row)) is not None:
-                yield from _run(history, report, line)
-            else:
-                report.reject(line, "expected a message with `kind` and `parts`, or a list of such messages")
-        if bare:
-            yield from _run(bare, report, begins)
+
+IMPORTER = Importer("pydantic_ai", "Pydantic AI messages", _detect, _read)
 
 
 def _is_message(value: Any) -> bool:
@@ -103,7 +100,6 @@ def _run(messages: list[Any], report: Report, line: int | None) -> Iterator[Run]
         turns,
         report,
         line,
-        format="pydantic_ai",
         session_id=next(filter(None, names), None),
         agent=AgentInfo(name="pydantic-ai", model=model),
     )

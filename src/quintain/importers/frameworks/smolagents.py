@@ -6,11 +6,13 @@ makes calls. The steps do not name the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-from quintain.importers.frameworks.smolagents_messages import is_memory, shared_results, write_memory
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
@@ -37,51 +39,47 @@ _ENDS = {"AgentMaxStepsError": "max_steps", "AgentGenerationError": "AgentGenera
 """Errors that end a run -> exit status; the agent goes on after the others."""
 
 
-@dataclass(frozen=True)
-class Smolagents:
-    """Reader of task steps, action steps and planning steps."""
+def _detect(probe: Probe) -> float:
+    """Match steps, or records with a list of steps."""
+    rows = [row for row in probe.rows if isinstance(row, dict)]
+    if probe.shape in {"array", "lines"} and any(map(_is_action, rows)) and all(map(_is_step, rows)):
+        return 0.96
+    return 0.96 if matching_share(probe, _has_run, "steps", "intermediate_steps") > 0.5 else 0.0
 
-    name: str = "smolagents"
-    title: str = "smolagents run"
 
-    def detect(self, probe: Probe) -> float:
-        """Match steps, or records with a list of steps."""
-        rows = [row for row in probe.rows if isinstance(row, dict)]
-        if probe.shape in {"array", "lines"} and any(map(_is_action, rows)) and all(map(_is_step, rows)):
-            return 0.96
-        return 0.96 if matching_share(probe, _has_run, "steps", "intermediate_steps") > 0.5 else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield a run for each list of steps; a task within a list continues the conversation."""
+    bare: list[dict[str, Any]] = []
+    begins = None
+    for line, row in log.rows(report):
+        if _is_run(as_dict(row).get("steps")):
+            yield from _run(as_list(row["steps"]), report, line, nonblank(row.get("state")))
+        elif _is_memory(as_dict(row).get("intermediate_steps")):
+            yield from _answered(row, report, line)
+        elif isinstance(row, dict):
+            bare, begins = [*bare, row], begins or line
+        else:
+            report.reject(line, f"expected a step, got {type(row).__name__}")
+    if bare:
+        yield from _run(bare, report, begins, None)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield a run for each list of steps; a task within a list continues the conversation."""
-        bare: list[dict[str, Any]] = []
-        begins = None
-        for line, row in log.rows(report):
-            if _is_run(as_dict(row).get("steps")):
-                yield from _run(as_list(row["steps"]), report, line, nonblank(row.get("state")))
-            elif is_memory(as_dict(row).get("intermediate_steps")):
-                yield from _answered(row, report, line)
-            elif isinstance(row, dict):
-                bare, begins = [*bare, row], begins or line
-            else:
-                report.reject(line, f"expected a step, got {type(row).__name__}")
-        if bare:
-            yield from _run(bare, report, begins, None)
+
+IMPORTER = Importer("smolagents", "smolagents run", _detect, _read)
 
 
 def _has_run(row: dict[str, Any]) -> bool:
-    return _is_run(row.get("steps")) or is_memory(row.get("intermediate_steps"))
+    return _is_run(row.get("steps")) or _is_memory(row.get("intermediate_steps"))
 
 
 def _answered(row: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
     """Yield the run of a question of the benchmark."""
     script = Transcript()
-    write_memory(dicts_in(row["intermediate_steps"]), script, report)
+    _write_memory(dicts_in(row["intermediate_steps"]), script, report)
     answer = row.get("true_answer")
     yield from build_session_run(
         script,
         report,
         line,
-        format="smolagents",
         task=Task(
             id=nonblank(row.get("task_id")),
             metadata={"answer": answer} if isinstance(answer, str | int | float) else {},
@@ -117,7 +115,6 @@ def _run(steps: list[Any], report: Report, line: int | None, state: str | None) 
         writer.script,
         report,
         line,
-        format="smolagents",
         agent=AgentInfo(name="smolagents", model=writer.script.model),
         outcome=outcome_from(None, _ENDS.get(writer.error or "", state if state != "success" else None)),
     )
@@ -192,7 +189,7 @@ def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Repo
         named = (call for call in turn.calls if f"'{call['tool']}'" in failure and str(call["args"]) in failure)
         failed = next(named, turn.calls[0])
         return [Result("\n".join(filter(None, [observed, failure])), failed["call_id"], True)]
-    return shared_results(observed, ids, report)
+    return _shared_results(observed, ids, report)
 
 
 def _failure(error: dict[str, Any]) -> str | None:
@@ -210,3 +207,103 @@ def _about(step: dict[str, Any]) -> dict[str, Any]:
     message = as_dict(step.get("model_output_message"))
     start = as_dict(step.get("timing")).get("start_time", step.get("start_time"))
     return {"timestamp": parse_time(start), "usage": parse_usage(step.get("token_usage"), message.get("token_usage"))}
+
+
+_CALLS, _OBSERVED, _FAILED = "Calling tools:\n", "Observation:\n", "Error:\n"
+"""Beginnings of messages, as `ActionStep.to_messages` writes them."""
+_ROLES = frozenset({"tool-call", "tool-response"})
+_SHARED = "several calls share one observation in the log: it is attached to the first of them"
+_MAX_CHARS = 100_000
+"""Characters of a list of calls that is read: Python's parser takes about a hundred bytes for each. Longer ones stay text."""
+
+
+def _is_memory(value: Any) -> bool:
+    """Whether a value is a list of messages with roles of smolagents."""
+    messages = dicts_in(value)
+    return len(messages) > 1 and any(as_text(message.get("role")) in _ROLES for message in messages)
+
+
+def _write_memory(messages: Iterable[dict[str, Any]], script: Transcript, report: Report) -> None:
+    """Add the turns of messages that smolagents builds of its memory (`write_memory_to_messages`) to a transcript.
+
+    Its benchmark and GAIA runs store them. The calls of a step are a message of their own, `Calling tools:` with the
+    list as Python prints it.
+    """
+    answer: dict[str, Any] | None = None
+    waiting: list[str | None] = []
+    for message in chain(messages, [{}]):
+        role, text = as_text(message.get("role")), plain_text(visible_content(message.get("content")))
+        if role == "tool-call":
+            answer = _with_calls(answer or {"role": "assistant", "content": ""}, text)
+            continue
+        if answer is not None:
+            waiting = _append(answer, script, report)
+            answer = None
+        if role == "assistant":
+            answer = {"role": "assistant", "content": text}
+        elif role == "tool-response":
+            _observe(text, waiting, script, report)
+            waiting = []
+        elif message:
+            _append(message, script, report)
+
+
+def _with_calls(answer: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return an answer with the calls of a message; code in the answer's text is no call, and broken calls stay text."""
+    calls, written = _parsed(text), answer["content"]
+    if not calls:
+        return {**answer, "content": "\n".join(filter(None, (written, text)))}
+    if any(_code(call) and _code(call) in written for call in calls):
+        return answer
+    announced = "\n".join(map(_announcement, calls))
+    return {**answer, "content": "" if written == announced else written, "tool_calls": calls}
+
+
+def _parsed(text: str) -> list[dict[str, Any]]:
+    if not text.startswith(_CALLS) or len(text) > _MAX_CHARS:
+        return []
+    try:
+        return dicts_in(ast.literal_eval(text.removeprefix(_CALLS)))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return []
+
+
+def _code(call: dict[str, Any]) -> str:
+    return as_text(as_dict(call.get("function")).get("arguments")).strip()
+
+
+def _announcement(call: dict[str, Any]) -> str:
+    """Return the text that the program writes for a call of a model that wrote none."""
+    function = as_dict(call.get("function"))
+    arguments = function.get("arguments")
+    return f"Tool call {call.get('id')}: calling '{function.get('name')}' with arguments: {arguments}"
+
+
+def _observe(text: str, waiting: list[str | None], script: Transcript, report: Report) -> None:
+    """Add an observation or an error as the result of the calls of its step, or else as the text that the model gets."""
+    if not waiting:
+        script.add_message("user", text)
+        return
+    content = text.removeprefix(f"Call id: {waiting[0]}\n")
+    is_error = content.startswith(_FAILED)
+    content = content.removeprefix(_FAILED).removeprefix(_OBSERVED)
+    for result in _shared_results(content, waiting, report):
+        script.add_result(result.content, call_id=result.call_id, is_error=is_error)
+
+
+def _shared_results(observed: str, call_ids: list[str | None], report: Report) -> list[Result]:
+    """Return the results of calls; the log joins those of several calls by line feeds."""
+    pieces = observed.split("\n") if len(call_ids) > 1 else [observed]
+    if len(pieces) == len(call_ids):
+        return [Result(piece, call_id) for piece, call_id in zip(pieces, call_ids, strict=True)]
+    report.note(_SHARED)
+    return [Result(observed, call_ids[0])]
+
+
+def _append(message: dict[str, Any], script: Transcript, report: Report) -> list[str | None]:
+    """Append a message and return the ids of its calls."""
+    turn = parse_message(message, "message", report.refuse)
+    if turn is None:
+        return []
+    append_turn(turn, script)
+    return [call["call_id"] for call in turn.calls]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, first_name, matching_share, read_rows
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share
 from quintain.importers.training_data.chat_records import COLUMNS
 from quintain.importers.training_data.sharegpt import turns_in, turns_to_messages
 from quintain.importers.transcripts.field_values import dicts_in
@@ -27,30 +26,23 @@ _LOOKED_AT = 6
 """Number of first turns among which the environment must have answered."""
 
 
-@dataclass(frozen=True)
-class AgentGym:
-    """Reader of AgentGym and ETO rows."""
-
-    name: str = "agentgym"
-    title: str = "AgentGym and ETO trajectories"
-
-    def detect(self, probe: Probe) -> float:
-        """Match turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
-        marked = matching_share(probe, lambda row: has_marks(row, "item_id"), *COLUMNS)
-        return max(0.95 * marked, 0.88 * matching_share(probe, _opens_with_ok, *COLUMNS))
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        return read_rows(log, report, self._row)
-
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        turns = turns_in(row)
-        if turns is None:
-            raise InvalidInput("expected a conversation of `from` and `value`")
-        yield from environment_run(turns, row, line, report, format=self.name)
+def _detect(probe: Probe) -> float:
+    """Match turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
+    marked = matching_share(probe, lambda row: has_marks(row, "item_id"), *COLUMNS)
+    return max(0.95 * marked, 0.88 * matching_share(probe, _opens_with_ok, *COLUMNS))
 
 
-def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Report, *, format: str) -> Iterator[Run]:
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    turns = turns_in(row)
+    if turns is None:
+        raise InvalidInput("expected a conversation of `from` and `value`")
+    yield from environment_run(turns, row, line, report)
+
+
+IMPORTER = row_importer("agentgym", "AgentGym and ETO trajectories", _detect, _row)
+
+
+def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     """Build the run of a row that first explains an environment; the task is the user turn after the agent's `OK`."""
     messages = list(turns_to_messages(turns, report))
     begun = opens_with_ok(messages)
@@ -63,7 +55,6 @@ def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Re
         {key: row.get(key) for key in ("reward", "model", "success", "system")},
         line,
         report,
-        format=format,
         task=Task(id=task_id, prompt=prompt, environment=_environment(task_id)),
     )
 

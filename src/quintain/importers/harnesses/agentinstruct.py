@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.harnesses.agentgym import environment_run, has_marks
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share, read_rows
+from quintain.importers.row_reader import matching_share
 from quintain.importers.training_data.chat_records import COLUMNS, is_chat
 from quintain.importers.training_data.sharegpt import turns_in
 from quintain.importers.transcripts.field_values import as_text, dicts_in, transpose_columns
@@ -19,32 +18,25 @@ from quintain.importers.transcripts.field_values import as_text, dicts_in, trans
 _ID = re.compile(r"(os|db|kg|alfworld|webshop|mind2web)_\d+")
 
 
-@dataclass(frozen=True)
-class AgentInstruct:
-    """Reader of AgentInstruct rows."""
+def _detect(probe: Probe) -> float:
+    """Match turns with loss marks under an `id`, or a chat under the id of one of its environments, such as `os_42`."""
+    return max(0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.9 * matching_share(probe, _is_named, *COLUMNS))
 
-    name: str = "agentinstruct"
-    title: str = "AgentInstruct trajectories"
 
-    def detect(self, probe: Probe) -> float:
-        """Match turns with loss marks under an `id`, or a chat under the id of one of its environments, such as `os_42`."""
-        return max(0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.9 * matching_share(probe, _is_named, *COLUMNS))
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    turns = turns_in(row)
+    if turns is None:
+        chat = transpose_columns(row.get("conversations"))
+        if not is_chat(chat):
+            raise InvalidInput("expected a conversation of `from` and `value` or of `role` and `content`")
+        turns = [
+            {**message, "from": as_text(message.get("role")), "value": message.get("content")}
+            for message in dicts_in(chat)
+        ]
+    yield from environment_run(turns, row, line, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        return read_rows(log, report, self._row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        turns = turns_in(row)
-        if turns is None:
-            chat = transpose_columns(row.get("conversations"))
-            if not is_chat(chat):
-                raise InvalidInput("expected a conversation of `from` and `value` or of `role` and `content`")
-            turns = [
-                {**message, "from": as_text(message.get("role")), "value": message.get("content")}
-                for message in dicts_in(chat)
-            ]
-        yield from environment_run(turns, row, line, report, format=self.name)
+IMPORTER = row_importer("agentinstruct", "AgentInstruct trajectories", _detect, _row)
 
 
 def _has_marks(row: dict[str, Any]) -> bool:

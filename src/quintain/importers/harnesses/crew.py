@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_run
@@ -15,48 +15,44 @@ from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 
-@dataclass(frozen=True)
-class Crew:
-    """Reader of sessions of one crew employee or a pipeline."""
+def _detect(probe: Probe) -> float:
+    """Match a first line that is a start event with a session type."""
+    started = probe.first.get("event") == "start" and isinstance(probe.first.get("session_type"), str)
+    return 0.97 if started and probe.shape in {"lines", "object"} else 0.0
 
-    name: str = "crew"
-    title: str = "knowlyr-crew session"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a first line that is a start event with a session type."""
-        started = probe.first.get("event") == "start" and isinstance(probe.first.get("session_type"), str)
-        return 0.97 if started and probe.shape in {"lines", "object"} else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the run of the file; crew uses the file name as the session id."""
+    transcript = Transcript()
+    start: dict[str, Any] = {}
+    status, begins = None, None
+    for line, value in log.rows(report):
+        event = as_dict(value)
+        kind = as_text(event.get("event"))
+        if kind == "start":
+            start, begins = event, begins or line
+        elif kind == "end":
+            status = nonblank(event.get("status"))
+        elif kind != "message" or not _add_message(transcript, event):
+            report.skip(f"event:{kind}" if kind != "message" else f"role:{event.get('role')}")
+    meta = as_dict(start.get("metadata"))
+    args = as_dict(meta.get("args")) or as_dict(meta.get("initial_args"))
+    subject, pipeline = as_text(start.get("subject")), start.get("session_type") == "pipeline"
+    failed = status in {"failed", "error"}
+    yield from build_run(
+        transcript,
+        report,
+        begins,
+        session_id=log.path.stem,
+        task=Task(
+            prompt=first_text(args.get("target"), args.get("goal")) or "", metadata={"args": args} if args else {}
+        ),
+        agent=AgentInfo(name="/".join(filter(None, ["crew", "pipeline" if pipeline else "", subject]))),
+        outcome=Outcome(status=OutcomeStatus.ERROR if failed else OutcomeStatus.UNKNOWN, exit_status=status),
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the run of the file; crew uses the file name as the session id."""
-        transcript = Transcript()
-        start: dict[str, Any] = {}
-        status, begins = None, None
-        for line, value in log.rows(report):
-            event = as_dict(value)
-            kind = as_text(event.get("event"))
-            if kind == "start":
-                start, begins = event, begins or line
-            elif kind == "end":
-                status = nonblank(event.get("status"))
-            elif kind != "message" or not _add_message(transcript, event):
-                report.skip(f"event:{kind}" if kind != "message" else f"role:{event.get('role')}")
-        meta = as_dict(start.get("metadata"))
-        args = as_dict(meta.get("args")) or as_dict(meta.get("initial_args"))
-        subject, pipeline = as_text(start.get("subject")), start.get("session_type") == "pipeline"
-        failed = status in {"failed", "error"}
-        yield from build_run(
-            transcript,
-            report,
-            begins,
-            format=self.name,
-            session_id=log.path.stem,
-            task=Task(
-                prompt=first_text(args.get("target"), args.get("goal")) or "", metadata={"args": args} if args else {}
-            ),
-            agent=AgentInfo(name="/".join(filter(None, ["crew", "pipeline" if pipeline else "", subject]))),
-            outcome=Outcome(status=OutcomeStatus.ERROR if failed else OutcomeStatus.UNKNOWN, exit_status=status),
-        )
+
+IMPORTER = Importer("crew", "knowlyr-crew session", _detect, _read)
 
 
 def _add_message(transcript: Transcript, event: dict[str, Any]) -> bool:

@@ -7,15 +7,14 @@ the environments when it was not truncated. Those runs stay unknown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.harnesses.knowlyr_text import parse_call, parse_steps
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share, read_rows
+from quintain.importers.row_reader import first_name, matching_share
 from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.training_data.prompt_answers import fingerprint
 from quintain.importers.transcripts.field_values import (
@@ -37,144 +36,127 @@ _ENDED_ONLY = ("swe-agent", "sweagent", "crew")
 _TASK_FIELDS = ("repo", "base_commit", "test_command", "language", "domain", "success_criteria")
 
 
-@dataclass(frozen=True)
-class Knowlyr:
-    """Reader of knowlyr's trajectories and training rows."""
+def _detect(probe: Probe) -> float:
+    """Match rows with knowlyr's steps or the columns of its exports."""
+    exported = ("instruction", "chosen", "chosen_trajectory_id", "trajectories")
+    return max(
+        0.96 * matching_share(probe, _is_run, "steps"),
+        0.95 * matching_share(probe, _is_export, *exported),
+        0.6 * matching_share(probe, _is_task, "description"),
+    )
 
-    name: str = "knowlyr"
-    title: str = "knowlyr trajectories and rows"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows with knowlyr's steps or the columns of its exports."""
-        exported = ("instruction", "chosen", "chosen_trajectory_id", "trajectories")
-        return max(
-            0.96 * matching_share(probe, _is_run, "steps"),
-            0.95 * matching_share(probe, _is_export, *exported),
-            0.6 * matching_share(probe, _is_task, "description"),
-        )
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a record, two a pair, and all runs of a group."""
-        return read_rows(log, report, self._row)
-
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        if isinstance(row.get("steps"), list):
-            return self._run(row, line, report)
-        if isinstance(row.get("chosen"), str | dict) and isinstance(row.get("rejected"), str | dict):
-            return self._pair(row, line, report)
-        if isinstance(row.get("trajectories"), list):
-            return self._group(row, line, report)
-        if nonblank(row.get("response")):
-            meta = as_dict(row.get("metadata"))
-            prompt = first_text(row.get("instruction"), row.get("prompt")) or ""
-            task = _task_of(row, {**as_dict(parse_json_text(row.get("input"))), "task_description": prompt})
-            agent = AgentInfo(
-                name=nonblank(meta.get("agent_framework")) or "unknown", model=nonblank(meta.get("agent_model"))
-            )
-            fields = {"task": task, "agent": agent, "outcome": Outcome(reward=as_number(row.get("reward")))}
-            return self._written(row["response"], meta.get("total_steps"), line, report, fields)
-        if "chosen_trajectory_id" in row:
-            raise InvalidInput("expected two trajectories, got only their ids; import the file that contains them")
-        raise InvalidInput(NO_RUN)
-
-    def _run(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """Yield the run of a record of the recorder, an environment or the hub."""
-        transcript = Transcript()
-        meta, nested = as_dict(row.get("metadata")), as_dict(row.get("task"))
-        task = _task_of(row, {**meta, **nested})
-        if task.prompt:
-            transcript.add_message("user", task.prompt)
-        rewards = as_list(row.get("step_rewards"))
-        for place, step in enumerate(as_list(row["steps"])):
-            if not isinstance(step, dict):
-                report.skip("step that is no object")
-                continue
-            _add_step(transcript, step, as_number(rewards[place]) if place < len(rewards) else None)
-        agent = AgentInfo(
-            name=first_text(row.get("agent"), row.get("agent_framework")) or "unknown",
-            model=first_text(row.get("model"), row.get("agent_model")),
-        )
-        yield from build_run(
-            transcript,
-            report,
-            line,
-            format=self.name,
-            task=task,
-            agent=agent,
-            outcome=_outcome_of(row, agent.name, report),
-        )
-
-    def _pair(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """Yield both sides of a preference, given as hub records or as text."""
-        pair = fingerprint(row["chosen"], row["rejected"])
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    if isinstance(row.get("steps"), list):
+        return _run(row, line, report)
+    if isinstance(row.get("chosen"), str | dict) and isinstance(row.get("rejected"), str | dict):
+        return _pair(row, line, report)
+    if isinstance(row.get("trajectories"), list):
+        return _group(row, line, report)
+    if nonblank(row.get("response")):
         meta = as_dict(row.get("metadata"))
-        margin = as_number(row.get("reward_margin"))
-        for side in ("chosen", "rejected"):
-            trajectory = row[side]
-            fields: dict[str, Any] = {
-                "group_id": first_name(row, ("task_id",)) or f"pair-{pair}",
-                "tags": (f"preference:{side}",),
-                "extra": {"preference": {"pair": f"pair-{pair}", "side": side}},
-            }
-            reward = as_number(meta.get(f"{side}_reward"))
-            scores = {} if margin is None else {"margin": margin}
-            if isinstance(trajectory, dict):
-                inner = {"task_id": row.get("task_id"), "metadata": meta, **trajectory}
-                if not isinstance(trajectory.get("steps"), list):
-                    raise InvalidInput(f"{side}: expected a list `steps`")
-                for run in self._run(inner, line, report):
-                    outcome = run.trajectory.outcome.model_copy(update={"scores": scores})
-                    extra = {**run.trajectory.extra, **fields["extra"]}
-                    update = {**fields, "extra": extra, "outcome": outcome}
-                    yield run._replace(trajectory=run.trajectory.model_copy(update=update))
-            else:
-                fields |= {
-                    "task": _task_of(row, {"task_description": row.get("prompt")}),
-                    "agent": AgentInfo(model=nonblank(meta.get(f"{side}_model"))),
-                    "outcome": Outcome(reward=reward, scores=scores),
-                }
-                yield from self._written(trajectory, None, line, report, fields)
+        prompt = first_text(row.get("instruction"), row.get("prompt")) or ""
+        task = _task_of(row, {**as_dict(parse_json_text(row.get("input"))), "task_description": prompt})
+        agent = AgentInfo(
+            name=nonblank(meta.get("agent_framework")) or "unknown", model=nonblank(meta.get("agent_model"))
+        )
+        fields = {"task": task, "agent": agent, "outcome": Outcome(reward=as_number(row.get("reward")))}
+        return _written(row["response"], meta.get("total_steps"), line, report, fields)
+    if "chosen_trajectory_id" in row:
+        raise InvalidInput("expected two trajectories, got only their ids; import the file that contains them")
+    raise InvalidInput(NO_RUN)
 
-    def _group(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """Yield the answers of a GRPO group as separate attempts."""
-        task = _task_of(row, {"task_description": row.get("prompt")})
-        members = dicts_in(row["trajectories"])
-        if not members:
-            raise InvalidInput(NO_RUN)
-        for place, member in enumerate(members):
-            fields = {
-                "task": task,
-                "group_id": task.id or f"group-{fingerprint(row.get('prompt'))}",
-                "episode_key": str(place),
-                "outcome": Outcome(reward=as_number(member.get("reward"))),
-            }
-            rewards = as_list(member.get("step_rewards"))
-            yield from self._written(as_text(member.get("response")), None, line, report, fields, rewards)
 
-    def _written(
-        self,
-        response: str,
-        total: Any,
-        line: int,
-        report: Report,
-        fields: dict[str, Any],
-        rewards: list[Any] | None = None,
-    ) -> Iterator[Run]:
-        """Yield the run of flat text; text in another form becomes one turn."""
-        transcript = Transcript()
-        if fields["task"].prompt:
-            transcript.add_message("user", fields["task"].prompt)
-        steps = parse_steps(response, total if isinstance(total, int) and not isinstance(total, bool) else None)
-        rewards = rewards or []
-        for place, step in enumerate(steps):
-            calls = [] if step.tool is None else [make_call(step.tool, step.arguments)]
-            reward = as_number(rewards[place]) if place < len(rewards) else None
-            transcript.add_agent_turn(step.message, thought=step.thought, actions=calls, reward=reward)
-            if step.observation is not None:
-                transcript.orphans -= not transcript.add_result(step.observation)
-        if not steps and response.strip():
-            transcript.add_agent_turn(response)
-        yield from build_run(transcript, report, line, format=self.name, **fields)
+def _run(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    """Yield the run of a record of the recorder, an environment or the hub."""
+    transcript = Transcript()
+    meta, nested = as_dict(row.get("metadata")), as_dict(row.get("task"))
+    task = _task_of(row, {**meta, **nested})
+    if task.prompt:
+        transcript.add_message("user", task.prompt)
+    rewards = as_list(row.get("step_rewards"))
+    for place, step in enumerate(as_list(row["steps"])):
+        if not isinstance(step, dict):
+            report.skip("step that is no object")
+            continue
+        _add_step(transcript, step, as_number(rewards[place]) if place < len(rewards) else None)
+    agent = AgentInfo(
+        name=first_text(row.get("agent"), row.get("agent_framework")) or "unknown",
+        model=first_text(row.get("model"), row.get("agent_model")),
+    )
+    yield from build_run(transcript, report, line, task=task, agent=agent, outcome=_outcome_of(row, agent.name, report))
+
+
+def _pair(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    """Yield both sides of a preference, given as hub records or as text."""
+    pair = fingerprint(row["chosen"], row["rejected"])
+    meta = as_dict(row.get("metadata"))
+    margin = as_number(row.get("reward_margin"))
+    for side in ("chosen", "rejected"):
+        trajectory = row[side]
+        fields: dict[str, Any] = {
+            "group_id": first_name(row, ("task_id",)) or f"pair-{pair}",
+            "tags": (f"preference:{side}",),
+            "extra": {"preference": {"pair": f"pair-{pair}", "side": side}},
+        }
+        reward = as_number(meta.get(f"{side}_reward"))
+        scores = {} if margin is None else {"margin": margin}
+        if isinstance(trajectory, dict):
+            inner = {"task_id": row.get("task_id"), "metadata": meta, **trajectory}
+            if not isinstance(trajectory.get("steps"), list):
+                raise InvalidInput(f"{side}: expected a list `steps`")
+            for run in _run(inner, line, report):
+                outcome = run.trajectory.outcome.model_copy(update={"scores": scores})
+                extra = {**run.trajectory.extra, **fields["extra"]}
+                update = {**fields, "extra": extra, "outcome": outcome}
+                yield run._replace(trajectory=run.trajectory.model_copy(update=update))
+        else:
+            fields |= {
+                "task": _task_of(row, {"task_description": row.get("prompt")}),
+                "agent": AgentInfo(model=nonblank(meta.get(f"{side}_model"))),
+                "outcome": Outcome(reward=reward, scores=scores),
+            }
+            yield from _written(trajectory, None, line, report, fields)
+
+
+def _group(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    """Yield the answers of a GRPO group as separate attempts."""
+    task = _task_of(row, {"task_description": row.get("prompt")})
+    members = dicts_in(row["trajectories"])
+    if not members:
+        raise InvalidInput(NO_RUN)
+    for place, member in enumerate(members):
+        fields = {
+            "task": task,
+            "group_id": task.id or f"group-{fingerprint(row.get('prompt'))}",
+            "episode_key": str(place),
+            "outcome": Outcome(reward=as_number(member.get("reward"))),
+        }
+        rewards = as_list(member.get("step_rewards"))
+        yield from _written(as_text(member.get("response")), None, line, report, fields, rewards)
+
+
+def _written(
+    response: str, total: Any, line: int, report: Report, fields: dict[str, Any], rewards: list[Any] | None = None
+) -> Iterator[Run]:
+    """Yield the run of flat text; text in another form becomes one turn."""
+    transcript = Transcript()
+    if fields["task"].prompt:
+        transcript.add_message("user", fields["task"].prompt)
+    steps = parse_steps(response, total if isinstance(total, int) and not isinstance(total, bool) else None)
+    rewards = rewards or []
+    for place, step in enumerate(steps):
+        calls = [] if step.tool is None else [make_call(step.tool, step.arguments)]
+        reward = as_number(rewards[place]) if place < len(rewards) else None
+        transcript.add_agent_turn(step.message, thought=step.thought, actions=calls, reward=reward)
+        if step.observation is not None:
+            transcript.orphans -= not transcript.add_result(step.observation)
+    if not steps and response.strip():
+        transcript.add_agent_turn(response)
+    yield from build_run(transcript, report, line, **fields)
+
+
+IMPORTER = row_importer("knowlyr", "knowlyr trajectories and rows", _detect, _row)
 
 
 def is_record(row: dict[str, Any]) -> bool:
@@ -188,8 +170,8 @@ def read_record(row: dict[str, Any]) -> Trajectory:
     Raises:
         InvalidInput: it has no step of an agent.
     """
-    report = Report()
-    run = next(iter(Knowlyr()._run(row, 1, report)), None)
+    report = Report(format="knowlyr")
+    run = next(iter(_run(row, 1, report)), None)
     if run is None:
         raise InvalidInput(report.rejected[0][1] if report.rejected else NO_RUN)
     return run.trajectory

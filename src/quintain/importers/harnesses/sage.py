@@ -4,58 +4,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share, read_rows
+from quintain.importers.row_reader import first_name, matching_share
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, nonblank
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.trajectory import Task
 
 
-@dataclass(frozen=True)
-class Sage:
-    """Reader of SAGE dialogs."""
+def _detect(probe: Probe) -> float:
+    """Match rows with `dialog_id`, `goal` and `turns`."""
+    return 0.96 * matching_share(probe, _is_dialog, "dialog_id")
 
-    name: str = "sage"
-    title: str = "SAGE agent dialogs"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows with `dialog_id`, `goal` and `turns`."""
-        return 0.96 * matching_share(probe, _is_dialog, "dialog_id")
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    transcript = Transcript()
+    for turn in map(as_dict, as_list(row.get("turns"))):
+        role = turn.get("role")
+        if role == "assistant":
+            transcript.add_agent_turn(as_text(turn.get("content")))
+        elif role == "tool":
+            _see(transcript, turn)
+            report.note("the agent's calls are text; the arguments of the tools are not recorded")
+        elif role in ("user", "system"):
+            transcript.add_message(role, as_text(turn.get("content")))
+        else:
+            report.skip(f"role:{role}")
+    meta = as_dict(row.get("metadata"))
+    small = {k: v for k, v in meta.items() if isinstance(v, str | int | float) and k != "difficulty"}
+    tools = [tool for tool in as_list(row.get("target_tools")) if isinstance(tool, str)]
+    task = Task(
+        id=first_name(row, ("dialog_id",)),
+        prompt=as_text(row.get("goal")),
+        difficulty=nonblank(meta.get("difficulty")),
+        metadata={**({"target_tools": tools} if tools else {}), **small},
+    )
+    split = nonblank(row.get("split"))
+    tags = (f"split:{split}",) if split else ()
+    yield from build_run(transcript, report, line, task=task, tags=tags)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        return read_rows(log, report, self._row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        transcript = Transcript()
-        for turn in map(as_dict, as_list(row.get("turns"))):
-            role = turn.get("role")
-            if role == "assistant":
-                transcript.add_agent_turn(as_text(turn.get("content")))
-            elif role == "tool":
-                _see(transcript, turn)
-                report.note("the agent's calls are text; the arguments of the tools are not recorded")
-            elif role in ("user", "system"):
-                transcript.add_message(role, as_text(turn.get("content")))
-            else:
-                report.skip(f"role:{role}")
-        meta = as_dict(row.get("metadata"))
-        small = {k: v for k, v in meta.items() if isinstance(v, str | int | float) and k != "difficulty"}
-        tools = [tool for tool in as_list(row.get("target_tools")) if isinstance(tool, str)]
-        task = Task(
-            id=first_name(row, ("dialog_id",)),
-            prompt=as_text(row.get("goal")),
-            difficulty=nonblank(meta.get("difficulty")),
-            metadata={**({"target_tools": tools} if tools else {}), **small},
-        )
-        split = nonblank(row.get("split"))
-        tags = (f"split:{split}",) if split else ()
-        yield from build_run(transcript, report, line, format=self.name, task=task, tags=tags)
+IMPORTER = row_importer("sage", "SAGE agent dialogs", _detect, _row)
 
 
 def _see(transcript: Transcript, turn: dict[str, Any]) -> None:

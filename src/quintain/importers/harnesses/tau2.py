@@ -8,11 +8,11 @@ stopped by a limit is truncated, one that broke is an error. Voice simulations w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_run
@@ -43,40 +43,37 @@ _GREETING = "Hi! How can I help you today?"
 _POLICY = "the log has the agent's policy, but not the rest of its system prompt"
 
 
-@dataclass(frozen=True)
-class Tau2:
-    """Reader of a results file or a single simulation."""
+def _detect(probe: Probe) -> float:
+    """Match simulations beside tasks, or a simulation with messages and a termination reason."""
+    row = probe.first
+    simulations, info = row.get("simulations"), as_dict(row.get("info"))
+    if isinstance(simulations, list) and (row.keys() & {"tasks", "info"}):
+        known = any(_is_simulation(as_dict(each)) for each in simulations[:5]) or "environment_info" in info
+        return 0.98 if known else 0.0
+    if isinstance(row.get("simulation_index"), list) and isinstance(row.get("tasks"), list):
+        return 0.95
+    return 0.95 if _is_simulation(row) and "termination_reason" in row else 0.0
 
-    name: str = "tau2"
-    title: str = "tau2-bench simulations"
 
-    def detect(self, probe: Probe) -> float:
-        """Match simulations beside tasks, or a simulation with messages and a termination reason."""
-        row = probe.first
-        simulations, info = row.get("simulations"), as_dict(row.get("info"))
-        if isinstance(simulations, list) and (row.keys() & {"tasks", "info"}):
-            known = any(_is_simulation(as_dict(each)) for each in simulations[:5]) or "environment_info" in info
-            return 0.98 if known else 0.0
-        if isinstance(row.get("simulation_index"), list) and isinstance(row.get("tasks"), list):
-            return 0.95
-        return 0.95 if _is_simulation(row) and "termination_reason" in row else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a simulation."""
+    document = as_dict(log.document())
+    if "simulations" not in document and "termination_reason" in document:
+        yield from _run(document, *_shared(log), None, report)
+        return
+    simulations = document.get("simulations")
+    if not isinstance(simulations, list):
+        report.note("this file describes the runs; each run is a file in the folder simulations/ beside it")
+        return
+    tasks = _tasks(document)
+    for n, simulation in enumerate(simulations, 1):
+        if isinstance(simulation, dict):
+            yield from _run(simulation, as_dict(document.get("info")), tasks, n, report)
+        else:
+            report.reject(n, f"expected a simulation object, got {type(simulation).__name__}")
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a simulation."""
-        document = as_dict(log.document())
-        if "simulations" not in document and "termination_reason" in document:
-            yield from _run(document, *_shared(log), None, report)
-            return
-        simulations = document.get("simulations")
-        if not isinstance(simulations, list):
-            report.note("this file describes the runs; each run is a file in the folder simulations/ beside it")
-            return
-        tasks = _tasks(document)
-        for n, simulation in enumerate(simulations, 1):
-            if isinstance(simulation, dict):
-                yield from _run(simulation, as_dict(document.get("info")), tasks, n, report)
-            else:
-                report.reject(n, f"expected a simulation object, got {type(simulation).__name__}")
+
+IMPORTER = Importer("tau2", "tau2-bench simulations", _detect, _read)
 
 
 def _is_simulation(row: dict[str, Any]) -> bool:
@@ -118,7 +115,6 @@ def _run(
         _turns(simulation, environment, report),
         report,
         line,
-        format="tau2",
         episode_key=as_name(simulation.get("id")) or f"{task_id}.{trial}",
         group_id=f"{domain}/{task_id}" if domain and task_id else task_id,
         agent=AgentInfo(name=nonblank(agent.get("implementation")) or "unknown", model=nonblank(agent.get("llm"))),

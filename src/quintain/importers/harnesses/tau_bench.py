@@ -7,9 +7,9 @@ simulated user is hidden from the agent, so it is in the task's metadata only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
@@ -29,48 +29,42 @@ from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 
-@dataclass(frozen=True)
-class TauBench:
-    """Reader of rows with `task_id` and `traj`."""
+def _detect(probe: Probe) -> float:
+    """Match a `traj` of messages beside a task id and a reward."""
+    row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
+    if not isinstance(row.get("traj"), list) or "task_id" not in row:
+        return 0.0
+    return 0.97 if row.keys() & {"reward", "info", "trial"} else 0.7
 
-    name: str = "tau_bench"
-    title: str = "tau-bench results"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a `traj` of messages beside a task id and a reward."""
-        row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
-        if not isinstance(row.get("traj"), list) or "task_id" not in row:
-            return 0.0
-        return 0.97 if row.keys() & {"reward", "info", "trial"} else 0.7
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a row."""
+    report.note("the log does not name the model")
+    for line, row in log.rows(report):
+        if not isinstance(row, dict) or not isinstance(row.get("traj"), list):
+            report.reject(line, "expected a row with a list `traj`")
+            continue
+        info = as_dict(row.get("info"))
+        turns = parse_vendor_messages(row["traj"], report)
+        for turn in turns:
+            # Text agents (`act`, `react`) get what a tool gave back as a message of the user.
+            if turn.actor == "user" and not plain_text(turn.content).startswith("API output:"):
+                turn.fields["extra"] = {**turn.fields.get("extra", {}), "simulated": True}
+        task_id, trial = as_name(row.get("task_id")), as_name(row.get("trial"))
+        yield from build_run(
+            turns,
+            report,
+            line,
+            episode_key=f"{task_id}.{trial}" if trial is not None else "",
+            group_id=task_id,
+            agent=AgentInfo(),
+            task=Task(id=task_id, environment=nonblank(info.get("env")), metadata=_hidden(as_dict(info.get("task")))),
+            outcome=_outcome(row, info),
+            extra=short_fields({"trial": row.get("trial"), "user_cost": as_score(info.get("user_cost"))}),
+        )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        report.note("the log does not name the model")
-        for line, row in log.rows(report):
-            if not isinstance(row, dict) or not isinstance(row.get("traj"), list):
-                report.reject(line, "expected a row with a list `traj`")
-                continue
-            info = as_dict(row.get("info"))
-            turns = parse_vendor_messages(row["traj"], report)
-            for turn in turns:
-                # Text agents (`act`, `react`) get what a tool gave back as a message of the user.
-                if turn.actor == "user" and not plain_text(turn.content).startswith("API output:"):
-                    turn.fields["extra"] = {**turn.fields.get("extra", {}), "simulated": True}
-            task_id, trial = as_name(row.get("task_id")), as_name(row.get("trial"))
-            yield from build_run(
-                turns,
-                report,
-                line,
-                format="tau_bench",
-                episode_key=f"{task_id}.{trial}" if trial is not None else "",
-                group_id=task_id,
-                agent=AgentInfo(),
-                task=Task(
-                    id=task_id, environment=nonblank(info.get("env")), metadata=_hidden(as_dict(info.get("task")))
-                ),
-                outcome=_outcome(row, info),
-                extra=short_fields({"trial": row.get("trial"), "user_cost": as_score(info.get("user_cost"))}),
-            )
+
+IMPORTER = Importer("tau_bench", "tau-bench results", _detect, _read)
 
 
 def _hidden(task: dict[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import named_status
 from quintain.importers.protocol import Probe, Report, Run
@@ -46,36 +46,33 @@ _KNOWN = (
 )
 
 
-@dataclass(frozen=True)
-class Verifiers:
-    """Reader of rows with `prompt`, `completion` and a reward."""
+def _detect(probe: Probe) -> float:
+    """Match a prompt and a completion beside `example_id` and a reward; fewer fields lower the confidence."""
+    row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
+    if probe.shape not in {"lines", "array", "object"} or not {"prompt", "completion", "reward"} <= row.keys():
+        return 0.0
+    if "example_id" in row:
+        return 0.97
+    marks = {"metrics", "is_completed", "stop_condition", "answer", "task", "tool_defs"}
+    return 0.92 if row.keys() & marks else 0.55
 
-    name: str = "verifiers"
-    title: str = "verifiers results (v0, prime-rl)"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a prompt and a completion beside `example_id` and a reward; fewer fields lower the confidence."""
-        row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
-        if probe.shape not in {"lines", "array", "object"} or not {"prompt", "completion", "reward"} <= row.keys():
-            return 0.0
-        if "example_id" in row:
-            return 0.97
-        marks = {"metrics", "is_completed", "stop_condition", "answer", "task", "tool_defs"}
-        return 0.92 if row.keys() & marks else 0.55
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a row; `metadata.json` beside the file names environment and model."""
+    about = _companion(log, report)
+    attempts: Counter[str] = Counter()
+    for line, row in log.rows(report):
+        if not isinstance(row, dict) or not {"prompt", "completion"} & row.keys():
+            report.reject(line, "expected a row with `prompt` and `completion`")
+            continue
+        example = as_name(row.get("example_id", row.get("id")))
+        rollout = as_name(row.get("rollout_id")) or as_name(row.get("trajectory_id"))
+        attempt = rollout or f"{example if example is not None else 'row'}.{attempts[example or '']}"
+        attempts[example or ""] += 1
+        yield from _run(row, about, line, attempt, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row; `metadata.json` beside the file names environment and model."""
-        about = _companion(log, report)
-        attempts: Counter[str] = Counter()
-        for line, row in log.rows(report):
-            if not isinstance(row, dict) or not {"prompt", "completion"} & row.keys():
-                report.reject(line, "expected a row with `prompt` and `completion`")
-                continue
-            example = as_name(row.get("example_id", row.get("id")))
-            rollout = as_name(row.get("rollout_id")) or as_name(row.get("trajectory_id"))
-            attempt = rollout or f"{example if example is not None else 'row'}.{attempts[example or '']}"
-            attempts[example or ""] += 1
-            yield from _run(row, about, line, attempt, report)
+
+IMPORTER = Importer("verifiers", "verifiers results (v0, prime-rl)", _detect, _read)
 
 
 def _companion(log: LogFile, report: Report) -> dict[str, Any]:
@@ -110,7 +107,6 @@ def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, re
         [*turns, *answers],
         report,
         line,
-        format="verifiers",
         episode_key=attempt,
         group_id=f"{environment}/{example}" if environment and example else example,
         agent=AgentInfo(model=first_text(row.get("model"), about.get("model"))),

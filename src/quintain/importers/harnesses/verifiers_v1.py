@@ -7,9 +7,9 @@ context. `ok` only means that nothing failed; a verdict is a reward or metric na
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import named_status
 from quintain.importers.protocol import Probe, Report, Run
@@ -38,35 +38,32 @@ _LIMITS = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_toke
 _ASKED = ("prompt", "question", "instruction", "messages", "system_prompt")
 
 
-@dataclass(frozen=True)
-class VerifiersV1:
-    """Reader of lines with `nodes`, or with `traces` that have nodes."""
+def _detect(probe: Probe) -> float:
+    """Match a graph of messages with rewards, calls or an agent."""
+    for row in [probe.first, *probe.rows[:5]]:
+        for trace in [as_dict(row), *dicts_in(as_dict(row).get("traces"))]:
+            nodes = dicts_in(trace.get("nodes"))
+            if nodes and isinstance(nodes[0].get("message"), dict):
+                known = 0.98 if trace.keys() & {"rewards", "calls", "agent"} else 0.7
+                return if_most(known, probe, lambda row: bool({"traces", "nodes"} & row.keys()))
+    row = probe.first
+    return 0.8 if isinstance(row.get("traces"), list) and row.keys() >= {"env", "task"} else 0.0
 
-    name: str = "verifiers_v1"
-    title: str = "verifiers traces (v1)"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a graph of messages with rewards, calls or an agent."""
-        for row in [probe.first, *probe.rows[:5]]:
-            for trace in [as_dict(row), *dicts_in(as_dict(row).get("traces"))]:
-                nodes = dicts_in(trace.get("nodes"))
-                if nodes and isinstance(nodes[0].get("message"), dict):
-                    known = 0.98 if trace.keys() & {"rewards", "calls", "agent"} else 0.7
-                    return if_most(known, probe, lambda row: bool({"traces", "nodes"} & row.keys()))
-        row = probe.first
-        return 0.8 if isinstance(row.get("traces"), list) and row.keys() >= {"env", "task"} else 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the runs of each line, agents and branches in file order."""
+    for line, row in log.rows(report):
+        if not isinstance(row, dict) or not isinstance(row.get("traces", row.get("nodes")), list):
+            report.reject(line, "expected an episode with `traces` or a trace with `nodes`")
+            continue
+        traces = dicts_in(row.get("traces")) if "traces" in row else [row]
+        if not traces:
+            report.reject(line, "expected a trace, got an episode without one")
+        for trace in traces:
+            yield from _runs(trace, row, line, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the runs of each line, agents and branches in file order."""
-        for line, row in log.rows(report):
-            if not isinstance(row, dict) or not isinstance(row.get("traces", row.get("nodes")), list):
-                report.reject(line, "expected an episode with `traces` or a trace with `nodes`")
-                continue
-            traces = dicts_in(row.get("traces")) if "traces" in row else [row]
-            if not traces:
-                report.reject(line, "expected a trace, got an episode without one")
-            for trace in traces:
-                yield from _runs(trace, row, line, report)
+
+IMPORTER = Importer("verifiers_v1", "verifiers traces (v1)", _detect, _read)
 
 
 def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -107,8 +104,7 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
             turns,
             report,
             line,
-            key=f"verifiers_v1:{trace_id}/{n}",
-            format="verifiers_v1",
+            key=f"{trace_id}/{n}",
             episode_key=f"{trace_id}/{n}" if n else trace_id,
             group_id=group,
             agent=AgentInfo(name=nonblank(agent.get("name")) or "unknown", model=model),

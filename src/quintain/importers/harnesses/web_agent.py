@@ -8,9 +8,9 @@ turn that saw them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
@@ -37,54 +37,50 @@ _METADATA = ("domain", "subdomain", "sites", "eval", "start_url")
 _THOUGHTS = ("cot", "thought", "reasoning", "rationale")
 
 
-@dataclass(frozen=True)
-class WebAgent:
-    """Reader of rows with a task, pages and actions."""
+def _detect(probe: Probe) -> float:
+    """Match an intent with pages and actions, or Mind2Web's columns; other lists of steps do not match."""
+    row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
+    if row.keys() >= {"confirmed_task", "actions"}:
+        return 0.97
+    step_keys = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
+    if not (step_keys & _WEB) or not (step_keys & {"action", "action_repr"}) or _asked(row) is None:
+        return 0.0
+    return 0.95 if "intent" in row or step_keys & {"axtree", "accessibility_tree"} else 0.75
 
-    name: str = "web_agent"
-    title: str = "web agent traces (WebArena, Mind2Web)"
 
-    def detect(self, probe: Probe) -> float:
-        """Match an intent with pages and actions, or Mind2Web's columns; other lists of steps do not match."""
-        row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
-        if row.keys() >= {"confirmed_task", "actions"}:
-            return 0.97
-        step_keys = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
-        if not (step_keys & _WEB) or not (step_keys & {"action", "action_repr"}) or _asked(row) is None:
-            return 0.0
-        return 0.95 if "intent" in row or step_keys & {"axtree", "accessibility_tree"} else 0.75
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a row."""
+    for line, row in log.rows(report):
+        asked = _asked(as_dict(row))
+        if not isinstance(row, dict) or asked is None or not _steps(row):
+            report.reject(line, "expected a row with a task text and a list of pages and actions")
+            continue
+        script = Transcript()
+        script.add_message("user", asked)
+        model = nonblank(row.get("model")) or nonblank(row.get("source"))
+        reprs = row.get("action_reprs")
+        for n, step in enumerate(_steps(row)):
+            shown = reprs[n] if isinstance(reprs, list) and n < len(reprs) else None
+            _add(script, step, nonblank(shown), report)
+        if "confirmed_task" in row:
+            report.note("Mind2Web's actions were demonstrated by people, not by a model")
+        yield from build_run(
+            script,
+            report,
+            line,
+            group_id=as_name(row.get("task_id")),
+            agent=AgentInfo(model=None if "confirmed_task" in row else model),
+            task=Task(
+                id=as_name(row.get("task_id")) or as_name(row.get("annotation_id")),
+                prompt=asked,
+                environment=first_text(row.get("website"), row.get("env"), row.get("environment")),
+                metadata=short_fields({key: row.get(key) for key in _METADATA}),
+            ),
+            outcome=_outcome(row),
+        )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        for line, row in log.rows(report):
-            asked = _asked(as_dict(row))
-            if not isinstance(row, dict) or asked is None or not _steps(row):
-                report.reject(line, "expected a row with a task text and a list of pages and actions")
-                continue
-            script = Transcript()
-            script.add_message("user", asked)
-            model = nonblank(row.get("model")) or nonblank(row.get("source"))
-            reprs = row.get("action_reprs")
-            for n, step in enumerate(_steps(row)):
-                shown = reprs[n] if isinstance(reprs, list) and n < len(reprs) else None
-                _add(script, step, nonblank(shown), report)
-            if "confirmed_task" in row:
-                report.note("Mind2Web's actions were demonstrated by people, not by a model")
-            yield from build_run(
-                script,
-                report,
-                line,
-                format="web_agent",
-                group_id=as_name(row.get("task_id")),
-                agent=AgentInfo(model=None if "confirmed_task" in row else model),
-                task=Task(
-                    id=as_name(row.get("task_id")) or as_name(row.get("annotation_id")),
-                    prompt=asked,
-                    environment=first_text(row.get("website"), row.get("env"), row.get("environment")),
-                    metadata=short_fields({key: row.get(key) for key in _METADATA}),
-                ),
-                outcome=_outcome(row),
-            )
+
+IMPORTER = Importer("web_agent", "web agent traces (WebArena, Mind2Web)", _detect, _read)
 
 
 def _asked(row: dict[str, Any]) -> str | None:

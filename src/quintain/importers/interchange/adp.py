@@ -6,13 +6,12 @@ Consecutive actions with ids are the calls of one turn.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share, read_rows
+from quintain.importers.row_reader import first_name, matching_share
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_number, as_text, nonblank, short_fields
 from quintain.importers.transcripts.tool_schemas import declared_tools
@@ -23,43 +22,35 @@ _ACTIONS = frozenset({"api_action", "code_action", "message_action"})
 _SEEN = frozenset({"text_observation", "image_observation", "web_observation", "json_observation"})
 
 
-@dataclass(frozen=True)
-class Adp:
-    """Reader of Agent Data Protocol trajectories."""
+def _detect(probe: Probe) -> float:
+    """Match rows whose `content` is a list of objects with `class_`."""
+    return 0.97 * matching_share(probe, _is_adp, "content")
 
-    name: str = "adp"
-    title: str = "Agent Data Protocol"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows whose `content` is a list of objects with `class_`."""
-        return 0.97 * matching_share(probe, _is_adp, "content")
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    transcript = Transcript()
+    for turn in _turns(as_list(row.get("content"))):
+        kind = _kind(turn[0])
+        if kind in _ACTIONS:
+            _act(transcript, turn)
+        elif kind in _SEEN:
+            _see(transcript, turn[0], kind)
+        else:
+            report.skip(f"class_:{kind}")
+    details = as_dict(row.get("details"))
+    kept = {k: v for k, v in details.items() if isinstance(v, str | int | float) and len(str(v)) <= 200}
+    yield from build_run(
+        transcript,
+        report,
+        line,
+        task=Task(id=first_name(row, ("id",))),
+        tools=declared_tools(transcript),
+        outcome=outcome_of(details),
+        extra={"details": kept} if kept else {},
+    )
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        return read_rows(log, report, self._row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        transcript = Transcript()
-        for turn in _turns(as_list(row.get("content"))):
-            kind = _kind(turn[0])
-            if kind in _ACTIONS:
-                _act(transcript, turn)
-            elif kind in _SEEN:
-                _see(transcript, turn[0], kind)
-            else:
-                report.skip(f"class_:{kind}")
-        details = as_dict(row.get("details"))
-        kept = {k: v for k, v in details.items() if isinstance(v, str | int | float) and len(str(v)) <= 200}
-        yield from build_run(
-            transcript,
-            report,
-            line,
-            format=self.name,
-            task=Task(id=first_name(row, ("id",))),
-            tools=declared_tools(transcript),
-            outcome=outcome_of(details),
-            extra={"details": kept} if kept else {},
-        )
+IMPORTER = row_importer("adp", "Agent Data Protocol", _detect, _row)
 
 
 def _is_adp(row: dict[str, Any]) -> bool:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
@@ -35,32 +34,29 @@ class _Links(NamedTuple):
     continues: str | None = None
 
 
-@dataclass(frozen=True)
-class Atif:
-    """Reader of ATIF 1.0 to 1.8."""
+def _detect(probe: Probe) -> float:
+    """Match documents whose `schema_version` is ATIF, or whose steps have ATIF's ids and sources."""
+    return max(
+        0.99 * matching_share(probe, is_atif, "schema_version"), 0.7 * matching_share(probe, _is_nameless, "steps")
+    )
 
-    name: str = "atif"
-    title: str = "ATIF trajectory (Harbor)"
 
-    def detect(self, probe: Probe) -> float:
-        """Match documents whose `schema_version` is ATIF, or whose steps have ATIF's ids and sources."""
-        return max(
-            0.99 * matching_share(probe, is_atif, "schema_version"), 0.7 * matching_share(probe, _is_nameless, "steps")
-        )
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the runs of every document: its own, then those of its subagents."""
+    # The first document of a file is known by the file, as others name it; the rest by their own names.
+    first = _Links(1, _key(log), _parent(log), _continued(log))
+    verdict, task_id = _trial(log) if first.parent is None else (None, None)
+    for line, document in log.rows(report):
+        if not isinstance(document, dict) or not isinstance(document.get("steps"), list):
+            report.reject(line, "expected an ATIF document: an object with `schema_version`, `agent` and `steps`")
+            continue
+        name = nonblank(document.get("trajectory_id")) or str(line)
+        own = first if line == 1 else _Links(line, f"{first.key}:{name}")
+        for run in _runs(document, own, verdict, report):
+            yield _of_task(run, task_id) if run.key == own.key else run
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the runs of every document: its own, then those of its subagents."""
-        # The first document of a file is known by the file, as others name it; the rest by their own names.
-        first = _Links(1, _key(log), _parent(log), _continued(log))
-        verdict, task_id = _trial(log) if first.parent is None else (None, None)
-        for line, document in log.rows(report):
-            if not isinstance(document, dict) or not isinstance(document.get("steps"), list):
-                report.reject(line, "expected an ATIF document: an object with `schema_version`, `agent` and `steps`")
-                continue
-            name = nonblank(document.get("trajectory_id")) or str(line)
-            own = first if line == 1 else _Links(line, f"{first.key}:{name}")
-            for run in _runs(document, own, verdict, report):
-                yield _of_task(run, task_id) if run.key == own.key else run
+
+IMPORTER = Importer("atif", "ATIF trajectory (Harbor)", _detect, _read)
 
 
 def _runs(document: dict[str, Any], own: _Links, verdict: Outcome | None, report: Report) -> Iterator[Run]:
@@ -100,11 +96,8 @@ def _is_nameless(row: dict[str, Any]) -> bool:
 
 def _document(log: LogFile, name: str) -> tuple[str, dict[str, Any]] | None:
     """Return a document beside this one, and its key."""
-    beside = log.sibling(name)
-    with suppress(InvalidInput):
-        if beside is not None and is_atif(document := beside.document()):
-            return "atif:" + "/".join([*log.parts[:-1], name]), document
-    return None
+    document = log.sibling_document(name)
+    return ("atif:" + "/".join([*log.parts[:-1], name]), document) if is_atif(document) else None
 
 
 def _continued(log: LogFile) -> str | None:
@@ -157,11 +150,9 @@ def _of_task(run: Run, task_id: str | None) -> Run:
 def _trial(log: LogFile) -> tuple[Outcome | None, str | None]:
     """Return the verifier's outcome and the task name from the result file beside or above the trajectory."""
     for name in _RESULTS:
-        beside = log.sibling(name)
-        with suppress(InvalidInput):
-            result = as_dict(beside.document()) if beside is not None else {}
-            if "verifier_result" in result or "exception_info" in result:
-                return _outcome(result), nonblank(result.get("task_name"))
+        result = as_dict(log.sibling_document(name))
+        if "verifier_result" in result or "exception_info" in result:
+            return _outcome(result), nonblank(result.get("task_name"))
     return None, None
 
 

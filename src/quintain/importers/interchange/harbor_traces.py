@@ -6,9 +6,9 @@ The rows of a trial repeat each other: a later episode begins with the messages 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
@@ -18,45 +18,42 @@ from quintain.importers.transcripts.field_values import as_list, as_number, nonb
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 
-@dataclass(frozen=True)
-class HarborTraces:
-    """Reader of Harbor's traces export."""
+def _detect(probe: Probe) -> float:
+    """Match rows of a conversation with the names of trial, episode and task."""
+    return 0.95 * matching_share(probe, _is_trace, "trial_name")
 
-    name: str = "harbor_traces"
-    title: str = "Harbor traces"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows of a conversation with the names of trial, episode and task."""
-        return 0.95 * matching_share(probe, _is_trace, "trial_name")
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a trial; more if a later episode does not begin with the earlier one (a new context)."""
-        held: tuple[int, dict[str, Any]] | None = None
-        for line, row in object_rows(log, report):
-            if held is not None:
-                if _goes_on(held[1], row):
-                    report.note("a later episode of a trial repeats the earlier ones: they become one run")
-                else:
-                    yield from read_row(held[1], held[0], report, self._row)
-            held = (line, row)
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a trial; more if a later episode does not begin with the earlier one (a new context)."""
+    held: tuple[int, dict[str, Any]] | None = None
+    for line, row in object_rows(log, report):
         if held is not None:
-            yield from read_row(held[1], held[0], report, self._row)
+            if _goes_on(held[1], row):
+                report.note("a later episode of a trial repeats the earlier ones: they become one run")
+            else:
+                yield from read_row(held[1], held[0], report, _row)
+        held = (line, row)
+    if held is not None:
+        yield from read_row(held[1], held[0], report, _row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        trial, episode = nonblank(row.get("trial_name")) or nonblank(row.get("run_id")), nonblank(row.get("episode"))
-        task = nonblank(row.get("task"))
-        yield from build_chat_run(
-            as_list(transpose_columns(row.get("conversations"))),
-            {"tools": row.get("tool_definitions")},
-            line,
-            report,
-            format=self.name,
-            task=Task(id=task),
-            agent=AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=_model(row)),
-            outcome=_outcome(row.get("result")),
-            episode_key="/".join(filter(None, [trial, episode])) or None,
-            group_id=task,
-        )
+
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    trial, episode = nonblank(row.get("trial_name")) or nonblank(row.get("run_id")), nonblank(row.get("episode"))
+    task = nonblank(row.get("task"))
+    yield from build_chat_run(
+        as_list(transpose_columns(row.get("conversations"))),
+        {"tools": row.get("tool_definitions")},
+        line,
+        report,
+        task=Task(id=task),
+        agent=AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=_model(row)),
+        outcome=_outcome(row.get("result")),
+        episode_key="/".join(filter(None, [trial, episode])) or None,
+        group_id=task,
+    )
+
+
+IMPORTER = Importer("harbor_traces", "Harbor traces", _detect, _read)
 
 
 def _goes_on(row: dict[str, Any], later: Any) -> bool:

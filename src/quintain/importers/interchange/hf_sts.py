@@ -6,9 +6,9 @@ Described at hf.co/docs/hub/session-traces-format. Pi's sessions are trees by `p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
@@ -20,40 +20,37 @@ from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo
 
 
-@dataclass(frozen=True)
-class HfSts:
-    """Reader of Hugging Face session traces."""
+def _detect(probe: Probe) -> float:
+    """Match a first line of type `session` with the id of a harness or of Pi."""
+    head = probe.first
+    if head.get("type") != "session" or probe.shape == "zip":
+        return 0.0
+    if isinstance(head.get("harness"), str):
+        return 0.97
+    bodies = [row for row in probe.rows if isinstance(row, dict) and row.get("type") == "message"]
+    return 0.85 if "id" in head and any(isinstance(row.get("message"), dict) for row in bodies) else 0.0
 
-    name: str = "hf_sts"
-    title: str = "Hugging Face session trace"
 
-    def detect(self, probe: Probe) -> float:
-        """Match a first line of type `session` with the id of a harness or of Pi."""
-        head = probe.first
-        if head.get("type") != "session" or probe.shape == "zip":
-            return 0.0
-        if isinstance(head.get("harness"), str):
-            return 0.97
-        bodies = [row for row in probe.rows if isinstance(row, dict) and row.get("type") == "message"]
-        return 0.85 if "id" in head and any(isinstance(row.get("message"), dict) for row in bodies) else 0.0
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a header."""
-        head: dict[str, Any] = {}
-        lines: list[tuple[int, dict[str, Any]]] = []
-        begin: int | None = None
-        for line, row in object_rows(log, report):
-            if row.get("type") == "session":
-                if begin is not None:
-                    yield from _run(begin, head, lines, report)
-                head, lines, begin = row, [], line
-            else:
-                begin = begin if begin is not None else line
-                lines.append((line, row))
-        if begin is None:
-            report.reject(None, "expected a session, got no line of one")
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a header."""
+    head: dict[str, Any] = {}
+    lines: list[tuple[int, dict[str, Any]]] = []
+    begin: int | None = None
+    for line, row in object_rows(log, report):
+        if row.get("type") == "session":
+            if begin is not None:
+                yield from _run(begin, head, lines, report)
+            head, lines, begin = row, [], line
         else:
-            yield from _run(begin, head, lines, report)
+            begin = begin if begin is not None else line
+            lines.append((line, row))
+    if begin is None:
+        report.reject(None, "expected a session, got no line of one")
+    else:
+        yield from _run(begin, head, lines, report)
+
+
+IMPORTER = Importer("hf_sts", "Hugging Face session trace", _detect, _read)
 
 
 def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
@@ -74,9 +71,7 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
         script,
         report,
         begin,
-        format="hf_sts",
-        key=f"hf_sts:{session}" if session else None,
-        session_id=session,
+        session=session,
         agent=AgentInfo(
             name=harness or "pi",
             version=nonblank(head.get("version")),

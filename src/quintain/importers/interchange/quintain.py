@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
@@ -15,30 +15,27 @@ from quintain.importers.transcripts.field_values import dicts_in, nonblank
 from quintain.records.trajectory import Trajectory, read_trajectory
 
 
-@dataclass(frozen=True)
-class Quintain:
-    """Reader of this program's trajectories and dataset rows; the store assigns new ids."""
+def _detect(probe: Probe) -> float:
+    """Match rows that are or contain trajectories with steps of an `actor`."""
+    holders = ("steps", "trajectory", "chosen", "trajectories")
+    return 0.98 * matching_share(probe, lambda row: any(True for _ in _trajectories_in(row)), *holders)
 
-    name: str = "quintain"
-    title: str = "Quintain trajectories and datasets"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows that are or contain trajectories with steps of an `actor`."""
-        holders = ("steps", "trajectory", "chosen", "trajectories")
-        return 0.98 * matching_share(probe, lambda row: any(True for _ in _trajectories_in(row)), *holders)
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield all runs of every row."""
+    parents: dict[str, str] = {}
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield all runs of every row."""
-        parents: dict[str, str] = {}
+    def read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        held = list(_trajectories_in(row))
+        if not held:
+            raise InvalidInput(NO_RUN)
+        for value, extra, tags in held:
+            yield _run(read_trajectory(value), extra, tags, line, parents)
 
-        def read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-            held = list(_trajectories_in(row))
-            if not held:
-                raise InvalidInput(NO_RUN)
-            for value, extra, tags in held:
-                yield _run(read_trajectory(value), extra, tags, line, parents)
+    return read_rows(log, report, read_row)
 
-        return read_rows(log, report, read_row)
+
+IMPORTER = Importer("quintain", "Quintain trajectories and datasets", _detect, _read)
 
 
 def _run(run: Trajectory, extra: Mapping[str, Any], tags: tuple[str, ...], line: int, parents: dict[str, str]) -> Run:

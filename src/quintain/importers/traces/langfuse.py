@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, ToolCall
@@ -50,34 +50,31 @@ _TYPES = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", 
 _WHOLE = "some traces have no generation: their runs are the input and output of the outermost observation"
 
 
-@dataclass(frozen=True)
-class Langfuse:
-    """Reader of records with a `traceId` and an observation type."""
+def _detect(probe: Probe) -> float:
+    """Match observations, alone, in a page or within a trace; traces without observations have lower confidence."""
+    for row in [probe.first, *probe.rows[:5]]:
+        known = as_dict(row)
+        inner = [*dicts_in(known.get("data"))[:3], *dicts_in(known.get("observations"))[:3]]
+        if any(map(_is_observation, [known, *inner])):
+            return 0.97
+        if isinstance(known.get("observations"), list) and (isinstance(known.get("trace"), dict) or "id" in known):
+            return 0.9
+        if any(map(_is_trace, [known, *inner])):
+            return 0.8
+    return 0.0
 
-    name: str = "langfuse"
-    title: str = "Langfuse traces"
 
-    def detect(self, probe: Probe) -> float:
-        """Match observations, alone, in a page or within a trace; traces without observations have lower confidence."""
-        for row in [probe.first, *probe.rows[:5]]:
-            known = as_dict(row)
-            inner = [*dicts_in(known.get("data"))[:3], *dicts_in(known.get("observations"))[:3]]
-            if any(map(_is_observation, [known, *inner])):
-                return 0.97
-            if isinstance(known.get("observations"), list) and (isinstance(known.get("trace"), dict) or "id" in known):
-                return 0.9
-            if any(map(_is_trace, [known, *inner])):
-                return 0.8
-        return 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the conversations of each trace."""
+    scores = _scores_beside(log)
+    for group in group_records(log, report, _units):
+        if all(kind == "score" for kind, _ in group.values):
+            report.skip("score of a trace that is not in the file", len(group.values))
+        else:
+            yield from build_trace_runs(_trace(group, scores.get(group.id, {}), report), report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the conversations of each trace."""
-        scores = _scores_beside(log)
-        for group in group_records(log, report, _units):
-            if all(kind == "score" for kind, _ in group.values):
-                report.skip("score of a trace that is not in the file", len(group.values))
-            else:
-                yield from build_trace_runs(_trace(group, scores.get(group.id, {}), report), report)
+
+IMPORTER = Importer("langfuse", "Langfuse traces", _detect, _read)
 
 
 def _pick(value: dict[str, Any], key: str) -> Any:
@@ -144,7 +141,7 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
             scores = scores | _score(value)
         else:
             add_fields(observations.setdefault(as_name(value.get("id")) or f"#{n}", {}), value)
-    trace = Trace(group.id, "langfuse", line=group.line)
+    trace = Trace(group.id, line=group.line)
     nodes = [
         TraceNode(key, as_name(_pick(value, "parentObservationId")), _kind(value), value)
         for key, value in observations.items()

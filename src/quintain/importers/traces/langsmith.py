@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most
@@ -55,26 +55,23 @@ _BATCHES = ("post", "patch", "runs")
 _WHOLE = "some traces have no model runs: their runs are the input and output of the outermost run"
 
 
-@dataclass(frozen=True)
-class LangSmith:
-    """Reader of records with `run_type`."""
+def _detect(probe: Probe) -> float:
+    """Match runs with a type and a trace, alone or in a batch."""
+    for row in [probe.first, *probe.rows[:5]]:
+        for run in [as_dict(row), *(run for key in _BATCHES for run in dicts_in(as_dict(row).get(key)))]:
+            marks = run.keys() & {"trace_id", "dotted_order", "inputs"}
+            if isinstance(run.get("run_type"), str) and marks:
+                return if_most(0.97, probe, lambda row: bool({"run_type", "id", *_BATCHES} & row.keys()))
+    return 0.0
 
-    name: str = "langsmith"
-    title: str = "LangSmith runs"
 
-    def detect(self, probe: Probe) -> float:
-        """Match runs with a type and a trace, alone or in a batch."""
-        for row in [probe.first, *probe.rows[:5]]:
-            for run in [as_dict(row), *(run for key in _BATCHES for run in dicts_in(as_dict(row).get(key)))]:
-                marks = run.keys() & {"trace_id", "dotted_order", "inputs"}
-                if isinstance(run.get("run_type"), str) and marks:
-                    return if_most(0.97, probe, lambda row: bool({"run_type", "id", *_BATCHES} & row.keys()))
-        return 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the conversations of each trace."""
+    for group in group_records(log, report, _units):
+        yield from build_trace_runs(_trace(group, report), report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the conversations of each trace."""
-        for group in group_records(log, report, _units):
-            yield from build_trace_runs(_trace(group, report), report)
+
+IMPORTER = Importer("langsmith", "LangSmith runs", _detect, _read)
 
 
 def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
@@ -101,7 +98,7 @@ def _run_id(run: dict[str, Any]) -> str | None:
 
 def _trace(group: TraceGroup, report: Report) -> Trace:
     runs = _merged(group.values)
-    trace = Trace(group.id, "langsmith", line=group.line)
+    trace = Trace(group.id, line=group.line)
     nodes = [TraceNode(run_id, as_name(run.get("parent_run_id")), _kind(run), run) for run_id, run in runs.items()]
     add_calls(trace, nodes, lambda run: _call(run, report), _tool_call, report)
     models = [run for run in runs.values() if run.get("run_type") == "llm"]

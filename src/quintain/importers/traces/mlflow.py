@@ -7,9 +7,9 @@ verdict.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
@@ -46,27 +46,24 @@ _KINDS = {"CHAT_MODEL": "model", "LLM": "model", "TOOL": "tool"}
 _WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost span"
 
 
-@dataclass(frozen=True)
-class MLflow:
-    """Reader of traces whose spans have MLflow's attributes."""
+def _detect(probe: Probe) -> float:
+    """Match traces by the attributes of their spans."""
+    if not any(_spans(_found(row)) for row in [probe.first, *probe.rows[:5]]):
+        return 0.0
+    return if_most(0.97, probe, lambda row: bool(_spans(_found(row))))
 
-    name: str = "mlflow"
-    title: str = "MLflow traces"
 
-    def detect(self, probe: Probe) -> float:
-        """Match traces by the attributes of their spans."""
-        if not any(_spans(_found(row)) for row in [probe.first, *probe.rows[:5]]):
-            return 0.0
-        return if_most(0.97, probe, lambda row: bool(_spans(_found(row))))
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the conversations of each trace."""
+    for line, row in object_rows(log, report):
+        found = _found(row)
+        if _spans(found):
+            yield from build_trace_runs(_trace(found, line, report), report)
+        else:
+            report.reject(line, "expected a trace with spans of MLflow")
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the conversations of each trace."""
-        for line, row in object_rows(log, report):
-            found = _found(row)
-            if _spans(found):
-                yield from build_trace_runs(_trace(found, line, report), report)
-            else:
-                report.reject(line, "expected a trace with spans of MLflow")
+
+IMPORTER = Importer("mlflow", "MLflow traces", _detect, _read)
 
 
 def _found(row: Any) -> dict[str, Any]:
@@ -102,7 +99,7 @@ def _trace(found: dict[str, Any], line: int, report: Report) -> Trace:
     id = first_text(
         info.get("trace_id"), info.get("request_id"), *(_value(span, "mlflow.traceRequestId") for span in spans)
     )
-    trace = Trace(id or f"line {line}", "mlflow", line=line)
+    trace = Trace(id or f"line {line}", line=line)
     nodes = [TraceNode(span.id, span.parent, _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     root = outermost(nodes)

@@ -7,9 +7,9 @@ span's data. Traces of a group are one conversation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
@@ -48,28 +48,25 @@ NO_CONTENT = (
 _LISTS = ("data", "spans", "items", "traces")
 
 
-@dataclass(frozen=True)
-class OpenAIAgents:
-    """Reader of traces and spans with `span_data`."""
+def _detect(probe: Probe) -> float:
+    """Match spans, alone or in a batch."""
+    for row in [probe.first, *probe.rows[:5]]:
+        if any(as_dict(item.get("span_data")).get("type") for item in _items(row) if _is_item(item)):
+            return if_most(0.97, probe, lambda row: any(map(_is_item, _items(row))))
+    return 0.0
 
-    name: str = "openai_agents"
-    title: str = "OpenAI Agents SDK traces"
 
-    def detect(self, probe: Probe) -> float:
-        """Match spans, alone or in a batch."""
-        for row in [probe.first, *probe.rows[:5]]:
-            if any(as_dict(item.get("span_data")).get("type") for item in _items(row) if _is_item(item)):
-                return if_most(0.97, probe, lambda row: any(map(_is_item, _items(row))))
-        return 0.0
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the conversations of each trace."""
+    for group in group_records(log, report, _units):
+        trace = _trace(group, report)
+        if trace.calls or not any(_type(span) == "response" for span in group.values):
+            yield from build_trace_runs(trace, report)
+        else:
+            report.reject(group.line, NO_CONTENT)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the conversations of each trace."""
-        for group in group_records(log, report, _units):
-            trace = _trace(group, report)
-            if trace.calls or not any(_type(span) == "response" for span in group.values):
-                yield from build_trace_runs(trace, report)
-            else:
-                report.reject(group.line, NO_CONTENT)
+
+IMPORTER = Importer("openai_agents", "OpenAI Agents SDK traces", _detect, _read)
 
 
 def _is_item(value: dict[str, Any]) -> bool:
@@ -104,7 +101,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
             add_fields(by_id.setdefault(item["id"], {}), item)
     spans = list(by_id.values())
     spans.sort(key=lambda span: as_text(span.get("started_at")))
-    trace = Trace(group.id, "openai_agents", is_conversation=group.is_conversation, line=group.line)
+    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
     nodes = [TraceNode(span["id"], as_name(span.get("parent_id")), _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     names = (as_dict(span.get("span_data")).get("name") for span in spans if _type(span) == "agent")

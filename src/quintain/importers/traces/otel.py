@@ -7,29 +7,15 @@ Code's own metrics and events, is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, whole_exchange
-from quintain.importers.traces.genai_spans import (
-    agent_name,
-    conversation,
-    evaluations,
-    kind_of,
-    model_call,
-    tool_call,
-)
-from quintain.importers.traces.otel_spans import (
-    Span,
-    attributes_of,
-    data_frame_rows,
-    is_export,
-    is_span,
-    spans_in,
-)
+from quintain.importers.traces.genai_spans import agent_name, conversation, evaluations, kind_of, model_call, tool_call
+from quintain.importers.traces.otel_spans import Span, attributes_of, data_frame_rows, is_export, is_span, spans_in
 from quintain.importers.traces.trace_records import (
     Trace,
     TraceGroup,
@@ -50,41 +36,38 @@ _WHOLE = "some traces have no model calls with content: their runs are the input
 _MARKS = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "claude_code")
 
 
-@dataclass(frozen=True)
-class OTel:
-    """Reader of spans with model calls."""
+def _detect(probe: Probe) -> float:
+    """Match OTLP; other spans and events match if their names follow the conventions."""
+    best = 0.0
+    for row in [probe.first, *probe.rows[:5]]:
+        if is_export(row):
+            return 0.96
+        known = as_dict(row)
+        for span in [known] if is_span(known) else data_frame_rows(known)[:5]:
+            flat = (key.removeprefix("attributes.") for key in span if key.startswith("attributes."))
+            names = [*attributes_of(span.get("attributes")), *flat]
+            best = max(best, 0.95 if any(name.startswith(_MARKS) for name in names) else 0.5)
+        if as_text(known.get("_type")) in {"log", "metric", "span"} and {"scope", "attrs"} & known.keys():
+            best = max(best, 0.9)
+    return best
 
-    name: str = "otel"
-    title: str = "OpenTelemetry GenAI traces"
 
-    def detect(self, probe: Probe) -> float:
-        """Match OTLP; other spans and events match if their names follow the conventions."""
-        best = 0.0
-        for row in [probe.first, *probe.rows[:5]]:
-            if is_export(row):
-                return 0.96
-            known = as_dict(row)
-            for span in [known] if is_span(known) else data_frame_rows(known)[:5]:
-                flat = (key.removeprefix("attributes.") for key in span if key.startswith("attributes."))
-                names = [*attributes_of(span.get("attributes")), *flat]
-                best = max(best, 0.95 if any(name.startswith(_MARKS) for name in names) else 0.5)
-            if as_text(known.get("_type")) in {"log", "metric", "span"} and {"scope", "attrs"} & known.keys():
-                best = max(best, 0.9)
-        return best
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the conversations of each trace."""
+    has_content, reason = False, NO_CONTENT
+    for group in group_records(log, report, _units):
+        trace = _trace(group, report)
+        if trace.calls:
+            has_content = True
+            yield from build_trace_runs(trace, report)
+        else:
+            reason = _reason(group.values)
+            report.reject(group.line, reason)
+    if not has_content:
+        raise InvalidInput(f"expected messages, got {reason}")
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the conversations of each trace."""
-        has_content, reason = False, NO_CONTENT
-        for group in group_records(log, report, _units):
-            trace = _trace(group, report)
-            if trace.calls:
-                has_content = True
-                yield from build_trace_runs(trace, report)
-            else:
-                reason = _reason(group.values)
-                report.reject(group.line, reason)
-        if not has_content:
-            raise InvalidInput(f"expected messages, got {reason}")
+
+IMPORTER = Importer("otel", "OpenTelemetry GenAI traces", _detect, _read)
 
 
 def _reason(spans: list[Span]) -> str:
@@ -106,7 +89,7 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
 
 def _trace(group: TraceGroup, report: Report) -> Trace:
     spans: list[Span] = _merged(group.values)
-    trace = Trace(group.id, "otel", is_conversation=group.is_conversation, line=group.line)
+    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
     calls = {span.id: model_call(span, report) for span in spans if kind_of(span) == "model"}
     nodes = [TraceNode(span.id, span.parent, _node_kind(span, calls), span) for span in spans]
     add_calls(trace, nodes, lambda span: calls[span.id], tool_call, report, agent_name)

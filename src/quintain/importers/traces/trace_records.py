@@ -35,7 +35,6 @@ class Trace:
     """Records of one agent request or one conversation."""
 
     id: str
-    format: str
     calls: list[ModelCall] = field(default_factory=list)
     tool_calls: list[ToolCall] = field(default_factory=list)
     is_conversation: bool = False
@@ -246,7 +245,6 @@ def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
     if not found:
         report.reject(trace.line, NO_MESSAGES)
     acted = [conversation for conversation in found if conversation.last is not None]
-    key = f"{trace.format}:{trace.id}"
     for n, conversation in enumerate(acted or found[:1]):
         turns = conversation.turns_with_results
         model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
@@ -254,9 +252,8 @@ def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
             turns,
             report,
             trace.line,
-            key=f"{key}/{n}" if n else key,
-            parent=key if n else None,
-            format=trace.format,
+            key=f"{trace.id}/{n}" if n else trace.id,
+            parent=trace.id if n else None,
             session_id=f"{trace.id}/{n}" if n else trace.id,
             agent=AgentInfo(name=conversation.agent or trace.agent or "unknown", version=trace.version, model=model),
             tools=conversation.tools,

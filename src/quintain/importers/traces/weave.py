@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most
@@ -49,24 +49,21 @@ _OBJECT = re.compile(r"\A<[\w.]+ object at 0x[0-9a-f]+>\Z|\ANOT_GIVEN\Z")
 _WHOLE = "some traces have no model calls: their runs are the input and output of the outermost call"
 
 
-@dataclass(frozen=True)
-class Weave:
-    """Reader of calls of operations."""
+def _detect(probe: Probe) -> float:
+    """Match calls with the fields of Weave's schema."""
+    rows = [call for row in [probe.first, *probe.rows[:5]] for call in _calls(row)]
+    if not any(map(_is_call, rows)):
+        return 0.0
+    return if_most(0.97, probe, lambda row: any(map(_is_call, _calls(row))))
 
-    name: str = "weave"
-    title: str = "Weave calls"
 
-    def detect(self, probe: Probe) -> float:
-        """Match calls with the fields of Weave's schema."""
-        rows = [call for row in [probe.first, *probe.rows[:5]] for call in _calls(row)]
-        if not any(map(_is_call, rows)):
-            return 0.0
-        return if_most(0.97, probe, lambda row: any(map(_is_call, _calls(row))))
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the conversations of each trace."""
+    for group in group_records(log, report, _units):
+        yield from build_trace_runs(_trace(group, report), report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the conversations of each trace."""
-        for group in group_records(log, report, _units):
-            yield from build_trace_runs(_trace(group, report), report)
+
+IMPORTER = Importer("weave", "Weave calls", _detect, _read)
 
 
 def _calls(row: Any) -> list[dict[str, Any]]:
@@ -94,7 +91,7 @@ def _name(call: dict[str, Any]) -> str:
 
 def _trace(group: TraceGroup, report: Report) -> Trace:
     calls: list[dict[str, Any]] = sorted(group.values, key=lambda call: as_text(call.get("started_at")))
-    trace = Trace(group.id, "weave", is_conversation=group.is_conversation, line=group.line)
+    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
     ids = [as_name(call.get("id")) or f"#{n}" for n, call in enumerate(calls)]
     counted = {as_name(call.get("parent_id")) for call in calls if _usage(call)}
     models = {id: _call(call, report) for id, call in zip(ids, calls, strict=True) if _is_model(call, id in counted)}

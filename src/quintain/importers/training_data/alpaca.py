@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, read_rows
+from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.transcripts.field_values import as_list, nonblank, parse_json_text
 
@@ -17,33 +16,26 @@ _MAX_COLUMNS = 25
 """Column limit of a row; an object with more is something else, such as the strings of a user interface."""
 
 
-@dataclass(frozen=True)
-class Alpaca:
-    """Reader of instruction rows."""
+def _detect(probe: Probe) -> float:
+    """Match rows with `instruction` and `output` or `response`, without steps or preferences."""
+    if probe.document is not None and not is_sentence(probe.document.get("instruction")):
+        return 0.0  # one object of labels, such as a program's texts by their names
+    return max(
+        0.9 * matching_share(probe, _is_alpaca, "instruction"),
+        0.8 * matching_share(probe, _is_dolly, "instruction"),
+    )
 
-    name: str = "alpaca"
-    title: str = "Alpaca instructions"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows with `instruction` and `output` or `response`, without steps or preferences."""
-        if probe.document is not None and not is_sentence(probe.document.get("instruction")):
-            return 0.0  # one object of labels, such as a program's texts by their names
-        return max(
-            0.9 * matching_share(probe, _is_alpaca, "instruction"),
-            0.8 * matching_share(probe, _is_dolly, "instruction"),
-        )
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    answer = nonblank(row.get("output")) or nonblank(row.get("response"))
+    if answer is None:
+        raise InvalidInput(NO_RUN)
+    left = {k: v for k, v in row.items() if k not in {"instruction", "input", "context", "output", "response"}}
+    messages = [*instruction_messages(row), {"role": "assistant", "content": answer}]
+    yield from build_chat_run(messages, left, line, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        return read_rows(log, report, self._row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        answer = nonblank(row.get("output")) or nonblank(row.get("response"))
-        if answer is None:
-            raise InvalidInput(NO_RUN)
-        left = {k: v for k, v in row.items() if k not in {"instruction", "input", "context", "output", "response"}}
-        messages = [*instruction_messages(row), {"role": "assistant", "content": answer}]
-        yield from build_chat_run(messages, left, line, report, format=self.name)
+IMPORTER = row_importer("alpaca", "Alpaca instructions", _detect, _row)
 
 
 def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:

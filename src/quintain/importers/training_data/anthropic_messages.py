@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.training_data.chat_records import FIELDS, has_blocks, is_message, messages_of, read_chats
 
 
-@dataclass(frozen=True)
-class AnthropicMessages:
-    """Reader of Anthropic messages: results in user messages, thinking blocks, `system` beside the messages."""
+def _detect(probe: Probe) -> float:
+    """Match blocks unique to this style (which many agents store too), or a request body with `system` and `max_tokens`."""
+    if probe.shape in {"array", "lines"} and probe.rows:
+        if all(is_message(row) for row in probe.rows):
+            return 0.88 if has_blocks(probe.rows) else 0.3
+        if all(isinstance(row, list) and row and is_message(row[0]) for row in probe.rows):
+            return 0.88 if any(has_blocks(row) for row in probe.rows) else 0.3
+    return 0.88 * matching_share(probe, _is_anthropic, *FIELDS)
 
-    name: str = "anthropic_messages"
-    title: str = "Anthropic messages"
 
-    def detect(self, probe: Probe) -> float:
-        """Match blocks unique to this style (which many agents store too), or a request body with `system` and `max_tokens`."""
-        if probe.shape in {"array", "lines"} and probe.rows:
-            if all(is_message(row) for row in probe.rows):
-                return 0.88 if has_blocks(probe.rows) else 0.3
-            if all(isinstance(row, list) and row and is_message(row[0]) for row in probe.rows):
-                return 0.88 if any(has_blocks(row) for row in probe.rows) else 0.3
-        return 0.88 * matching_share(probe, _is_anthropic, *FIELDS)
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a chat."""
+    return read_chats(log, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a chat."""
-        return read_chats(log, report, self.name)
+
+IMPORTER = Importer("anthropic_messages", "Anthropic messages", _detect, _read)
 
 
 def _is_anthropic(row: dict[str, Any]) -> bool:

@@ -83,7 +83,7 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
     return (answer, row) if (answer := _answer(row) or _answer(response)) else None
 
 
-def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
+def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
     """Yield the runs of a file of chats: single messages (one run), lists of messages, or records with messages.
 
     Raises:
@@ -99,7 +99,7 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
         for place, answer in enumerate(answers):
             messages, columns = (held if answer is row else messages_of(answer)) or ([], answer)
             attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
-            yield from build_chat_run(map(_plain_message, messages), columns, line, report, format=name, **attempt)
+            yield from build_chat_run(map(_plain_message, messages), columns, line, report, **attempt)
 
     chat: SpooledList[Any] = SpooledList()
     begins, has_items = 0, False
@@ -118,7 +118,7 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
             yield from read_row({"messages": value} if isinstance(value, list) else value, line, report, read)
     if chat:
         messages = map(_plain_message, items_to_messages(chat) if has_items else chat)
-        yield from read_row({}, begins, report, partial(build_chat_run, messages, format=name))
+        yield from read_row({}, begins, report, partial(build_chat_run, messages))
 
 
 def _plain_message(message: Any) -> Any:

@@ -8,9 +8,9 @@ text, because that is the protocol to train on. Tagged calls that tool turns ans
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
@@ -27,27 +27,24 @@ from quintain.importers.transcripts.field_values import transpose_columns
 from quintain.importers.transcripts.responses_api import is_item, is_items
 
 
-@dataclass(frozen=True)
-class OpenAIChat:
-    """Reader of OpenAI chat messages."""
+def _detect(probe: Probe) -> float:
+    """Match rows with messages of role and content; lower confidence beside marks of other formats."""
+    if probe.shape in {"array", "lines"} and probe.rows:
+        if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
+            return 0.8
+        if all(is_message(row) for row in probe.rows):
+            return 0.5 if has_blocks(probe.rows) or not all(map(is_plain, probe.rows)) else 0.85
+        if all(is_chat(row) for row in probe.rows):
+            return 0.5 if any(has_blocks(row) for row in probe.rows) else 0.8
+    return max(0.85 * matching_share(probe, _is_plain, *FIELDS), 0.7 * matching_share(probe, _has_chat, *FIELDS))
 
-    name: str = "openai_chat"
-    title: str = "OpenAI chat messages"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows with messages of role and content; lower confidence beside marks of other formats."""
-        if probe.shape in {"array", "lines"} and probe.rows:
-            if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
-                return 0.8
-            if all(is_message(row) for row in probe.rows):
-                return 0.5 if has_blocks(probe.rows) or not all(map(is_plain, probe.rows)) else 0.85
-            if all(is_chat(row) for row in probe.rows):
-                return 0.5 if any(has_blocks(row) for row in probe.rows) else 0.8
-        return max(0.85 * matching_share(probe, _is_plain, *FIELDS), 0.7 * matching_share(probe, _has_chat, *FIELDS))
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a chat."""
+    return read_chats(log, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a chat."""
-        return read_chats(log, report, self.name)
+
+IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, _read)
 
 
 def _is_plain(row: dict[str, Any]) -> bool:

@@ -8,13 +8,12 @@ value. Covers TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, first_name, matching_share, read_rows
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share
 from quintain.importers.training_data.alpaca import instruction_messages
 from quintain.importers.training_data.prompt_answers import (
     fingerprint,
@@ -36,71 +35,63 @@ _MARGINS = ("margin", "score_margin", "reward_margin")
 _LABELS = ("label", "kto_tag", "is_good")
 
 
-@dataclass(frozen=True)
-class Preference:
-    """Reader of pairs and labelled answers."""
+def _detect(probe: Probe) -> float:
+    """Match rows with two sides, or with an answer and a boolean label."""
+    chosen = (side for side, _ in _PAIRS)
+    return max(0.9 * matching_share(probe, _is_pair, *chosen), 0.9 * matching_share(probe, _is_labelled, *_LABELS))
 
-    name: str = "preference"
-    title: str = "Preference pairs and labels"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows with two sides, or with an answer and a boolean label."""
-        chosen = (side for side, _ in _PAIRS)
-        return max(0.9 * matching_share(probe, _is_pair, *chosen), 0.9 * matching_share(probe, _is_labelled, *_LABELS))
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield two runs a pair and one run a labelled answer."""
-        return read_rows(log, report, self._row)
-
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        sides = _sides(row)
-        if sides is None:
-            yield from self._labelled(row, line, report)
-            return
-        chosen, rejected = (parse_messages("assistant", row[side], report) for side in sides)
-        prompt = _prompt(row, report)
-        if not prompt:
-            prompt, chosen, rejected = split_shared_prompt(chosen, rejected)
-        if not chosen or not rejected:
-            raise InvalidInput(f"{sides[0] if not chosen else sides[1]} expected an answer, got none; a pair needs two")
-        pair = fingerprint(prompt, chosen, rejected)
-        for place, answer in enumerate((chosen, rejected)):
-            side = ("chosen", "rejected")[place]
-            runs = build_chat_run(
-                with_completion(prompt, answer),
-                _columns(row),
-                line,
-                report,
-                format=self.name,
-                outcome=Outcome(scores=_scores(row, place)),
-                agent=AgentInfo(model=_of_side(row, _MODELS, place) or _model(row)),
-                group_id=f"preference-{fingerprint(prompt)}",
-                tags=(f"preference:{side}",),
-                extra={PAIR_MARK: {"pair": f"pair-{pair}", "side": side}},
-            )
-            yield from runs
-
-    def _labelled(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
-        if label is None:
-            raise InvalidInput("expected two sides (chosen, rejected) or a label (true or false)")
-        prompt = _prompt(row, report)
-        answer = parse_messages("assistant", row.get("completion", row.get("response", row.get("output"))), report)
-        if not answer and prompt and prompt[-1].get("role") == "assistant":
-            prompt, answer = prompt[:-1], prompt[-1:]
-        if not answer:
-            raise InvalidInput("expected an answer beside the label")
-        yield from build_chat_run(
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    sides = _sides(row)
+    if sides is None:
+        yield from _labelled(row, line, report)
+        return
+    chosen, rejected = (parse_messages("assistant", row[side], report) for side in sides)
+    prompt = _prompt(row, report)
+    if not prompt:
+        prompt, chosen, rejected = split_shared_prompt(chosen, rejected)
+    if not chosen or not rejected:
+        raise InvalidInput(f"{sides[0] if not chosen else sides[1]} expected an answer, got none; a pair needs two")
+    pair = fingerprint(prompt, chosen, rejected)
+    for place, answer in enumerate((chosen, rejected)):
+        side = ("chosen", "rejected")[place]
+        runs = build_chat_run(
             with_completion(prompt, answer),
             _columns(row),
             line,
             report,
-            format=self.name,
-            outcome=Outcome(scores=_scores(row, 0)),
+            outcome=Outcome(scores=_scores(row, place)),
+            agent=AgentInfo(model=_of_side(row, _MODELS, place) or _model(row)),
             group_id=f"preference-{fingerprint(prompt)}",
-            tags=("preference:desirable" if label else "preference:undesirable",),
-            extra={DESIRABLE: label},
+            tags=(f"preference:{side}",),
+            extra={PAIR_MARK: {"pair": f"pair-{pair}", "side": side}},
         )
+        yield from runs
+
+
+def _labelled(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
+    if label is None:
+        raise InvalidInput("expected two sides (chosen, rejected) or a label (true or false)")
+    prompt = _prompt(row, report)
+    answer = parse_messages("assistant", row.get("completion", row.get("response", row.get("output"))), report)
+    if not answer and prompt and prompt[-1].get("role") == "assistant":
+        prompt, answer = prompt[:-1], prompt[-1:]
+    if not answer:
+        raise InvalidInput("expected an answer beside the label")
+    yield from build_chat_run(
+        with_completion(prompt, answer),
+        _columns(row),
+        line,
+        report,
+        outcome=Outcome(scores=_scores(row, 0)),
+        group_id=f"preference-{fingerprint(prompt)}",
+        tags=("preference:desirable" if label else "preference:undesirable",),
+        extra={DESIRABLE: label},
+    )
+
+
+IMPORTER = row_importer("preference", "Preference pairs and labels", _detect, _row)
 
 
 def _sides(row: dict[str, Any]) -> tuple[str, str] | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, matching_share, read_rows
+from quintain.importers.row_reader import build_chat_run, matching_share
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
 
@@ -19,34 +18,27 @@ _ELSEWHERE = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class PromptCompletion:
-    """Reader of rows with `prompt` and `completion`."""
+def _detect(probe: Probe) -> float:
+    """Match rows with both; rows with only a prompt match too, to be rejected with a reason."""
+    return max(
+        0.88 * matching_share(probe, lambda row: _has(row, "completion"), "prompt"),
+        0.75 * matching_share(probe, lambda row: _has(row, "response"), "prompt"),
+        0.4 * matching_share(probe, lambda row: "prompt" in row and "completion" in row, "prompt"),
+        0.35 * matching_share(probe, lambda row: isinstance(row.get("prompt"), str | list), "prompt"),
+    )
 
-    name: str = "prompt_completion"
-    title: str = "Prompt and completion"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows with both; rows with only a prompt match too, to be rejected with a reason."""
-        return max(
-            0.88 * matching_share(probe, lambda row: _has(row, "completion"), "prompt"),
-            0.75 * matching_share(probe, lambda row: _has(row, "response"), "prompt"),
-            0.4 * matching_share(probe, lambda row: "prompt" in row and "completion" in row, "prompt"),
-            0.35 * matching_share(probe, lambda row: isinstance(row.get("prompt"), str | list), "prompt"),
-        )
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    prompt = parse_messages("user", row.get("prompt"), report)
+    answers = [parse_messages("assistant", row.get(key), report) for key in _ANSWERS]
+    answer = next((answer for answer in answers if answer), None)
+    if answer is None:
+        raise InvalidInput(NO_RUN)
+    columns = {key: value for key, value in row.items() if key not in {"prompt", *_ANSWERS}}
+    yield from build_chat_run(with_completion(prompt, answer), columns, line, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        return read_rows(log, report, self._row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        prompt = parse_messages("user", row.get("prompt"), report)
-        answers = [parse_messages("assistant", row.get(key), report) for key in _ANSWERS]
-        answer = next((answer for answer in answers if answer), None)
-        if answer is None:
-            raise InvalidInput(NO_RUN)
-        columns = {key: value for key, value in row.items() if key not in {"prompt", *_ANSWERS}}
-        yield from build_chat_run(with_completion(prompt, answer), columns, line, report, format=self.name)
+IMPORTER = row_importer("prompt_completion", "Prompt and completion", _detect, _row)
 
 
 def _has(row: dict[str, Any], answer: str) -> bool:

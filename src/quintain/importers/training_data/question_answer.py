@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, read_rows, task_of
+from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, task_of
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.transcripts.field_values import first_text, nonblank
@@ -19,44 +18,37 @@ _ASKED, _ANSWERED = ("question", "problem"), ("solution", "answer")
 _ELSEWHERE = frozenset({"messages", "conversations", "prompt", "completion", "chosen", "steps", "turns", "instruction"})
 
 
-@dataclass(frozen=True)
-class QuestionAnswer:
-    """Reader of questions with worked answers."""
+def _detect(probe: Probe) -> float:
+    """Match rows with a question and an answer as text; `####` before the final answer raises the confidence."""
+    if probe.document is not None and not any(is_sentence(probe.document.get(key)) for key in _ASKED):
+        return 0.0  # one object of labels, such as a program's texts by their names
+    return max(0.93 * matching_share(probe, _is_gsm8k, *_ASKED), 0.8 * matching_share(probe, _is_pair, *_ASKED))
 
-    name: str = "question_answer"
-    title: str = "Questions and answers (GSM8K)"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows with a question and an answer as text; `####` before the final answer raises the confidence."""
-        if probe.document is not None and not any(is_sentence(probe.document.get(key)) for key in _ASKED):
-            return 0.0  # one object of labels, such as a program's texts by their names
-        return max(0.93 * matching_share(probe, _is_gsm8k, *_ASKED), 0.8 * matching_share(probe, _is_pair, *_ASKED))
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    question = first_text(*(row.get(key) for key in _ASKED))
+    answer = next((text for key in _ANSWERED if (text := nonblank(row.get(key)))), None)
+    if question is None:
+        raise InvalidInput("expected a question")
+    if answer is None:
+        raise InvalidInput(NO_RUN)
+    _, marked, last = answer.rpartition("####")
+    stated = row.get("final_answer", row.get("answer") if "solution" in row else None)
+    final = last.strip() if marked else stated
+    metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
+    columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_ANSWERED, "final_answer"}}
+    kind, level = row.get("type"), row.get("level")
+    task = Task(
+        id=task_of(row).id,
+        type=kind if isinstance(kind, str) else None,
+        difficulty=level if isinstance(level, str) else None,
+        metadata=metadata,
+    )
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    yield from build_chat_run(messages, columns, line, report, task=task)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        return read_rows(log, report, self._row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        question = first_text(*(row.get(key) for key in _ASKED))
-        answer = next((text for key in _ANSWERED if (text := nonblank(row.get(key)))), None)
-        if question is None:
-            raise InvalidInput("expected a question")
-        if answer is None:
-            raise InvalidInput(NO_RUN)
-        _, marked, last = answer.rpartition("####")
-        stated = row.get("final_answer", row.get("answer") if "solution" in row else None)
-        final = last.strip() if marked else stated
-        metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
-        columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_ANSWERED, "final_answer"}}
-        kind, level = row.get("type"), row.get("level")
-        task = Task(
-            id=task_of(row).id,
-            type=kind if isinstance(kind, str) else None,
-            difficulty=level if isinstance(level, str) else None,
-            metadata=metadata,
-        )
-        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-        yield from build_chat_run(messages, columns, line, report, format=self.name, task=task)
+IMPORTER = row_importer("question_answer", "Questions and answers (GSM8K)", _detect, _row)
 
 
 def _is_pair(row: dict[str, Any]) -> bool:

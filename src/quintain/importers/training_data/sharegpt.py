@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.log_file import LogFile
+from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, matching_share, read_rows
+from quintain.importers.row_reader import build_chat_run, matching_share
 from quintain.importers.training_data.chat_records import COLUMNS
 from quintain.importers.transcripts.chat_messages import MASKS, ROLES
 from quintain.importers.transcripts.field_values import parse_json_text, transpose_columns
@@ -23,26 +22,19 @@ _BEFORE_CALL = re.compile(
 """Content that LLaMA-Factory allows before a call: text before its tags, or a thought."""
 
 
-@dataclass(frozen=True)
-class ShareGpt:
-    """Reader of ShareGPT rows."""
+def _detect(probe: Probe) -> float:
+    """Match rows of turns with `from` and `value`, without preferences."""
+    return 0.85 * matching_share(probe, _is_sharegpt, *COLUMNS)
 
-    name: str = "sharegpt"
-    title: str = "ShareGPT conversations"
 
-    def detect(self, probe: Probe) -> float:
-        """Match rows of turns with `from` and `value`, without preferences."""
-        return 0.85 * matching_share(probe, _is_sharegpt, *COLUMNS)
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    turns = turns_in(row)
+    if turns is None:
+        raise InvalidInput("expected a conversation of `from` and `value`")
+    yield from build_chat_run(list(turns_to_messages(turns, report)), row, line, report)
 
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row."""
-        return read_rows(log, report, self._row)
 
-    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        turns = turns_in(row)
-        if turns is None:
-            raise InvalidInput("expected a conversation of `from` and `value`")
-        yield from build_chat_run(list(turns_to_messages(turns, report)), row, line, report, format=self.name)
+IMPORTER = row_importer("sharegpt", "ShareGPT conversations", _detect, _row)
 
 
 def _is_sharegpt(row: dict[str, Any]) -> bool:

@@ -221,7 +221,8 @@ class Transcript:
 
         Args:
             **fields: Of `Trajectory`: `format`, the name of the reader; `task`; `agent`; `tools`, schemas in OpenAI function
-                style (`function_tool`); `outcome` as the log states it; `session_id`, `tags`, `extra`, ...
+                style (`function_tool`); `outcome` as the log states it; `session_id`, `tags`, `extra`, ...; and `prompt`,
+                the task as it was given, even where that is empty (None: that of `task`, or the first text of the user).
 
         Raises:
             InvalidInput: no agent turn, or an invalid field.
@@ -243,6 +244,7 @@ class Transcript:
         *,
         format: str,
         task: Task | None = None,
+        prompt: str | None = None,
         agent: AgentInfo | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         outcome: Outcome | None = None,
@@ -251,16 +253,14 @@ class Transcript:
     ) -> dict[str, Any]:
         """Return the fields of the run other than its steps."""
         task = task or Task()
-        if not task.prompt:
-            asked = (step["message"] for step in self.steps if step["actor"] == "user")
-            task = task.model_copy(
-                update={"prompt": next((plain for plain in map(_plain, asked) if plain.strip()), "")}
-            )
+        if prompt is None and not task.prompt:
+            asked = (_plain(step["message"]) for step in self.steps if step["actor"] == "user")
+            prompt = next((text for text in asked if text.strip()), "")
         return {
             "session_id": session_id,
             "source": Source(format=format),
             "agent": agent or AgentInfo(),
-            "task": task,
+            "task": task if prompt is None else task.model_copy(update={"prompt": prompt}),
             "outcome": outcome or Outcome(),
             "tools": [dict(tool) for tool in tools],
             **_known(fields),
