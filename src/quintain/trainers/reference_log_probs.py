@@ -25,7 +25,7 @@ from quintain.jobs.directory import write_atomically
 from quintain.records.hyperparameters import DPOConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_row
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.distributed.sharding import is_sharded
 from quintain.trainers.distributed.weights import full
@@ -79,7 +79,7 @@ def with_reference(
     Raises:
         TrainingFailed: A log-prob is not finite (`reference_not_finite`).
     """
-    rows = [row for example in examples for row in example.rows]
+    rows = rows_of(examples)
     if not rows:
         return list(examples)
     key = _key(identity, rows)
@@ -92,7 +92,7 @@ def with_reference(
         logprobs = _computed(examples, rows, engine, batch_tokens, passes)
         if path and passes.group.is_first:
             _write(path, key, logprobs, warn)
-    pieces = iter(np.split(logprobs, np.cumsum([row.n_supervised for row in rows])[:-1]))
+    pieces = iter(split_by_row(logprobs, rows))
     return [
         replace(e, rows=tuple(row.with_supervised("ref_logprob", next(pieces)) for row in e.rows)) for e in examples
     ]

@@ -25,7 +25,7 @@ from quintain.records.hyperparameters import (
     SimPOConfig,
     TrainingConfig,
 )
-from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, streams_of
+from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, rows_of, streams_of
 from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.engine.other_tokens import candidate_logprobs
 from quintain.trainers.engine.packing import micro_batches
@@ -103,7 +103,7 @@ class Objective:
             for batch in micro_batches(mismatched, self.batch_tokens, share=engine.shares):
                 streams = streams_of(batch, engine.model.device)
                 assert streams.ref_logprob is not None
-                logprobs = engine.logprobs([row for example in batch for row in example.rows]).logprobs
+                logprobs = engine.logprobs(rows_of(batch)).logprobs
                 scores.append((logprobs, streams.ref_logprob))
                 n += streams.n_sequences
         policy, reference = (torch.cat(parts) for parts in zip(*scores, strict=True))
@@ -178,11 +178,7 @@ def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
     """Return the agent tokens of the longest run; online, the maximum of a run."""
     if not examples:
         return config.max_new_tokens * (config.max_turns or 8)
-    return max(
-        sum(row.n_supervised for row, m in zip(example.rows, example.member, strict=True) if m == member)
-        for example in examples
-        for member in range(example.n_members)
-    )
+    return max(sum(row.n_supervised for row in rows) for example in examples for rows in example.by_member)
 
 
 def _bound(loss: Loss, config: TrainingConfig) -> Loss:
