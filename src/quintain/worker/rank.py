@@ -11,12 +11,12 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from quintain.errors import QuintainError
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import lease_s
 from quintain.records.job import JobError
-from quintain.records.protocols import Reporter
 from quintain.trainers.distributed.process_group import LOST, ProcessGroup, initialize
 from quintain.trainers.train import follow
 from quintain.worker import parent_watch
@@ -29,8 +29,14 @@ _SILENT_LEASES = 2
 """Leases of a job after whose time a process of another machine that is not heard of counts as lost."""
 
 
-class SilentReporter(Reporter):
+def _ignore(*_: Any, **__: Any) -> None:
+    """Do nothing: the first process reports the same."""
+
+
+class SilentReporter:
     """Reporter of the processes that do not report; it requests a stop after SIGTERM."""
+
+    phase = progress = acting = checkpoint = warn = output = staticmethod(_ignore)
 
     def __init__(self) -> None:
         self._stop = threading.Event()
