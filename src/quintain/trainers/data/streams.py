@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -236,13 +236,7 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         member=tensor((m for e in examples for m in range(e.n_members)), torch.long),
         value=tensor((v for e in examples for v in e.value), _accumulation_dtype(device)),
         example_weight=tensor((e.weight for e in examples), _accumulation_dtype(device)),
-        advantage=at_places("advantage"),
-        old_logprob=at_places("old_logprob"),
-        ref_logprob=at_places("ref_logprob"),
-        label=at_places("label"),
-        old_value=at_places("old_value"),
-        teacher_ids=at_places("teacher_ids"),
-        teacher_logprobs=at_places("teacher_logprobs"),
+        **{stream.name: at_places(stream.name) for stream in fields(TokenRow) if stream.default is None},
     )
 
 
