@@ -17,7 +17,7 @@ from quintain.records.job import TrainSpec
 from quintain.records.record import Record
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.trainers.loop.report import TrainingReport
-from quintain.trainers.run_setup import Data
+from quintain.trainers.run_setup import Collect, Data
 from quintain.trainers.train import train
 from trainers.episodes import episode
 
@@ -189,3 +189,15 @@ def run(
 ) -> tuple[TrainingReport, Recorder]:
     reporter = reporter or Recorder()
     return train(job, Data(rows, validation), folder, reporter), reporter
+
+
+def resumed(
+    job: TrainSpec, folder: Path, data: Sequence[Row] | Data, *, kill_at: int = 3, collect: Collect | None = None
+) -> tuple[TrainingReport, Recorder]:
+    """Run a job that is killed after a step, and run it again to its end."""
+    if not isinstance(data, Data):
+        data = Data(data)
+    with pytest.raises(Killed):
+        train(job, data, folder, Recorder(kill_at=kill_at), collect)
+    heard = Recorder()
+    return train(job, data, folder, heard, collect), heard

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from quintain.records.hyperparameters import PPOConfig, RewardConfig, SFTConfig
 from quintain.trainers.loop.bf16_adamw import BF16AdamW, stochastically_rounded
 from tiny_models import tiny_model, tiny_tokenizer
-from trainers.runs import Killed, Recorder, dataset, metric, run, same, spec
+from trainers.runs import dataset, metric, resumed, run, same, spec
 
 
 def test_stochastic_rounding_is_right_on_average_and_keeps_what_bfloat16_has() -> None:
@@ -81,10 +81,7 @@ def test_a_run_in_bf16_learns_as_one_in_float32_and_resumes_bit_equal(base: Path
     assert {moment.dtype for moment in moments} == {torch.bfloat16}
 
     again = spec(base, tmp_path / "resumed", optimizer="adamw_bf16", **settings)
-    with pytest.raises(Killed):
-        run(again, tmp_path / "again", rows, Recorder(kill_at=5))
-    resumed, _ = run(again, tmp_path / "again", rows)
-    assert resumed.resumed_from_step == 4
+    assert resumed(again, tmp_path / "again", rows, kill_at=5)[0].resumed_from_step == 4
     assert same(tmp_path / "adamw_bf16", tmp_path / "resumed")
 
 

@@ -12,11 +12,10 @@ from quintain.errors import TrainingFailed
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import ConstraintConfig, GRPOConfig, PPOConfig
 from quintain.records.trajectory import COST
-from quintain.trainers.constraint import ConstrainedGroups, Constraint, cost_of
+from quintain.trainers.constraint import ConstrainedGroups, Constraint, constrained_advantages, cost_of, next_multiplier
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.losses.lagrangian import constrained_advantages, next_multiplier
 from quintain.trainers.rollout_advantages import RolloutAdvantages
 from quintain.trainers.value_head import attach
 from tiny_models import tiny_model, tiny_tokenizer

@@ -28,7 +28,7 @@ from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
 from tiny_models import save_tiny_model
 from trainers.own_forward import gradients, make, own_logprobs, row
-from trainers.runs import LORA, Killed, Recorder, metric, rows_for, run, same, spec
+from trainers.runs import LORA, Recorder, metric, resumed, rows_for, run, same, spec
 
 EARLIER: list[Row] = [TextRow(text=f"Box {i} is in the cellar, behind the green door.") for i in range(4)]
 
@@ -123,11 +123,8 @@ def test_a_skill_is_forgotten_less_and_a_killed_run_resumes_to_bit_equal_weights
     assert kept - before < 0.5 * (forgot - before)
 
     again = job.model_copy(update={"output_dir": str(tmp_path / "again")})
-    with pytest.raises(Killed):
-        train(again, data, tmp_path / "job-killed", Recorder(kill_at=3))
-    resumed = train(again, data, tmp_path / "job-killed", Recorder())
-    assert resumed.resumed_from_step == 2
-    assert resumed.final_loss == report.final_loss
+    after, _ = resumed(again, tmp_path / "job-killed", data)
+    assert (after.resumed_from_step, after.final_loss) == (2, report.final_loss)
     assert same(tmp_path / "out", tmp_path / "again")
 
 

@@ -30,7 +30,7 @@ def test_the_loss_and_its_metrics_by_hand() -> None:
     result = result_of(kto_loss, [GOOD, BAD], **options)
     assert result.loss == pytest.approx(0.773638, abs=1e-6)
     assert result.gradient == [pytest.approx([-0.125] * 2), pytest.approx([0.111859], abs=1e-6)]
-    assert result.metrics == {"chosen_reward": pytest.approx(0.5), "rejected_reward": pytest.approx(-1.0)}
+    assert result.metrics == pytest.approx({"chosen_reward": 0.5, "rejected_reward": -1.0, "kto_kl": 1.0})
 
 
 def test_labels_that_outweigh_each_other_are_reported_with_the_weight_that_balances_them() -> None:
@@ -65,7 +65,7 @@ def test_a_negative_point_of_reference_counts_as_zero() -> None:
     at_zero = result_of(kto_loss, [GOOD, BAD], beta=0.5, kl=0.0)
     assert_same(result_of(kto_loss, [GOOD, BAD], beta=0.5, kl=-4.0), at_zero)
     one_kind = result_of(kto_loss, [GOOD], beta=0.5, kl=0.0)
-    assert one_kind.metrics.keys() == {"chosen_reward"}
+    assert one_kind.metrics.keys() == {"chosen_reward", "kto_kl"}
 
 
 def test_the_kl_estimate_is_the_mean_log_ratio_of_runs_held_above_zero() -> None:

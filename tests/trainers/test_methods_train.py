@@ -23,7 +23,7 @@ from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
 from tiny_models import tiny_tokenizer
 from trainers.episodes import episode
-from trainers.runs import LORA, Killed, Recorder, metric, rows_for, run, run_of, same, spec
+from trainers.runs import LORA, Killed, Recorder, metric, resumed, rows_for, run, run_of, same, spec
 
 FAST: dict[str, Any] = {"learning_rate": 1e-2}
 
@@ -49,14 +49,11 @@ def test_a_killed_run_of_any_method_resumes_to_bit_equal_weights(
     model_folder: Path, tmp_path: Path, trained: Train, method: str, lora: LoraConfig | None
 ) -> None:
     """A checkpoint exists after 2 steps; the kill comes after 3."""
-    rows = rows_for(method, 4)
     whole, report, recorder = trained(method, lora)
     assert report.steps == 4
     job = spec(model_folder, tmp_path / "out", method, lora=lora, **FAST)
-    with pytest.raises(Killed):
-        run(job, tmp_path / "job", rows, Recorder(kill_at=3))
-    resumed, again = run(job, tmp_path / "job", rows)
-    assert resumed.resumed_from_step == 2
+    after, again = resumed(job, tmp_path / "job", rows_for(method, 4))
+    assert after.resumed_from_step == 2
     assert metric(again, "loss") == metric(recorder, "loss")[2:]
     assert same(whole, tmp_path / "out")
 
@@ -92,9 +89,7 @@ def test_a_killed_run_whose_reference_follows_resumes_to_bit_equal_weights(
     _, recorder = run(jobs[0], tmp_path / "job-0", rows)
     assert metric(recorder, "loss")[:2] == plain[:2]
     assert metric(recorder, "loss")[2] != plain[2]
-    with pytest.raises(Killed):
-        run(jobs[1], tmp_path / "job-1", rows, Recorder(kill_at=3))
-    assert run(jobs[1], tmp_path / "job-1", rows)[0].resumed_from_step == 2
+    assert resumed(jobs[1], tmp_path / "job-1", rows)[0].resumed_from_step == 2
     assert same(tmp_path / "whole", tmp_path / "resumed")
 
 

@@ -23,7 +23,7 @@ from quintain.trainers.reference_log_probs import model_identity
 from quintain.worker.job_kinds.export_agent import run as export
 from quintain.worker.job_kinds.train import _agent
 from tiny_models import save_tiny_model
-from trainers.runs import Killed, Recorder, dataset, metric, run, same, spec
+from trainers.runs import Recorder, dataset, metric, resumed, run, same, spec
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
 
@@ -99,10 +99,7 @@ def test_a_run_on_nf4_learns_resumes_bit_equal_and_its_agent_acts_and_is_exporte
     assert torch.uint8 in {tensor.dtype for tensor in tensors_in(state["optimizer"]["state"])}
 
     again = spec(base, tmp_path / "resumed", **settings)
-    with pytest.raises(Killed):
-        run(again, tmp_path / "again", rows, Recorder(kill_at=5))
-    resumed, _ = run(again, tmp_path / "again", rows)
-    assert resumed.resumed_from_step == 4
+    assert resumed(again, tmp_path / "again", rows, kill_at=5)[0].resumed_from_step == 4
     assert same(tmp_path / "out", tmp_path / "resumed")
 
     agent = _agent(job, "job-1", None).model_copy(update={"id": "agent:trained@1", "version": 1})

@@ -18,7 +18,6 @@ from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig
 from quintain.records.job import TrainSpec
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.reference_log_probs import References, adapters_off, model_identity, with_reference
 from tiny_models import tiny_model, tiny_tokenizer
@@ -326,17 +325,17 @@ def test_a_reference_that_follows_mixes_the_weights_before_each_kth_step(tmp_pat
     model = tiny_model(TOKENIZER)
     job = spec.model_copy(update={"method": "dpo", "config": config})
     references = References.of(job, LoadedModel(model, TOKENIZER, 1024), Engine.of(model), tmp_path, Recorder())
-    start = {name: value.clone() for name, value in references.weights().items()}
+    start = {name: value.clone() for name, value in references.state()["weights"].items()}
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1.0)
 
     def grown() -> float:
-        (growth,) = {round(float((v - start[name]).mean()), 5) for name, v in references.weights().items()}
+        (growth,) = {round(float((v - start[name]).mean()), 5) for name, v in references.state()["weights"].items()}
         return growth
 
-    synced, growths = SyncedReference(references, 2, 0.25), []
+    growths = []
     for step in range(5):
-        synced.scored(some_examples(1), step)
+        references.scored(some_examples(1), step)
         growths.append(grown())
     assert growths == [0.0, 0.0, 0.25, 0.25, 0.4375]

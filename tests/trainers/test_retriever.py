@@ -17,7 +17,7 @@ from quintain.records.hyperparameters import RetrieverConfig
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.new_trunk import new_trunk
 from quintain.trainers.retriever import TextEncoder, nearest, open_retriever
-from trainers.runs import LORA, Killed, Recorder, metric, run, same, spec
+from trainers.runs import LORA, Data, metric, resumed, run, same, spec
 from trajectory_runs import call, user
 from trajectory_runs import run as run_of
 
@@ -45,10 +45,8 @@ def test_a_retriever_learns_resumes_bit_equal_and_is_the_same_however_a_step_is_
     right, n = report.held_out["retrieval_accuracy"]
     assert (n, right > 2) == (4, True)
     again = spec(model_folder, tmp_path / "again", "retriever", **adapters)
-    with pytest.raises(Killed):
-        run(again, tmp_path / "again-job", rows(8), Recorder(kill_at=3), rows(4))
-    resumed, rest = run(again, tmp_path / "again-job", rows(8), validation=rows(4))
-    assert resumed.resumed_from_step == 2
+    after, rest = resumed(again, tmp_path / "again-job", Data(rows(8), rows(4)))
+    assert after.resumed_from_step == 2
     assert metric(rest, "loss") == losses[2:]
     assert same(tmp_path / "out", tmp_path / "again")
 
@@ -144,9 +142,7 @@ def test_a_new_trunk_is_made_of_the_calls_alone_and_texts_with_common_words_begi
     settings = {"trunk": "new", "batch_size": 4, "learning_rate": 1e-2, "epochs": 2}
     run(spec(model_folder, tmp_path / "whole", "retriever", **settings), tmp_path / "job", rows(8))
     halted = spec(model_folder, tmp_path / "halted", "retriever", **settings)
-    with pytest.raises(Killed):
-        run(halted, tmp_path / "halted-job", rows(8), Recorder(kill_at=3))
-    run(halted, tmp_path / "halted-job", rows(8))
+    resumed(halted, tmp_path / "halted-job", rows(8))
     assert same(tmp_path / "whole", tmp_path / "halted")
     with pytest.raises(InvalidInput, match="expected recorded calls of defined tools"):
         new_trunk([], seed=0)

@@ -20,7 +20,7 @@ from quintain.trainers.reward_models import RewardModel, RunValue
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
 from trainers.episodes import episode
-from trainers.runs import Killed, Recorder, rows_for, run, run_of, same, spec
+from trainers.runs import Recorder, resumed, rows_for, run, run_of, same, spec
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +122,7 @@ def test_a_killed_run_whose_step_model_is_refreshed_resumes_to_bit_equal_weights
     judge, options, whole = judges["step_model"], {"refresh_every_steps": 2}, Recorder()
     train(online(model_folder, tmp_path / "whole", judge, **options), Data(), tmp_path / "a", whole, collect)
     spec_ = online(model_folder, tmp_path / "out", judge, **options)
-    with pytest.raises(Killed):
-        train(spec_, Data(), tmp_path / "b", Recorder(kill_at=5), collect)
-    heard = Recorder()
-    report = train(spec_, Data(), tmp_path / "b", heard, collect)
+    report, heard = resumed(spec_, tmp_path / "b", Data(), kill_at=5, collect=collect)
     assert report.resumed_from_step == 3
     metrics = [[(m["loss"], m["reward_model"], m["reward_task"]) for _, _, m in r.steps] for r in (whole, heard)]
     assert metrics[1] == metrics[0][3:]

@@ -87,6 +87,16 @@ def events(folder: Path) -> list[JobEvent]:
     return [JobEvent.model_validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
 
 
+def progress(folder: Path) -> list[dict[str, Any]]:
+    """Return the metrics of each step."""
+    return [dict(event.metrics or {}) for event in events(folder) if event.type == "progress"]
+
+
+def warnings(folder: Path) -> list[tuple[str, str]]:
+    """Return codes and messages."""
+    return [(event.code or "", event.message or "") for event in events(folder) if event.type == "warning"]
+
+
 def outputs(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Return the records of a kind that the job has handed over."""
     path = folder / "outputs" / f"{kind}.jsonl"

@@ -14,7 +14,7 @@ from quintain.records.job_events import Activity
 from quintain.worker.acting_reports import TurnReports
 from quintain.worker.job_kinds import rollouts
 from worker.ending_environment import Ending
-from worker.job_folder import STARTER, Stopping, events
+from worker.job_folder import STARTER, Stopping, events, warnings
 
 SHORT = Sampling(max_new_tokens=8)
 
@@ -46,10 +46,10 @@ def test_errors_of_some_episodes_are_a_warning_and_the_report_has_kinds_and_fail
     # Clopper-Pearson for 3 tasks, each with two equal episodes: 0.025 ** (1 / 3) to 1.
     rate = result.report["rate"]
     assert (rate["n"], round(rate["ci_low"], 4), rate["ci_high"]) == (6, 0.2924, 1.0)
-    (warning,) = (event for event in events(tmp_path) if event.type == "warning")
-    assert warning.code == "episodes_failed"
-    assert (warning.message or "").startswith("2 of 8 episodes in test/half-open ended in errors")
-    assert "(environment_error 2, first: RuntimeError: no key)" in (warning.message or "")
+    ((code, message),) = warnings(tmp_path)
+    assert code == "episodes_failed"
+    assert message.startswith("2 of 8 episodes in test/half-open ended in errors")
+    assert "(environment_error 2, first: RuntimeError: no key)" in message
     types = {name: (rate["successes"], rate["n"]) for name, rate in result.report["by_type"].items()}
     assert types == {"door": (4, 4), "gate": (2, 2)}
     assert result.report["failures"]["environment_error"]["n"] == 2

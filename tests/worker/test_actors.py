@@ -21,16 +21,14 @@ from safetensors.torch import load_file
 from quintain.errors import InvalidInput, Unavailable
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.records.agent import Agent, Sampling
-from quintain.records.hyperparameters import GRPOConfig
-from quintain.records.job import RolloutSpec, TrainSpec
-from quintain.records.reward import LengthReward, RewardPart, RewardSpec
-from quintain.records.trajectory import Trajectory
+from quintain.records.job import RolloutSpec
 from quintain.worker.actors import pool
 from quintain.worker.actors.local import LocalActor
 from quintain.worker.actors.messages import ActorSetup, Answer, Batch
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
 from worker.job_folder import Stopping, events, resuming, trajectories
+from worker.online import BREVITY, online, played
 from worker.thread_actors import ThreadActor
 
 
@@ -73,16 +71,6 @@ def asked(agent: Agent, **settings: Any) -> RolloutSpec:
     return RolloutSpec(agent=agent, sampling=sampling, **small | settings)
 
 
-def played(folder: Path) -> list[dict[str, Any]]:
-    """Return the runs of a job without the seconds that they took."""
-
-    def without_duration(run: Trajectory) -> dict[str, Any]:
-        run.extra.get("episode_result", {}).pop("duration_s", None)
-        return run.model_dump(mode="json")
-
-    return [without_duration(run) for run in trajectories(folder)]
-
-
 def test_two_actors_play_what_one_process_plays_and_a_killed_one_costs_no_episode(
     tmp_path: Path, tiny_agent: Agent, killed: type[Killed]
 ) -> None:
@@ -123,28 +111,11 @@ def test_a_stopped_job_ends_its_actors_and_an_error_of_an_actor_is_that_of_the_j
         rollouts.run(asked(nowhere, actors=2), tmp_path / "job", Stopping(tmp_path / "job"))
 
 
-BREVITY = RewardSpec(
-    parts=(
-        RewardPart(scorer="short", declared=LengthReward(name="short", unit="tokens", of="all", full_at=0, zero_at=24)),
-    )
-)
-"""The tiny model solves nothing, but its runs differ in length."""
-
-
 def learn(folder: Path, agent: Agent, reporter: Stopping | None = None, **settings: Any) -> dict[str, torch.Tensor]:
     """Train online and return the weights."""
     small = {"group_size": 3, "tasks_per_step": 2, "rollouts": 3, "max_new_tokens": 12, "max_turns": 2}
     small |= {"episodes_at_once": 3, "learning_rate": 0.01, "checkpoint_every_steps": 1}
-    spec = TrainSpec(
-        method="grpo",
-        agent=agent,
-        environment="quintain/inventory",
-        name="learner",
-        output_dir=str(folder / "agent"),
-        config=GRPOConfig(**small | settings),
-        reward=BREVITY,
-        seed=5,
-    )
+    spec = online(agent, output=folder / "agent", reward=BREVITY, **small | settings)
     training.run(spec, folder, reporter or Stopping(folder))
     final = folder / "agent" / "model.safetensors"
     return load_file(final) if final.exists() else {}

@@ -10,14 +10,14 @@ import pytest
 from quintain.records.agent import Agent
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvolveSpec, TrainSpec
-from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.records.job import EvolveSpec
 from quintain.worker.actors import pool
 from quintain.worker.evolution import loop as evolve
 from quintain.worker.job_kinds import train as training
 from trainers.playing import save_sharp_teacher
 from trainers.runs import same
-from worker.job_folder import Stopping, events, trajectories
+from worker.job_folder import Stopping, events
+from worker.online import BREVITY, online, played
 from worker.thread_actors import ThreadActor
 
 
@@ -30,11 +30,6 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-BREVITY = RewardSpec(
-    parts=(
-        RewardPart(scorer="short", declared=LengthReward(name="short", unit="tokens", of="all", full_at=0, zero_at=24)),
-    )
-)
 SMALL: dict[str, Any] = {
     "group_size": 3,
     "tasks_per_step": 2,
@@ -44,14 +39,6 @@ SMALL: dict[str, Any] = {
     "episodes_at_once": 3,
     "learning_rate": 0.01,
 }
-
-
-def played(folder: Path) -> list[dict[str, Any]]:
-    """Return the runs of a job without the seconds that they took."""
-    runs = trajectories(folder)
-    for run in runs:
-        run.extra.get("episode_result", {}).pop("duration_s", None)
-    return [run.model_dump(mode="json") for run in runs]
 
 
 def losses(folder: Path) -> list[Any]:
@@ -69,15 +56,15 @@ def test_an_online_method_on_two_actors_equals_the_same_one_alone(
     def learn(actors: int) -> Path:
         folder = tmp_path / str(actors) / "job"
         teacher: dict[str, Any] = {"teacher": "sharp"} if method == "distill" else {}
-        spec = TrainSpec(
-            method=method,
-            agent=tiny_agent,
-            environment="quintain/inventory",
-            name="learner",
-            output_dir=str(folder / "agent"),
-            config=CONFIGS[method](**SMALL, **teacher, actors=actors),
+        spec = online(
+            tiny_agent,
+            method,
+            output=folder / "agent",
             reward=None if teacher else BREVITY,
             teacher_agent=save_sharp_teacher(tmp_path / "teacher") if teacher else None,
+            **SMALL,
+            **teacher,
+            actors=actors,
             seed=2,
         )
         training.run(spec, folder, Stopping(folder))

@@ -18,7 +18,7 @@ from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import TrainSpec
 from quintain.worker.job_kinds import train
 from trainers.runs import Killed, same
-from worker.job_folder import Stopping, events
+from worker.job_folder import Stopping, events, warnings
 
 
 @pytest.fixture
@@ -42,10 +42,6 @@ def spec(tmp_path: Path, tiny_agent: Agent) -> TrainSpec:
     )
 
 
-def warnings(folder: Path) -> list[tuple[str | None, str | None]]:
-    return [(event.code, event.message) for event in events(folder) if event.type == "warning"]
-
-
 def test_an_empty_machine_continues_from_the_newest_complete_copy(spec: TrainSpec, tmp_path: Path) -> None:
     whole = tmp_path / "job-whole"
     train.run(spec.model_copy(update={"mirror": None}), whole, Stopping(whole))
@@ -62,7 +58,7 @@ def test_an_empty_machine_continues_from_the_newest_complete_copy(spec: TrainSpe
     train.run(moved, folder, Stopping(folder))
     assert [event.step for event in events(folder) if event.type == "progress"] == [2, 3]
     (skipped,) = [message for code, message in warnings(folder) if code == "checkpoint_skipped"]
-    assert "step-00000002" in (skipped or "")
+    assert "step-00000002" in skipped
     assert same(Path(spec.output_dir), tmp_path / "moved")
 
 
@@ -74,5 +70,5 @@ def test_a_mirror_that_fails_is_reported_once_and_the_training_ends(spec: TrainS
     )
     assert result.is_partial
     (failed,) = [message for code, message in warnings(folder) if code == "checkpoint_not_mirrored"]
-    assert "cannot" in (failed or "")
+    assert "cannot" in failed
     assert (folder / "checkpoints" / "step-00000001").is_dir()

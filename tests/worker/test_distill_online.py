@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import DistillConfig
-from quintain.records.job import TrainSpec
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import train as training
 from trainers.own_forward import own_logprobs
 from trainers.playing import save_sharp_teacher
 from trainers.runs import Killed, same
-from worker.job_folder import Stopping, events, trajectories
+from worker.job_folder import Stopping, progress, trajectories
+from worker.online import online
 
 
 @pytest.fixture(scope="module")
@@ -25,34 +24,16 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Agent:
 
 
 def metrics(folder: Path, name: str) -> list[Any]:
-    return [
-        event.metrics[name] for event in events(folder) if event.type == "progress" and name in (event.metrics or {})
-    ]
+    return [step[name] for step in progress(folder) if name in step]
 
 
 def test_the_teacher_scores_what_the_student_plays_and_a_resume_is_bit_equal(
     tmp_path: Path, tiny_agent: Agent, teacher: Agent
 ) -> None:
-    config = DistillConfig(
-        teacher="sharp",
-        rollouts=2,
-        tasks_per_step=1,
-        group_size=2,
-        updates_per_rollout=2,
-        max_new_tokens=8,
-        max_turns=1,
-        learning_rate=1e-2,
-        checkpoint_every_steps=3,
-    )
-    spec = TrainSpec(
-        method="distill",
-        agent=tiny_agent,
-        environment="quintain/inventory",
-        name="student",
-        output_dir=str(tmp_path / "out"),
-        config=config,
-        teacher_agent=teacher,
-        seed=2,
+    small = {"rollouts": 2, "tasks_per_step": 1, "group_size": 2, "updates_per_rollout": 2, "max_new_tokens": 8}
+    small |= {"max_turns": 1, "learning_rate": 1e-2, "checkpoint_every_steps": 3}
+    spec = online(
+        tiny_agent, "distill", output=tmp_path / "out", teacher="sharp", teacher_agent=teacher, seed=2, **small
     )
     folder = tmp_path / "job-a"
     result = training.run(spec, folder, Stopping(folder))

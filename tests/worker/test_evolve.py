@@ -22,7 +22,7 @@ from quintain.records.job import EvolveSpec, JobResult
 from quintain.worker.evolution import loop as evolve
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, same
-from worker.job_folder import Stopping, events, outputs, resuming, trajectories
+from worker.job_folder import Stopping, events, outputs, resuming, trajectories, warnings
 
 INVENTORY = "quintain/inventory"
 SMALL: dict[str, Any] = {
@@ -139,14 +139,9 @@ def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patie
     assert "its weights" in result.report["final"]["note"]
     (agent,) = outputs(tmp_path / "job-1", "agent")
     assert (agent["name"], agent["parent"], agent["model"]["source"]) == ("pupil", "agent:tiny@1", "folder")
-    message = [(event.code, event.message) for event in events(tmp_path / "job-1") if event.type == "warning"]
-    assert [code for code, _ in message] == [
-        "nothing_selected",
-        "level_not_reached",
-        "nothing_selected",
-        "nothing_selected",
-    ]
-    assert "below_threshold" in str(message[0][1]) or "no_verdict" in str(message[0][1])
+    found = warnings(tmp_path / "job-1")
+    assert [code for code, _ in found] == ["nothing_selected", "level_not_reached", *["nothing_selected"] * 2]
+    assert "below_threshold" in found[0][1] or "no_verdict" in found[0][1]
     assert not (tmp_path / "datasets").exists()
 
 

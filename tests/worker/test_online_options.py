@@ -11,14 +11,13 @@ from typing import Any, Literal
 import pytest
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import TrainSpec
-from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.records.reward import RewardSpec
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.held_out_tasks import HeldOutTasks
 from quintain.worker.job_kinds import train as training
-from worker.job_folder import Stopping, events
+from worker.job_folder import Stopping, progress
+from worker.online import BREVITY, online
 
 SHORT: dict[str, Any] = {
     "rollouts": 2,
@@ -30,13 +29,6 @@ SHORT: dict[str, Any] = {
 PENALISED: dict[str, Any] = {"overlong_tokens": 24, "overlong_buffer": 24}
 
 
-BREVITY = RewardSpec(
-    parts=(
-        RewardPart(scorer="short", declared=LengthReward(name="short", unit="tokens", of="all", full_at=0, zero_at=24)),
-    )
-)
-
-
 def steps(
     agent: Agent,
     folder: Path,
@@ -45,19 +37,9 @@ def steps(
     **options: Any,
 ) -> list[dict[str, Any]]:
     """The metrics of each step of an online job."""
-    config = CONFIGS[method](**{**SHORT, **options})
-    spec = TrainSpec(
-        method=method,
-        reward=reward,
-        agent=agent,
-        environment="quintain/inventory",
-        name="learner",
-        output_dir=str(folder / "out"),
-        config=config,  # type: ignore[arg-type]
-        seed=2,
-    )
+    spec = online(agent, method, output=folder / "out", reward=reward, seed=2, **{**SHORT, **options})
     training.run(spec, folder / "job", Stopping(folder / "job"))
-    return [dict(event.metrics or {}) for event in events(folder / "job") if event.type == "progress"]
+    return progress(folder / "job")
 
 
 def test_runs_of_equal_reward_differ_by_the_penalty_of_their_length(tmp_path: Path, tiny_agent: Agent) -> None:
@@ -97,14 +79,7 @@ def test_success_on_held_out_tasks_is_measured_between_steps_and_changes_none(
 
 def test_equal_greedy_runs_of_held_out_tasks_are_one_unit_of_the_interval(tmp_path: Path, tiny_agent: Agent) -> None:
     """One task under three ids: 0 of 1 has the upper bound 0.975, where 0 of 3 has 0.708."""
-    spec = TrainSpec(
-        method="grpo",
-        agent=tiny_agent,
-        environment="quintain/inventory",
-        name="learner",
-        output_dir="",
-        config=CONFIGS["grpo"](evaluate_every_steps=1, evaluate_tasks=1, max_turns=1),  # type: ignore[arg-type]
-    )
+    spec = online(tiny_agent, evaluate_every_steps=1, evaluate_tasks=1, max_turns=1)
     measure = HeldOutTasks.of(spec, tmp_path / "job", Stopping(tmp_path / "job"))
     assert measure is not None
     (plan,) = measure.plans

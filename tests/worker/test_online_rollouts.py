@@ -14,7 +14,7 @@ from quintain.environments.isolated import IsolatedSource
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.agent import Agent
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import CONFIGS, SFTConfig
+from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.store.store import open_store
@@ -26,22 +26,13 @@ from quintain.worker import online_rollouts
 from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import reward_of, rollout_collector
 from worker.ending_environment import Ending
-from worker.job_folder import MOMENT, STARTER, Stopping, events, outputs, trajectories
+from worker.job_folder import MOMENT, STARTER, Stopping, events, outputs, progress, trajectories, warnings
+from worker.online import online, stopped_as_whole
 
 
-def spec(
-    environment: str = "quintain/inventory", seed: int = 5, agent: Agent = STARTER, method: str = "grpo", **config: Any
-) -> TrainSpec:
-    settings = {"group_size": 2, "tasks_per_step": 2, "rollouts": 3, "max_new_tokens": 8, "max_turns": 2, **config}
-    return TrainSpec(
-        method=method,  # type: ignore[arg-type]
-        agent=agent,
-        environment=environment,
-        name="learner",
-        output_dir="unused",
-        config=CONFIGS[method](**settings),  # type: ignore[arg-type]
-        seed=seed,
-    )
+def spec(environment: str = "quintain/inventory", **settings: Any) -> TrainSpec:
+    small = {"group_size": 2, "tasks_per_step": 2, "rollouts": 3, "max_new_tokens": 8, "max_turns": 2}
+    return online(environment=environment, **small | settings)
 
 
 def collect(
@@ -113,10 +104,9 @@ def test_episodes_without_a_verdict_leave_their_group_and_are_counted(
     groups = collect(folder, tiny, spec("test/few", tasks_per_step=3))
     assert [(group.key, group.rewards) for group in groups] == [("job-1/0/t0", (0.25, 0.25))]
     assert len(trajectories(folder)) == 6
-    warnings = [event.message or "" for event in events(folder) if event.type == "warning"]
-    assert len(warnings) == 1
-    assert "4 episodes" in warnings[0]
-    assert "RuntimeError: no room" in warnings[0]
+    ((_, message),) = warnings(folder)
+    assert "4 episodes" in message
+    assert "RuntimeError: no room" in message
 
 
 def test_a_rollout_without_any_verdict_ends_the_run(
@@ -247,15 +237,15 @@ def test_a_constraint_is_learnt_measured_and_enforced(tmp_path: Path, tiny_agent
         job = spec(
             f"quintain/tasks?file={tasks}", agent=tiny_agent, method=method,
             group_size=4, rollouts=1, max_new_tokens=6, updates_per_rollout=1, learning_rate=1e-3,
-            constraint={**bound, "enforce": enforce},
-        ).model_copy(update={"output_dir": str(tmp_path / method)})  # fmt: skip
+            constraint={**bound, "enforce": enforce}, output=tmp_path / method,
+        )  # fmt: skip
         folder = tmp_path / f"{method}-job"
         if enforce:
             with pytest.raises(TrainingFailed, match=r"above_limit.*got 0\.5.*set enforce to false"):
                 training.run(job, folder, Stopping(folder))
         else:
             reports[method] = training.run(job, folder, Stopping(folder)).report["constraint"]
-        (last,) = [event.metrics for event in events(folder) if event.type == "progress" and event.metrics]
+        (last,) = progress(folder)
         assert (last["mean_cost"], last["cost_multiplier"]) == (0.5, 1.5)
         assert len(outputs(folder, "agent")) == (not enforce)
     assert reports["ppo"] == {"limit": 0.0, "mean_cost": 0.5, "cost_multiplier": 1.5}
@@ -285,30 +275,12 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
         checkpoint_every_steps=1, learning_rate=1e-3, seed=2, **(_PPO if method == "ppo" else {}),
     )  # fmt: skip
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
-    resumed: list[int | None] = []
-    stops: list[dict[str, Any]] = [{"stop_at": 1}, {"kind": "trajectory", "after": 4}, {}]
-    for name, runs in (("whole", [{}]), ("parts", stops)):
-        folder = tmp_path / name / "job-1"
-        for when in runs:
-            run = job.model_copy(update={"output_dir": str(tmp_path / name / "model")})
-            resumed.append(training.run(run, folder, Stopping(folder, **when)).report["resumed_from_step"])
-    assert resumed[1:] == [None, 1, 2]
+    model, coefficients, resumed = stopped_as_whole(job, tmp_path, 4, "kl_coefficient")
+    assert resumed == [None, 1, 2]
     assert len(trajectories(tmp_path / "parts" / "job-1")) == 16
-    whole, parts = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "parts"))
-    before = load_model(tiny_agent.model).model.state_dict()
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert any(not torch.equal(whole[name], before[name]) for name in whole)
+    before, learned = load_model(tiny_agent.model).model.state_dict(), load_file(model / "model.safetensors")
+    assert any(not torch.equal(learned[name], before[name]) for name in learned)
     if method == "ppo":  # the value head too, and the coefficient that its controller has reached
-        heads = [load_file(tmp_path / name / "model" / "value_head.safetensors") for name in ("whole", "parts")]
-        assert heads[0]["weight"].any()
-        assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
-        coefficients = [
-            [
-                e.metrics and e.metrics["kl_coefficient"]
-                for e in events(tmp_path / name / "job-1")
-                if e.type == "progress"
-            ]
-            for name in ("whole", "parts")
-        ]
-        assert coefficients[0] == coefficients[1] == [0.1, 0.1, *coefficients[0][2:]]
-        assert coefficients[0][2] != 0.1
+        assert load_file(model / "value_head.safetensors")["weight"].any()
+        assert coefficients[:2] == [0.1, 0.1]
+        assert coefficients[2] != 0.1

@@ -7,32 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.hyperparameters import GRPOConfig, SelfPlayConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.earlier import EarlierPolicy, save_version
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import rollout_collector
-from worker.job_folder import STARTER, Stopping, events, trajectories
+from worker.job_folder import STARTER, Stopping, trajectories
+from worker.online import online, stopped_as_whole
 
 
 def spec(agent: Agent = STARTER, self_play: dict[str, Any] | None = None, **config: Any) -> TrainSpec:
     small = {"group_size": 2, "tasks_per_step": 2, "rollouts": 4, "max_new_tokens": 4, **config}
-    return TrainSpec(
-        method="grpo",
-        agent=agent,
-        environment="quintain/nim?difficulty=easy",
-        name="learner",
-        output_dir="unused",
-        config=GRPOConfig(self_play=SelfPlayConfig(**(self_play or {})), **small),
-        seed=3,
-    )
+    return online(agent, environment="quintain/nim?difficulty=easy", self_play=self_play or {}, seed=3, **small)
 
 
 def test_the_first_rollout_is_against_itself_and_later_ones_also_against_earlier_versions(
@@ -92,23 +82,7 @@ def test_a_self_play_job_stopped_in_a_rollout_and_between_updates_continues_bit_
     tmp_path: Path, tiny_agent: Agent
 ) -> None:
     job = spec(tiny_agent, rollouts=3, checkpoint_every_steps=1, learning_rate=1e-2)
-    stops: list[dict[str, Any]] = [{"stop_at": 1}, {"kind": "trajectory", "after": 3}, {}]
-    for name, runs in (("whole", [{}]), ("parts", stops)):
-        folder = tmp_path / name / "job-1"
-        for when in runs:
-            run = job.model_copy(update={"output_dir": str(tmp_path / name / "model")})
-            training.run(run, folder, Stopping(folder, **when))
-    whole, parts = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    curves = [
-        [
-            event.metrics and event.metrics["baseline_first"]
-            for event in events(tmp_path / name / "job-1")
-            if event.type == "progress"
-        ]
-        for name in ("whole", "parts")
-    ]
-    assert curves[0] == curves[1]
-    assert curves[0][0] < 0.5, "who moves first loses by three turns without a legal move before the other has one"
-    versions = sorted(path.name for path in (tmp_path / "whole" / "job-1" / "checkpoints" / "versions").iterdir())
+    model, curve, _ = stopped_as_whole(job, tmp_path, 3, "baseline_first")
+    assert curve[0] < 0.5, "who moves first loses by three turns without a legal move before the other has one"
+    versions = sorted(path.name for path in (model.parent / "job-1" / "checkpoints" / "versions").iterdir())
     assert versions == [f"{iteration:06d}.safetensors" for iteration in range(3)]

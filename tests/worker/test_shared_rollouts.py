@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.job import TrainSpec
 from quintain.records.job_events import Activity
 from quintain.records.record import Record
@@ -21,6 +20,7 @@ from quintain.worker import acting_reports
 from quintain.worker.online_rollouts import rollout_collector
 from trainers.process_groups import run_on
 from trainers.runs import Recorder, assert_same_figures
+from worker.online import online
 
 
 class Played(Recorder):
@@ -46,17 +46,10 @@ class Played(Recorder):
         ]
 
 
-def online(folder: Path, processes: int, **settings: Any) -> TrainSpec:
-    asked = {"rollouts": 1, "tasks_per_step": 2, "group_size": 4, "episodes_at_once": 4}
-    return TrainSpec(
-        method="grpo",
-        agent=Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder()))),
-        environment="quintain/inventory",
-        name="actor",
-        output_dir=str(folder / "out"),
-        config=GRPOConfig(processes=processes, learning_rate=1e-4, **asked | settings),
-        seed=1,
-    )
+def acting(folder: Path, processes: int, **settings: Any) -> TrainSpec:
+    asked = {"rollouts": 1, "tasks_per_step": 2, "group_size": 4, "episodes_at_once": 4, "learning_rate": 1e-4}
+    starter = Agent(name="starter", model=ModelRef(source="starter", path=str(starter_folder())))
+    return online(starter, output=folder / "out", seed=1, processes=processes, **asked | settings)
 
 
 def test_two_processes_play_the_runs_that_one_plays_and_learn_the_same(
@@ -66,9 +59,9 @@ def test_two_processes_play_the_runs_that_one_plays_and_learn_the_same(
     monkeypatch.setattr(acting_reports, "_EVERY_S", 0.0)  # in the forked processes too: each turn is reported
     one, two = tmp_path / "one", tmp_path / "two"
     alone, both = Played(), Played()
-    job = online(one, 1)
+    job = acting(one, 1)
     train(job, Data(), one / "job", alone, rollout_collector(job, one / "job", alone))
-    job = online(two, 2)
+    job = acting(two, 2)
     run_on(2, job, two / "job", [], both, collect=rollout_collector(job, two / "job", both))
     assert len(alone.runs) == 8
     assert [key.split("/", 1)[1] for key, _ in alone.sampled] == [key.split("/", 1)[1] for key, _ in both.sampled]
@@ -83,9 +76,9 @@ def test_actors_play_for_a_training_in_two_processes_what_they_play_for_one(tmp_
     """The first process has the actors. The second rollout is played with weights that both have learned."""
     one, two = tmp_path / "one", tmp_path / "two"
     alone, both = Played(), Played()
-    job = online(one, 1, rollouts=2)
+    job = acting(one, 1, rollouts=2)
     train(job, Data(), one / "job", alone, rollout_collector(job, one / "job", alone))
-    job = online(two, 2, rollouts=2, actors=2, sharding=sharding)
+    job = acting(two, 2, rollouts=2, actors=2, sharding=sharding)
     with closing(rollout_collector(job, two / "job", both)) as collect:
         run_on(2, job, two / "job", [], both, collect=collect)
     assert len(alone.runs) == len(both.runs) == 16

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quintain.records.hyperparameters import PPOConfig
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, split_by_row
 
 Array = NDArray[np.float64]
 
@@ -46,10 +46,10 @@ class ActionRun:
                 full = np.full((len(self.action), known.shape[1]), np.nan)
                 full[self.first_tokens] = known
                 streams[name] = full
-        ends = np.cumsum([row.n_supervised for row in self.rows])[:-1]
         rows = list(self.rows)
         for name, stream in streams.items():
-            rows = [row.with_supervised(name, part) for row, part in zip(rows, np.split(stream, ends), strict=True)]
+            parts = split_by_row(stream, rows)
+            rows = [row.with_supervised(name, part) for row, part in zip(rows, parts, strict=True)]
         return rows
 
 
@@ -65,8 +65,8 @@ def action_runs(
         kl_coefficient: Reward of a token per nat of log pi_old - log pi_ref, negated.
     """
     runs = []
-    for member, reward in enumerate(example.value):
-        rows = tuple(row for row, m in zip(example.rows, example.member, strict=True) if m == member)
+    for member, (reward, of_member) in enumerate(zip(example.value, example.by_member, strict=True)):
+        rows = tuple(of_member)
         steps = np.concatenate([row.step_index[row.places] for row in rows])
         begins = np.ones(len(steps), np.bool_)
         if config.action_level == "turn":

@@ -1,4 +1,4 @@
-"""A constraint on the costs of runs in online training: costs, multiplier, and GRPO's advantages under it."""
+"""A constraint on the costs of runs in online training: costs, the Lagrange multiplier, and the advantages that it combines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quintain.errors import TrainingFailed
 from quintain.records.dataset import GroupRow
@@ -15,7 +16,6 @@ from quintain.records.trajectory import COST, Trajectory
 from quintain.scoring.declared import DeclaredScorer
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.losses.advantages import group_advantages
-from quintain.trainers.losses.lagrangian import constrained_advantages, next_multiplier
 
 
 def constraint_of(config: TrainingConfig) -> ConstraintConfig | None:
@@ -28,6 +28,35 @@ def cost_of(run: Trajectory, config: ConstraintConfig) -> float | None:
     if config.cost == "environment":
         return run.extra.get(COST)
     return DeclaredScorer(config.cost).score(run).value
+
+
+def next_multiplier(multiplier: float, cost: float, *, limit: float, rate: float, most: float) -> float:
+    """Return max(0, lambda + rate (cost - limit)), at most `most`: gradient ascent on the dual of max J_r subject to J_c <= limit.
+
+    Ray, Achiam and Amodei 2019, "Benchmarking Safe Exploration in Deep Reinforcement Learning", section 5; Dai et al. 2023, arXiv
+    2310.12773, section 3.3.
+
+    Args:
+        multiplier: lambda.
+        cost: Mean cost of the newest runs.
+        limit: Highest mean cost.
+        rate: Step size.
+        most: Highest multiplier.
+    """
+    return min(most, max(0.0, multiplier + rate * (cost - limit)))
+
+
+def constrained_advantages(
+    rewards: NDArray[np.floating], costs: NDArray[np.floating] | float, multiplier: float
+) -> NDArray[np.floating]:
+    """Return (A_r - lambda A_c) / (1 + lambda), whose scale does not grow with lambda (arXiv 2310.12773, eq. 12).
+
+    Args:
+        rewards: A_r, advantages of the rewards.
+        costs: A_c, advantages of the costs, normalised by themselves.
+        multiplier: lambda, at least 0.
+    """
+    return (rewards - multiplier * costs) / (1 + multiplier)
 
 
 class Constraint:

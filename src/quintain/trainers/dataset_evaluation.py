@@ -23,7 +23,7 @@ from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Step, Task, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.data.streams import Example
+from quintain.trainers.data.streams import Example, rows_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.models import eval_mode, load_model
@@ -113,7 +113,7 @@ class HeldOutModel:
         nll, n, n_first = 0.0, 0, 0
         with eval_mode(self.engine.model):
             for batch in micro_batches(_divided(target.examples), _BATCH_TOKENS, share=self.engine.shares):
-                predicted = self.engine.predicted([r for example in batch for r in example.rows])
+                predicted = self.engine.predicted(rows_of(batch))
                 nll -= float(predicted.logprobs.double().sum())
                 n, n_first = n + len(predicted.first), n_first + int(predicted.first.sum())
         return RowMeasurement(nll=nll, n_tokens=n, n_first=n_first, truncated_turns=target.truncated_turns)

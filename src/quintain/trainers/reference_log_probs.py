@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from quintain.jobs.directory import write_atomically
 from quintain.records.hyperparameters import DPOConfig
 from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_row
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.distributed.sharding import is_sharded
 from quintain.trainers.distributed.weights import full
@@ -79,7 +79,7 @@ def with_reference(
     Raises:
         TrainingFailed: A log-prob is not finite (`reference_not_finite`).
     """
-    rows = [row for example in examples for row in example.rows]
+    rows = rows_of(examples)
     if not rows:
         return list(examples)
     key = _key(identity, rows)
@@ -92,16 +92,17 @@ def with_reference(
         logprobs = _computed(examples, rows, engine, batch_tokens, passes)
         if path and passes.group.is_first:
             _write(path, key, logprobs, warn)
-    pieces = iter(np.split(logprobs, np.cumsum([row.n_supervised for row in rows])[:-1]))
+    pieces = iter(split_by_row(logprobs, rows))
     return [
         replace(e, rows=tuple(row.with_supervised("ref_logprob", next(pieces)) for row in e.rows)) for e in examples
     ]
 
 
 class References:
-    """Adds log-probs of the start model to examples; create it before the first step.
+    """Adds log-probs of the reference to examples; create it before the first step.
 
-    `with_logprobs` is called before the first step offline, and at any time online.
+    `with_logprobs` is called before the first step offline, and at any time online. A reference that follows the policy (TR-DPO,
+    Gorbatovski et al. 2024, arXiv 2404.09656) scores each step by itself (`scored`).
     """
 
     def __init__(
@@ -115,6 +116,8 @@ class References:
         self._identity: str | None = None
         self._start: dict[str, torch.Tensor] = {}
         """Trainable parameters of the reference, where they are needed after the first step."""
+        self._moved_at = 0
+        """Step before which it has moved last."""
 
     @staticmethod
     def of(
@@ -132,7 +135,7 @@ class References:
         """
         cache = Path(spec.cache_dir) if spec.cache_dir else directory
         references = References(engine, spec, cache / "reference", reporter, passes)
-        if _moves(spec) or (_wanted_later(spec) and not references._new_adapters):
+        if references.follows or (_wanted_later(spec) and not references._new_adapters):
             references._start = {name: p.detach().clone() for name, p in trainable(loaded.model).items()}
         return references
 
@@ -167,20 +170,36 @@ class References:
         """Whether the run starts with new adapters, which change nothing yet."""
         return self._spec.config.lora is not None and self._spec.agent.model.adapter is None
 
+    @property
+    def follows(self) -> bool:
+        """Whether the reference follows the policy."""
+        return isinstance(self._spec.config, DPOConfig) and self._spec.config.reference_sync_steps is not None
+
     @torch.no_grad()
-    def move(self, share: float) -> None:
-        """Replace the reference by (1 - share) reference + share policy, parameter by parameter."""
-        for name, parameter in trainable(self._engine.model).items():
-            self._start[name].lerp_(parameter.detach(), share)
+    def scored(self, examples: Sequence[Example], step: int) -> list[Example]:
+        """Return the examples of a step, counted from 0, with log-probs of the reference of that step, which follows.
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights of the reference by name, on the CPU, where they are kept."""
-        return {name: value.cpu() for name, value in self._start.items()}
+        theta_ref becomes (1 - mixup) theta_ref + mixup theta before the steps k, 2 k, ... (arXiv 2404.09656, eq. 3; mixup 1 is
+        the hard update of eq. 4).
+        """
+        config = self._spec.config
+        assert isinstance(config, DPOConfig)
+        assert config.reference_sync_steps is not None
+        if step % config.reference_sync_steps == 0 and step > self._moved_at:
+            for name, parameter in trainable(self._engine.model).items():
+                self._start[name].lerp_(parameter.detach(), config.reference_mixup)
+            self._moved_at = step
+        return self.with_logprobs(examples, keep=False)
 
-    def set_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        """Replace the weights of the reference."""
+    def state(self) -> dict[str, Any]:
+        """Return the state of a reference that follows, for a checkpoint."""
+        return {"moved_at": self._moved_at, "weights": {name: value.cpu() for name, value in self._start.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint."""
+        self._moved_at = state["moved_at"]
         for name, value in self._start.items():
-            value.copy_(weights[name])
+            value.copy_(state["weights"][name])
 
     def _as_at_start(self) -> AbstractContextManager[None]:
         if self._start:
@@ -192,10 +211,6 @@ def _wanted_later(spec: TrainSpec) -> bool:
     if spec.environment is None:
         return False
     return spec.config.kl_stop is not None or objective_of(spec.config).needs_reference
-
-
-def _moves(spec: TrainSpec) -> bool:
-    return isinstance(spec.config, DPOConfig) and spec.config.reference_sync_steps is not None
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.score import StepScore
 from quintain.records.trajectory import Actor, Trajectory
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, rows_of
 from quintain.trainers.data.value_positions import Reading, read_run, read_steps
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
@@ -104,7 +104,7 @@ class RewardModel:
         states: dict[TokenRow, torch.Tensor] = {}
         with eval_mode(self.engine.model):
             for batch in micro_batches(examples, _BATCH_TOKENS, share=self.engine.shares):
-                rows = [row for example in batch for row in example.rows]
+                rows = rows_of(batch)
                 states |= zip(rows, self.engine.states(rows).split([row.n_supervised for row in rows]), strict=True)
             return [
                 reading

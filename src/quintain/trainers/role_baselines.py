@@ -85,7 +85,5 @@ def _completed(example: Example, baseline: float) -> Example:
 
 def _rewards_and_lengths(example: Example) -> list[tuple[float, int]]:
     """Return the reward and the agent's tokens of each run."""
-    lengths = [0] * len(example.value)
-    for row, member in zip(example.rows, example.member, strict=True):
-        lengths[member] += row.n_supervised
+    lengths = [sum(row.n_supervised for row in rows) for rows in example.by_member]
     return list(zip(example.value, lengths, strict=True))

@@ -12,11 +12,10 @@ import torch
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import GRPOConfig, OnlineConfig, PPOConfig
 from quintain.trainers.action_runs import ActionRun, Array, action_runs, sampled_kl
-from quintain.trainers.constraint import ConstrainedGroups, Constraint
+from quintain.trainers.constraint import ConstrainedGroups, Constraint, constrained_advantages
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.losses.lagrangian import constrained_advantages
 from quintain.trainers.losses.returns import (
     baselines,
     discounted_sums,
@@ -33,7 +32,7 @@ class RolloutAdvantages:
     """Adds `advantage`, and with a value head `label` (the returns) and `old_value`, to the rows of a rollout.
 
     Under a constraint there is a second stream of rewards, values and returns for the cost, which comes at the last action; the two
-    advantages are whitened each by itself and combined (`losses.lagrangian`).
+    advantages are whitened each by itself and combined (`constrained_advantages`).
 
     An action is a turn or a token. Its reward is -beta (log pi_old - log pi_ref), summed over its tokens, and for the last action
     that of the run. A turn is valued at its first token, that is before it, and its advantage is that of all its tokens.

@@ -14,7 +14,6 @@ import torch
 from quintain.records.dataset import GroupRow, Row
 from quintain.records.hyperparameters import (
     DistillConfig,
-    DPOConfig,
     GRPOConfig,
     KTOConfig,
     OnlineConfig,
@@ -43,7 +42,6 @@ from quintain.trainers.loop.report import changing_positions
 from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
-from quintain.trainers.loop.synced_reference import SyncedReference
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.preparation import PreparedModel
 from quintain.trainers.reference_log_probs import References
@@ -214,8 +212,7 @@ class RunSetup:
         training, held_out = (self.corrected(examples) for examples in (training, held_out))
         if objective.needs_reference:
             held_out = references.with_logprobs(held_out)
-        reference = _synced_reference(config, references)
-        if objective.needs_reference and reference is None:
+        if objective.needs_reference and not references.follows:
             training = references.with_logprobs(training)
         if self.has_teacher and acting is None:
             training, held_out = (
@@ -247,7 +244,7 @@ class RunSetup:
             tokenizer=self.loaded.tokenizer,
             sample=_sampler(self) if is_first else None,
             evaluate=_evaluator(self, source.total_steps) if is_first else None,
-            reference=reference,
+            reference=references if references.follows else None,
             passes=self.passes,
         )
 
@@ -297,7 +294,7 @@ def _rollout_source(start: RunSetup, objective: Objective, references: Reference
         if isinstance(examples, str):
             return examples
         examples = start.corrected(examples)
-        if _synced_reference(config, references):
+        if references.follows:
             return examples
         if start.has_teacher:
             scored = start.group.from_first(lambda: with_advantages(examples, start.data.teacher))  # type: ignore[arg-type]
@@ -348,10 +345,3 @@ def _run_objective(
     objective = objective_of(config, unpaired, relevant)
     objective.needs_reference |= config.kl_stop is not None
     return objective
-
-
-def _synced_reference(config: TrainingConfig, references: References) -> SyncedReference | None:
-    """Return the reference that follows the policy, if the settings ask for one."""
-    if not isinstance(config, DPOConfig) or config.reference_sync_steps is None:
-        return None
-    return SyncedReference(references, config.reference_sync_steps, config.reference_mixup)

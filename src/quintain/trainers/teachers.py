@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.trainers.data.example_files import read_examples, write_examples
-from quintain.trainers.data.streams import Example, Floats, Ints, TokenRow
+from quintain.trainers.data.streams import Example, Floats, Ints, TokenRow, rows_of, split_by_row
 from quintain.trainers.data.teacher_tokens import with_own, with_top
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import top_tokens
@@ -79,14 +78,13 @@ class LocalTeacher:
         """Return the scores of rows; see `Teacher`."""
         found: dict[TokenRow, RowScores] = {}
         for batch in micro_batches(examples, self._batch_tokens, share=self._engine.shares):
-            rows = [row for example in batch for row in example.rows]
+            rows = rows_of(batch)
             if top_k is None:
                 ids, logprobs = None, self._engine.logprobs(rows).logprobs.float()[:, None]
             else:
                 ids, logprobs = top_tokens(self._engine, rows, top_k)
-            ends = np.cumsum([row.n_supervised for row in rows])[:-1]
-            parts = np.split(logprobs.cpu().numpy(), ends)
-            tops = [None] * len(rows) if ids is None else np.split(ids.int().cpu().numpy(), ends)
+            parts = split_by_row(logprobs.cpu().numpy(), rows)
+            tops = [None] * len(rows) if ids is None else split_by_row(ids.int().cpu().numpy(), rows)
             found |= {row: RowScores(top, part) for row, top, part in zip(rows, tops, parts, strict=True)}
         return found
 
@@ -100,7 +98,7 @@ def with_teacher(examples: Sequence[Example], teacher: Teacher, top_k: int | Non
 def with_advantages(examples: Sequence[Example], teacher: Teacher) -> list[Example]:
     """Return a group of the student's runs with the teacher's log-probs of its tokens, and their advantages."""
     scored = with_teacher(examples, teacher, None)
-    rows = [row for example in scored for row in example.rows]
+    rows = rows_of(scored)
     old = [row.old_logprob[row.places] if row.old_logprob is not None else None for row in rows]
     own = [row.teacher_logprobs[row.places, 0] for row in rows if row.teacher_logprobs is not None]
     advantages = dict(zip(rows, divergence_advantages(own, old), strict=True))

@@ -23,13 +23,11 @@ from quintain.trainers.loop.loop import train as run_loop
 from quintain.trainers.loop.report import (
     TrainingReport,
     above_limit,
-    empty_steps,
+    end_warnings,
     label_warnings,
     left_out,
     nothing_supervised,
     report_of,
-    rising_loss,
-    start_kept,
     without_validation,
 )
 from quintain.trainers.loop.run import Run
@@ -156,14 +154,8 @@ def _conclude(run: Run, dataset: ExampleBatch, start: RunSetup, selection: Selec
             start.loaded.context_tokens,
             online=isinstance(run.source, RolloutSource),
         )
-    if warning := start_kept(run):
-        reporter.warn("start_kept", warning)
-    if isinstance(run.source, RolloutSource) and (warning := empty_steps(run, run.source.skipped)):
-        reporter.warn("empty_steps", warning)
-    if run.ended_early:
-        reporter.warn("ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}")
-    if warning := rising_loss(run):
-        reporter.warn("diverged", warning)
+    for code, warning in end_warnings(run):
+        reporter.warn(code, warning)
     reporter.phase("saving")
     with run.passes.running():
         gather_full_params(start.loaded.model)

@@ -11,13 +11,12 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from quintain.errors import QuintainError
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import lease_s
 from quintain.records.job import JobError
-from quintain.records.job_events import Activity
-from quintain.records.record import Record
 from quintain.trainers.distributed.process_group import LOST, ProcessGroup, initialize
 from quintain.trainers.train import follow
 from quintain.worker import parent_watch
@@ -30,35 +29,17 @@ _SILENT_LEASES = 2
 """Leases of a job after whose time a process of another machine that is not heard of counts as lost."""
 
 
+def _ignore(*_: Any, **__: Any) -> None:
+    """Do nothing: the first process reports the same."""
+
+
 class SilentReporter:
     """Reporter of the processes that do not report; it requests a stop after SIGTERM."""
 
+    phase = progress = acting = checkpoint = warn = output = staticmethod(_ignore)
+
     def __init__(self) -> None:
         self._stop = threading.Event()
-
-    def phase(self, name: str) -> None:
-        """Do nothing."""
-
-    def progress(
-        self,
-        step: int,
-        total_steps: int,
-        metrics: dict[str, float | None],
-        totals: dict[str, float | None] | None = None,
-    ) -> None:
-        """Do nothing."""
-
-    def acting(self, activity: Activity) -> None:
-        """Do nothing."""
-
-    def checkpoint(self, step: int, path: Path) -> None:
-        """Do nothing."""
-
-    def warn(self, code: str, message: str) -> None:
-        """Do nothing: the first process warns of the same."""
-
-    def output(self, kind: str, record: Record) -> None:
-        """Do nothing."""
 
     def should_stop(self) -> bool:
         """Whether this process was asked to stop."""

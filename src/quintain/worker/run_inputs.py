@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,7 +108,10 @@ class ScoringProgress(NamedTuple):
 
 
 def score_each(
-    runs: RunInputs, directory: Path, reporter: Reporter, score: Callable[[Trajectory], Score | None]
+    runs: RunInputs,
+    directory: Path,
+    reporter: Reporter,
+    score: Callable[[Iterator[Trajectory]], Iterable[Score | None]],
 ) -> ScoringProgress:
     """Output a score for each run that no earlier attempt of the job has finished.
 
@@ -115,19 +119,17 @@ def score_each(
         runs: All runs.
         directory: The job's folder.
         reporter: Receives the scores, and requests a stop.
-        score: Scores a run. Returns None if the job was asked to stop.
+        score: Scores the runs that it gets, in order. Its score is None if the job was asked to stop.
     """
     done = dict(scored_runs(directory))
-    for run in runs.stream():
-        if run.id in done:
-            continue
-        found = None if reporter.should_stop() else score(run)
+    left = (run for run in runs.stream() if run.id not in done)
+    for found in score(takewhile(lambda _: not reporter.should_stop(), left)):
         if found is None:
-            return ScoringProgress(len(done), sum(done.values()), is_whole=False)
+            break
         reporter.output("score", found)
         done[found.trajectory_id] = found.value is not None
         reporter.progress(len(done), runs.n, {"unscored": float(len(done) - sum(done.values()))})
-    return ScoringProgress(len(done), sum(done.values()), is_whole=True)
+    return ScoringProgress(len(done), sum(done.values()), is_whole=len(done) == runs.n or not reporter.should_stop())
 
 
 def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:

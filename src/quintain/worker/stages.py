@@ -118,6 +118,9 @@ class StageReporter:
             self._trajectories.close()
 
 
+StageWork = TrainSpec | RolloutSpec | EvaluateSpec | Callable[[StageReporter], JobResult]
+
+
 def read_stage(folder: Path) -> StageResult | None:
     """Return the result of a finished stage, or None."""
     try:
@@ -127,7 +130,7 @@ def read_stage(folder: Path) -> StageResult | None:
 
 
 def run_stage(
-    spec: TrainSpec | RolloutSpec | EvaluateSpec,
+    work: StageWork,
     folder: Path,
     reporter: Reporter,
     span: Span,
@@ -138,32 +141,13 @@ def run_stage(
     """Run a stage unless it is finished. Return None if the job was asked to stop.
 
     Args:
-        spec: The stage as a job spec.
+        work: The stage as a job spec, or the function that runs it.
         folder: The stage's folder.
         reporter: Reporter of the whole job.
         span: Position of the stage within the job.
         prefix: Prefix of the stage's metric names.
         named: Maps the trained agent to the one that is stored.
     """
-
-    def work(inner: StageReporter) -> JobResult:
-        if isinstance(spec, TrainSpec):
-            return training.run(spec, folder, inner)
-        return rollouts.run(spec, folder, inner)
-
-    return run_stage_work(work, folder, reporter, span, prefix=prefix, named=named)
-
-
-def run_stage_work(
-    work: Callable[[StageReporter], JobResult],
-    folder: Path,
-    reporter: Reporter,
-    span: Span,
-    *,
-    prefix: str = "",
-    named: Callable[[Agent], Agent] = lambda agent: agent,
-) -> StageResult | None:
-    """Run a stage like `run_stage`, for work that is not a job kind."""
     if (finished := read_stage(folder)) is not None:
         return finished
     if reporter.should_stop():
@@ -171,7 +155,12 @@ def run_stage_work(
     folder.mkdir(parents=True, exist_ok=True)
     inner = StageReporter(reporter, folder, span, prefix)
     try:
-        result = work(inner)
+        if isinstance(work, TrainSpec):
+            result = training.run(work, folder, inner)
+        elif isinstance(work, RolloutSpec | EvaluateSpec):
+            result = rollouts.run(work, folder, inner)
+        else:
+            result = work(inner)
     finally:
         inner.close()
     if reporter.should_stop() and result.is_partial:

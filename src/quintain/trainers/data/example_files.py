@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs.directory import write_atomically
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, rows_of
 
 _FORMAT = 1
 _STREAMS = tuple(field.name for field in fields(TokenRow))
@@ -49,7 +49,7 @@ def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) ->
     `index` is JSON in UTF-8: the rows of each example and the streams of each row. Every other array is one stream, concatenated over
     the rows that have it.
     """
-    rows = [row for example in examples for row in example.rows]
+    rows = rows_of(examples)
     arrays: dict[str, Any] = {
         name: np.concatenate(present)
         for name in _STREAMS

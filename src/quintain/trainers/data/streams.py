@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +140,24 @@ class Example:
         """Number of tokens of all rows, shared prefixes counted in each."""
         return sum(len(row) for row in self.rows)
 
+    @property
+    def by_member(self) -> list[list[TokenRow]]:
+        """The rows of each member."""
+        rows: list[list[TokenRow]] = [[] for _ in self.value]
+        for row, member in zip(self.rows, self.member, strict=True):
+            rows[member].append(row)
+        return rows
+
+
+def rows_of(examples: Iterable[Example]) -> list[TokenRow]:
+    """Return the rows of all examples, in order."""
+    return [row for example in examples for row in example.rows]
+
+
+def split_by_row(values: NDArray[_Number], rows: Sequence[TokenRow]) -> list[NDArray[_Number]]:
+    """Return the values of each row, from those of the supervised tokens of all rows, [N, ...]."""
+    return np.split(values, np.cumsum([row.n_supervised for row in rows])[:-1])
+
 
 @dataclass(frozen=True)
 class TokenStreams:
@@ -185,7 +205,7 @@ class TokenStreams:
 
 def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") -> TokenStreams:
     """Return the streams of the examples' rows, concatenated."""
-    rows = [row for example in examples for row in example.rows]
+    rows = rows_of(examples)
     offsets = np.cumsum([0, *(example.n_members for example in examples)])
     counts = [row.n_supervised for row in rows]
     of_row = [int(start) + m for start, example in zip(offsets, examples, strict=False) for m in example.member]
@@ -216,13 +236,7 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         member=tensor((m for e in examples for m in range(e.n_members)), torch.long),
         value=tensor((v for e in examples for v in e.value), _accumulation_dtype(device)),
         example_weight=tensor((e.weight for e in examples), _accumulation_dtype(device)),
-        advantage=at_places("advantage"),
-        old_logprob=at_places("old_logprob"),
-        ref_logprob=at_places("ref_logprob"),
-        label=at_places("label"),
-        old_value=at_places("old_value"),
-        teacher_ids=at_places("teacher_ids"),
-        teacher_logprobs=at_places("teacher_logprobs"),
+        **{stream.name: at_places(stream.name) for stream in fields(TokenRow) if stream.default is None},
     )
 
 

@@ -8,12 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from quintain.records.seeds import stable_seed
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_row
 from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import computed_tokens, micro_batches
@@ -67,17 +66,16 @@ class SharedPasses:
             batch_tokens: Token budget of a forward pass.
             score: Returns [N, ...] for the rows of a pass, in the order of `streams.streams_of`.
         """
-        rows = list(dict.fromkeys(row for example in examples for row in example.rows))
+        rows = list(dict.fromkeys(rows_of(examples)))
         number = {row: i for i, row in enumerate(rows)}
         own: dict[int, NDArray[Any]] = {}
         with self.running():
             for batch in self.batches(engine, examples, batch_tokens):
-                together = [row for example in batch for row in example.rows]
+                together = rows_of(batch)
                 if not together:
                     engine.idle()
                     continue
-                scores = score(together).cpu().numpy()
-                parts = np.split(scores, np.cumsum([row.n_supervised for row in together])[:-1])
+                parts = split_by_row(score(together).cpu().numpy(), together)
                 own |= {number[row]: part for row, part in zip(together, parts, strict=True)}
         return {rows[i]: part for shares in self.group.gather(own) for i, part in shares.items()}
 
@@ -90,7 +88,7 @@ def deal(examples: Sequence[Example], batch_tokens: int, size: int, *, share: bo
     """
     total = sum(computed_tokens(example.rows, share=share) for example in examples)
     batches = micro_batches(examples, max(min(batch_tokens, math.ceil(total / size)), 1), share=share)
-    costs = [computed_tokens([row for e in batch for row in e.rows], share=share) for batch in batches]
+    costs = [computed_tokens(rows_of(batch), share=share) for batch in batches]
     places: list[list[int]] = [[] for _ in range(size)]
     load = [0] * size
     for i in sorted(range(len(batches)), key=lambda i: -costs[i]):

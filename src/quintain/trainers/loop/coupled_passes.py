@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from quintain.trainers.data.streams import Example, TokenRow, streams_of
+from quintain.trainers.data.streams import Example, rows_of, streams_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
@@ -41,7 +41,7 @@ def coupled_backward(
         for batch, seed, gradient in zip(batches, seeds, gradients, strict=True):
             _pooled(engine, batch, seed).backward(gradient)
     for batch in batches:
-        meter.count(_rows(batch), head=False)
+        meter.count(rows_of(batch), head=False)
     for name, (total, count) in output.metrics.items():
         meter.sums.add(name, total, count)
     return float(output.loss.detach())
@@ -66,8 +66,4 @@ def _pooled(engine: Engine, batch: Sequence[Example], seed: int) -> torch.Tensor
     device = engine.model.device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        return mean_pooled(engine.states(_rows(batch)), streams_of(batch, device))
-
-
-def _rows(batch: Sequence[Example]) -> list[TokenRow]:
-    return [row for example in batch for row in example.rows]
+        return mean_pooled(engine.states(rows_of(batch)), streams_of(batch, device))

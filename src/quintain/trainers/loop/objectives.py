@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +25,7 @@ from quintain.records.hyperparameters import (
     SimPOConfig,
     TrainingConfig,
 )
-from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, streams_of
+from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, rows_of, streams_of
 from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.engine.other_tokens import candidate_logprobs
 from quintain.trainers.engine.packing import micro_batches
@@ -44,15 +45,6 @@ from quintain.trainers.losses.simpo import simpo_loss
 
 Loss = Callable[..., LossOutput]
 """Takes log-probs or values, the streams, and the totals of the step."""
-
-_DPO = (
-    *("beta", "loss", "label_smoothing", "discopop_tau", "reference_free", "sft_weight"),
-    *("ld_alpha", "policy_weighting"),
-)
-"""Settings that the loss of DPO takes."""
-
-_GRPO = ("loss", "clip_low", "clip_high", "delta", "kl_coefficient", "max_tokens", "scale_rewards")
-"""Settings that the loss of GRPO takes."""
 
 
 @dataclass
@@ -96,9 +88,8 @@ class Objective:
         """Return the loss of what `scored` returned."""
         if scored.collision is not None:
             streams = replace(streams, collision=scored.collision)
-        if self.with_values:
-            return self.loss(scored.logprobs, streams, totals, values=scored.values, **self.settings)
-        return self.loss(scored.logprobs, streams, totals)
+        values = {"values": scored.values} if self.with_values else {}
+        return self.loss(scored.logprobs, streams, totals, **values, **self.settings)
 
     def mismatched(self, examples: Sequence[Example]) -> list[Example]:
         """Return the examples that `before_step` needs before a step on these examples."""
@@ -112,7 +103,7 @@ class Objective:
             for batch in micro_batches(mismatched, self.batch_tokens, share=engine.shares):
                 streams = streams_of(batch, engine.model.device)
                 assert streams.ref_logprob is not None
-                logprobs = engine.logprobs([row for example in batch for row in example.rows]).logprobs
+                logprobs = engine.logprobs(rows_of(batch)).logprobs
                 scores.append((logprobs, streams.ref_logprob))
                 n += streams.n_sequences
         policy, reference = (torch.cat(parts) for parts in zip(*scores, strict=True))
@@ -132,65 +123,48 @@ def objective_of(
     match config:
         case DPOConfig():
             return Objective(
-                _bound(dpo_loss, config, *_DPO),
+                _bound(dpo_loss, config),
                 needs_reference=not config.reference_free,
                 needs_collision=config.policy_weighting,
             )
         case DistillConfig():
-            return Objective(_bound(distill_loss, config, "clip_low", "clip_high"))
+            return Objective(_bound(distill_loss, config))
         case ORPOConfig():
-            return Objective(_bound(orpo_loss, config, "beta"))
+            return Objective(_bound(orpo_loss, config))
         case SimPOConfig():
-            return Objective(_bound(simpo_loss, config, "beta", "gamma"))
+            return Objective(_bound(simpo_loss, config))
         case KTOConfig():
-            return _kto_objective(config, unpaired or {})
-        case RankingConfig():
-            return Objective(_bound(ranking_loss, config, "beta"), needs_reference=True)
-        case RewardConfig():
-            bound = _bound(reward_loss, config, "margin_weight", "centring", "parts_weight", "heads")
-            return Objective(bound, on_values=True, agreement=("reward_accuracy",))
-        case PRMConfig():
-            bound = _bound(prm_loss, config, "heads")
-            return Objective(bound, on_values=True, agreement=("step_accuracy", "brier"))
-        case RetrieverConfig():
             return Objective(
-                _bound(partial(retriever_loss, relevant=relevant or {}), config, "scale"),
-                couples_examples=True,
-                agreement=("retrieval_accuracy",),
+                _bound(kto_loss, config),
+                needs_reference=True,
+                unpaired=unpaired or {},
+                batch_tokens=config.batch_tokens,
+                settings={"kl": 0.0},
             )
+        case RankingConfig():
+            return Objective(_bound(ranking_loss, config), needs_reference=True)
+        case RewardConfig():
+            return Objective(_bound(reward_loss, config), on_values=True, agreement=("reward_accuracy",))
+        case PRMConfig():
+            return Objective(_bound(prm_loss, config), on_values=True, agreement=("step_accuracy", "brier"))
+        case RetrieverConfig():
+            loss = partial(_bound(retriever_loss, config), relevant=relevant or {})
+            return Objective(loss, couples_examples=True, agreement=("retrieval_accuracy",))
         case GRPOConfig():
-            return Objective(_bound(grpo_loss, config, *_GRPO), needs_reference=config.kl_coefficient > 0)
+            return Objective(_bound(grpo_loss, config), needs_reference=config.kl_coefficient > 0)
         case PPOConfig():
+            bound, needs_reference = _bound(ppo_loss, config), config.kl_coefficient > 0
             if not config.has_critic:
-                bound = _bound(ppo_loss, config, "clip_low", "clip_high")
-                return Objective(partial(bound, values=None), needs_reference=config.kl_coefficient > 0)
+                return Objective(partial(bound, values=None), needs_reference=needs_reference)
             return Objective(
-                _bound(ppo_loss, config, "clip_low", "clip_high", "value_clip", "value_weight"),
+                bound,
                 with_values=True,
-                needs_reference=config.kl_coefficient > 0,
+                needs_reference=needs_reference,
                 settings_at=lambda step: {"critic_only": step < config.critic_warmup_steps},
             )
         case _ if config.method in ("sft", "bc", "pretrain"):  # type: ignore[attr-defined]
             return Objective(sft_loss, linear=True)
     raise InvalidInput(f"{type(config).__name__} has no objective")
-
-
-def _kto_objective(config: KTOConfig, unpaired: Mapping[str, Example]) -> Objective:
-    bound = _bound(kto_loss, config, "beta", "desirable_weight", "undesirable_weight")
-    objective = Objective(
-        bound,
-        needs_reference=True,
-        unpaired=unpaired,
-        batch_tokens=config.batch_tokens,
-        settings={"kl": 0.0},
-    )
-
-    def with_kl(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
-        output = bound(logprobs, streams, totals, **objective.settings)
-        return output._replace(metrics=output.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
-
-    objective.loss = with_kl
-    return objective
 
 
 def complete_settings(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
@@ -204,18 +178,10 @@ def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
     """Return the agent tokens of the longest run; online, the maximum of a run."""
     if not examples:
         return config.max_new_tokens * (config.max_turns or 8)
-    return max(
-        sum(row.n_supervised for row, m in zip(example.rows, example.member, strict=True) if m == member)
-        for example in examples
-        for member in range(example.n_members)
-    )
+    return max(sum(row.n_supervised for row in rows) for example in examples for rows in example.by_member)
 
 
-def _bound(loss: Callable[..., LossOutput], config: TrainingConfig, *names: str) -> Callable[..., LossOutput]:
-    """Return the loss with these fields of the config bound as keyword arguments."""
-    settings = {name: getattr(config, name) for name in names}
-
-    def bound(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, **changing: Any) -> LossOutput:
-        return loss(logprobs, streams, totals, **settings, **changing)
-
-    return bound
+def _bound(loss: Loss, config: TrainingConfig) -> Loss:
+    """Return the loss with the settings of the config that it takes, which have the names of its arguments."""
+    names = inspect.signature(loss).parameters.keys() & type(config).model_fields.keys()
+    return partial(loss, **{name: getattr(config, name) for name in names})

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from quintain.trainers.data.streams import Example, streams_of
+from quintain.trainers.data.streams import Example, rows_of, streams_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.coupled_passes import coupled_backward, coupled_held_out
 from quintain.trainers.loop.meter import Meter
@@ -45,7 +45,7 @@ def backward(
         if not batch:
             scale.scale(engine.idle()).backward()
             continue
-        rows = [row for example in batch for row in example.rows]
+        rows = rows_of(batch)
         streams = streams_of(batch, engine.model.device)
         if objective.linear:
             term, logprobs = engine.nll(rows, streams.weight / (totals.weight or 1.0))
@@ -97,7 +97,7 @@ def held_out(
             if not batch:
                 engine.idle()
                 continue
-            scored = objective.scored(engine, [row for example in batch for row in example.rows])
+            scored = objective.scored(engine, rows_of(batch))
             output = objective.output(scored, streams_of(batch, engine.model.device), totals)
             figures = {name: output.metrics[name] for name in objective.agreement if name in output.metrics}
             if scored.entropy is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -182,17 +182,6 @@ def nothing_supervised(
     )
 
 
-def empty_steps(run: Run, skipped: Mapping[str, int]) -> str | None:
-    """Return a warning about steps of an online run whose rollouts gave no example."""
-    n = int(run.tally.get("empty_steps", 0))
-    if not n:
-        return None
-    return (
-        f"{n} of {run.step} steps had no example ({_reasons(skipped)}); "
-        f"{'; '.join(remedies_for(skipped, online=True)) or 'choose other tasks'}"
-    )
-
-
 def above_limit(run: Run) -> TrainingFailed | None:
     """Return the error of a run whose constraint is enforced and whose last rollout cost more; None otherwise."""
     known, constraint = _constraint(run), constraint_of(run.config)
@@ -213,33 +202,34 @@ def _constraint(run: Run) -> dict[str, float | None] | None:
     return {"limit": constraint.limit, **{name: figures[name] for name in ("mean_cost", "cost_multiplier")}}
 
 
-def start_kept(run: Run) -> str | None:
-    """Return a warning if no step had a lower validation loss than the start model, whose weights were kept."""
-    if not run.validation or not run.config.keep_best or run.tally.get("best_step") != 0:
-        return None
-    return (
-        f"no step had a lower validation loss than the start model ({run.tally['best_loss']:.4g}), so the agent has its "
-        f"weights; train again with a learning_rate below {run.config.learning_rate:g}, or on other data"
-    )
-
-
-def rising_loss(run: Run) -> str | None:
-    """Return a warning if the loss ends far above its start, which means that the run has diverged."""
-    first, final = run.tally.get("first_loss"), run.tally.get("final_loss")
+def end_warnings(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield the codes and messages of the warnings about a finished run."""
+    tally, lower = run.tally, f"train again with a learning_rate below {run.config.learning_rate:g}"
+    is_kept = bool(run.validation) and run.config.keep_best
+    if is_kept and tally.get("best_step") == 0:
+        yield (
+            "start_kept",
+            f"no step had a lower validation loss than the start model ({tally['best_loss']:.4g}), so the agent has its "
+            f"weights; {lower}, or on other data",
+        )
+    if isinstance(run.source, RolloutSource) and (n := int(tally.get("empty_steps", 0))):
+        remedies = "; ".join(remedies_for(run.source.skipped, online=True)) or "choose other tasks"
+        yield "empty_steps", f"{n} of {run.step} steps had no example ({_reasons(run.source.skipped)}); {remedies}"
+    if run.ended_early:
+        yield "ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}"
+    first, final = tally.get("first_loss"), tally.get("final_loss")
     if isinstance(run.config, GRPOConfig | PPOConfig) or first is None or final is None:
-        return None  # the loss of a policy gradient does not measure progress
+        return  # the loss of a policy gradient does not measure progress
     bound = 2 * abs(first) + 1
     if run.objective.linear:  # nats a token: worse than uniform guessing is worse than any start
         guessing = math.log(run.engine.model.config.get_text_config(decoder=True).vocab_size)
         bound = min(bound, max(first + 1, guessing))
-    if final <= bound:
-        return None
-    is_kept = bool(run.validation) and run.config.keep_best
-    harm = "" if is_kept else ", and the agent is likely worse than before"
-    return (
-        f"the loss rose from {first:.4g} to {final:.4g}: the run has diverged{harm}; "
-        f"train again with a learning_rate below {run.config.learning_rate:g}, or with grad_clip on"
-    )
+    if final > bound:
+        harm = "" if is_kept else ", and the agent is likely worse than before"
+        yield (
+            "diverged",
+            f"the loss rose from {first:.4g} to {final:.4g}: the run has diverged{harm}; {lower}, or with grad_clip on",
+        )
 
 
 def _reasons(counts: Mapping[str, int]) -> str:

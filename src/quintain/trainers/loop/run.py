@@ -20,7 +20,7 @@ from quintain.trainers.loop.ewc import WeightPenalty
 from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.loop.schedule import ExampleSource
 from quintain.trainers.loop.sinks import Sinks
-from quintain.trainers.loop.synced_reference import SyncedReference
+from quintain.trainers.reference_log_probs import References
 
 PARTS = ("held_out_sum", "held_out_count")
 """Suffixes under which the tally keeps sum and count of a validation figure of the final weights."""
@@ -56,7 +56,7 @@ class Run:
     sample: Sampler | None = None
     evaluate: Sampler | None = None
     """Returns the success on held-out tasks before the first step and after those at which it is measured; else nothing."""
-    reference: SyncedReference | None = None
+    reference: References | None = None
     """The reference of the steps, where it follows the policy; else the examples have their reference log-probs."""
     passes: SharedPasses = field(default_factory=SharedPasses)
     """How the processes of the run share its passes."""

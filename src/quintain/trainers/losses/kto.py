@@ -37,8 +37,8 @@ def kto_loss(
         kl: From `kto_kl`, one number for the whole step; below 0 it counts as 0.
 
     Returns:
-        The loss, and metrics of the implicit rewards beta r: `chosen_reward` and `rejected_reward`, each over the runs
-        of its kind.
+        The loss, and metrics: the implicit rewards beta r, `chosen_reward` and `rejected_reward`, each over the runs of its
+        kind, and `kto_kl`, which is `kl`.
 
     Raises:
         ValueError: An example with several members, or reference log-probs missing or not finite.
@@ -49,13 +49,12 @@ def kto_loss(
         )
     ratio = sequence_sums(log_ratios(logprobs, streams), streams)
     desirable = streams.value > 0
-    gain = beta * (ratio - max(kl, 0.0))
+    kl = max(kl, 0.0)
+    gain = beta * (ratio - kl)
     losses = torch.where(desirable, desirable_weight * torch.sigmoid(-gain), undesirable_weight * torch.sigmoid(gain))
     rewards = beta * ratio
-    return LossOutput(
-        over_examples(losses, streams, totals),
-        metric_sums(chosen_reward=rewards[desirable], rejected_reward=rewards[~desirable]),
-    )
+    metrics = metric_sums(chosen_reward=rewards[desirable], rejected_reward=rewards[~desirable])
+    return LossOutput(over_examples(losses, streams, totals), metrics | {"kto_kl": (kl, 1.0)})
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from quintain.trainers.data.streams import Example
+from quintain.trainers.data.streams import Example, rows_of
 
 
 class StepTotals(NamedTuple):
@@ -42,10 +42,10 @@ class LossOutput(NamedTuple):
 
 def totals_of(examples: Sequence[Example]) -> StepTotals:
     """Return the totals of a step."""
-    rows = [row for example in examples for row in example.rows]
+    rows = rows_of(examples)
     return StepTotals(
         weight=math.fsum(math.fsum(row.weight[row.supervised].tolist()) for row in rows),
-        sequences=sum(len({m for m, row in zip(e.member, e.rows, strict=True) if row.n_supervised}) for e in examples),
+        sequences=sum(any(row.n_supervised for row in rows) for e in examples for rows in e.by_member),
         examples=math.fsum(example.weight for example in examples),
         labels=sum(int(np.isfinite(r.label[r.supervised]).any(-1).sum()) for r in rows if r.label is not None),
         reward_deviation=_deviation([value for example in examples for value in example.value]),

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from quintain.datasets.near_duplicates import KINDS
 from quintain.datasets.split_leaks import one_side
-from quintain.records.hyperparameters import BCConfig, KTOConfig, SFTConfig, TrainingConfig
-from quintain.records.preview import SplitCounts
+from quintain.records.hyperparameters import BCConfig, KTOConfig, SFTConfig
 from quintain.records.record import counted, shown
 from quintain.trainers.data.example_batch import REMEDIES
-from quintain.trainers.preview.faults import Faults, Finding
-from quintain.trainers.preview.row import SingleTurnSize
+from quintain.trainers.preview.faults import Finding
+from quintain.trainers.preview.survey import Survey
 
 _BLOCKING_SHARE = 0.05
 """Share of cut, dropped or repeated rows from which on a warning blocks training."""
@@ -39,63 +36,15 @@ class Conclusion(NamedTuple):
     verdict: str
 
 
-@dataclass
-class CutTurnSizes:
-    """Tokens that cut-off turns would need in chunks of their own."""
-
-    most: int = 0
-    """Tokens of the largest such chunk."""
-    least: int = 0
-    """Tokens of the smallest."""
-    worst: SingleTurnSize = field(default_factory=lambda: SingleTurnSize(0, 0))
-    """The largest, in its parts."""
-
-    def add(self, chunks: Iterable[SingleTurnSize]) -> None:
-        """Include the turns of a run."""
-        for alone in chunks:
-            self.least = min(self.least or sum(alone), sum(alone))
-            if sum(alone) > self.most:
-                self.most, self.worst = sum(alone), alone
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Counts on which the warnings are based."""
-
-    kind: str
-    config: TrainingConfig
-    context: int
-    max_length: int
-    train: SplitCounts
-    longest: int
-    """Tokens of the longest run before anything is cut."""
-    labels: Counter[str]
-    faults: Faults
-    cut_turns: CutTurnSizes
-    leaking_tasks: int
-    """Tasks outside of train with the same words as one in train."""
-    notes: tuple[str, ...]
-    """Warnings of the export."""
-
-    @property
-    def chunks(self) -> bool:
-        """Whether long runs are split at step borders."""
-        return isinstance(self.config, SFTConfig) and self.config.chunk
-
-    def share(self, n: int) -> float:
-        """Return a count as share of the rows of the training split."""
-        return n / max(self.train.rows, 1)
-
-
-def conclude(evidence: Evidence) -> Conclusion:
+def conclude(survey: Survey) -> Conclusion:
     """Return all warnings, blocking ones first, and the verdict."""
     found = [
-        *_blanks(evidence),
-        *_weights(evidence),
-        *_cuts(evidence),
-        *_content(evidence),
-        *_repeats(evidence),
-        *_notes(evidence),
+        *_blanks(survey),
+        *_weights(survey),
+        *_cuts(survey),
+        *_content(survey),
+        *_repeats(survey),
+        *_notes(survey),
     ]
     found.sort(key=lambda warning: not warning.blocks)
     blocking = [warning for warning in found if warning.blocks]
@@ -104,12 +53,12 @@ def conclude(evidence: Evidence) -> Conclusion:
         first, more = blocking[0], len(blocking) - 1
         others = f" Then fix {more} more: {', '.join(w.code for w in blocking[1:])}." if more else ""
         return Conclusion(warnings, f"Fix first: {first.text}; {first.fix}.{others}")
-    train, longest, length = evidence.train, evidence.longest, evidence.max_length
+    train, longest, length = survey.train, survey.longest, survey.maker.max_length
     cut = "nothing is cut"
     if train.truncated_rows:
         cut = f"{counted(train.truncated_rows, 'row')} {_verb(train.truncated_rows, 'is', 'are')} cut"
     size = f"the longest {longest} of {length} tokens"
-    if evidence.chunks and longest > length:
+    if survey.chunks and longest > length:
         size = f"the longest run of {longest} tokens in chunks of at most {length}"
     notes = f" {counted(len(found), 'note')}." if found else ""
     return Conclusion(
@@ -119,9 +68,9 @@ def conclude(evidence: Evidence) -> Conclusion:
     )
 
 
-def _blanks(evidence: Evidence) -> Iterator[Remark]:
+def _blanks(survey: Survey) -> Iterator[Remark]:
     """Yield warnings about rows that training would drop or fail at."""
-    train, faults = evidence.train, evidence.faults.found
+    train, faults = survey.train, survey.faults.found
     if refused := faults.get("refused"):
         yield Remark("refused", f"training would stop at {refused.where()}: {refused.example}", "drop these rows", True)
     dropped = {
@@ -130,20 +79,20 @@ def _blanks(evidence: Evidence) -> Iterator[Remark]:
     reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(train.dropped.items()))
     if not train.trained_tokens:
         text = f"no token of {counted(train.rows, 'row')} is trained ({reasons or 'no row'})"
-        yield Remark("nothing_trained", text, _remedy(evidence, train.dropped), True)
+        yield Remark("nothing_trained", text, _remedy(survey, train.dropped), True)
     elif train.dropped and set(train.dropped) - {"too_long"}:
         n = sum(train.dropped.values())
-        fix = _remedy(evidence, dropped) if dropped else "the settings ask for this"
-        blocks = evidence.share(sum(dropped.values())) >= _BLOCKING_SHARE
+        fix = _remedy(survey, dropped) if dropped else "the settings ask for this"
+        blocks = survey.share(sum(dropped.values())) >= _BLOCKING_SHARE
         text = f"{n} of {counted(train.rows, 'row')} {_verb(n, 'gives', 'give')} no example ({reasons})"
         yield Remark("dropped", text, fix, blocks)
     if train.left_out_members:
         reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(train.left_out_members.items()))
-        fix = _remedy(evidence, train.left_out_members)
+        fix = _remedy(survey, train.left_out_members)
         yield Remark("left_out", f"runs are left out of their groups ({reasons})", fix)
     stopped, turns = train.turns_with_stop, train.trained_turns
     if turns and stopped < turns:
-        if evidence.kind == "text":
+        if survey.spec.dataset_kind == "text":
             fix = "use a tokenizer that has an eos token"
         elif stopped:
             fix = "these turns were cut off when they were sampled; raise max_new_tokens, or drop them"
@@ -152,54 +101,54 @@ def _blanks(evidence: Evidence) -> Iterator[Remark]:
                 "use a model whose chat template ends a turn with a special token (the instruct version), or give its "
                 "tokenizer an eos token that the template writes"
             )
-        all_of_them = counted(turns, "text" if evidence.kind == "text" else "trained turn")
+        all_of_them = counted(turns, "text" if survey.spec.dataset_kind == "text" else "trained turn")
         have = _verb(turns - stopped, "has", "have")
         text = f"{turns - stopped} of {all_of_them} {have} no stop token in the loss: the model does not learn to stop"
         yield Remark("no_stop_token", text, fix, stopped < turns / 2)
-    if isinstance(evidence.config, KTOConfig) and len(+evidence.labels) == 1:
-        (label,) = +evidence.labels
+    if isinstance(survey.spec.config, KTOConfig) and len(+survey.labels) == 1:
+        (label,) = +survey.labels
         yield Remark("one_label", f"all rows are {label}", "kto needs both kinds: export runs of both outcomes", True)
 
 
-def _weights(evidence: Evidence) -> Iterator[Remark]:
+def _weights(survey: Survey) -> Iterator[Remark]:
     """Yield a warning about runs whose steps all weigh alike despite step weights."""
-    if unweighted := evidence.train.unweighted:
+    if unweighted := survey.train.unweighted:
         n, reasons = sum(unweighted.values()), ", ".join(f"{reason} {k}" for reason, k in sorted(unweighted.items()))
         text = f"the steps of {counted(n, 'run')} weigh alike, because their values rank none of them ({reasons})"
         fix = "score steps (rules, or a judge with mode steps) and export with that scorer, or leave step weights off"
         yield Remark("unweighted_steps", text, fix)
 
 
-def _cuts(evidence: Evidence) -> Iterator[Remark]:
-    train, config, length = evidence.train, evidence.config, evidence.max_length
-    if (asked := config.max_length or 0) > evidence.context:
-        text = f"max_length {asked} is more than the model's context of {evidence.context} tokens"
-        yield Remark("beyond_context", text, f"rows are cut at {evidence.context} tokens; lower max_length")
+def _cuts(survey: Survey) -> Iterator[Remark]:
+    train, config, length = survey.train, survey.spec.config, survey.maker.max_length
+    if (asked := config.max_length or 0) > survey.context:
+        text = f"max_length {asked} is more than the model's context of {survey.context} tokens"
+        yield Remark("beyond_context", text, f"rows are cut at {survey.context} tokens; lower max_length")
     if not train.truncated_rows:
         return
     would_be = train.trained_tokens + train.lost_tokens
     rows, fit = counted(train.rows, "row"), _verb(train.truncated_rows, "does", "do")
     yield Remark(
         "truncated",
-        f"{train.truncated_rows} of {rows} {fit} not fit in {length} tokens (the longest has {evidence.longest}): "
+        f"{train.truncated_rows} of {rows} {fit} not fit in {length} tokens (the longest has {survey.longest}): "
         f"{counted(train.lost_steps, 'agent turn')} with {_percent(train.lost_tokens, would_be)} of the tokens to learn "
         f"from {_verb(train.lost_steps, 'falls', 'fall')} off",
-        _longer_rows(evidence),
+        _longer_rows(survey),
         train.lost_tokens >= _BLOCKING_SHARE * would_be,
     )
 
 
-def _longer_rows(evidence: Evidence) -> str:
+def _longer_rows(survey: Survey) -> str:
     """Return the remedy for cut-off turns; settings only if they help."""
-    context, length, cut = evidence.context, evidence.max_length, evidence.cut_turns
-    if evidence.longest <= context:
-        return f"set max_length to {evidence.longest} (the model's context has {context} tokens)"
+    context, length, cut = survey.context, survey.maker.max_length, survey.cut_turns
+    if survey.longest <= context:
+        return f"set max_length to {survey.longest} (the model's context has {context} tokens)"
     opening, turn = cut.worst
     part, n = ("prompt", opening) if opening >= turn else ("turn", turn)
     shorten = f"use a model with a longer context, or shorten the runs (the longest {part} alone has {n} tokens)"
-    if not isinstance(evidence.config, SFTConfig):
+    if not isinstance(survey.spec.config, SFTConfig):
         return shorten
-    wanted = [*(["chunk=true"] * (not evidence.chunks)), *([f"max_length={context}"] * (cut.most > length < context))]
+    wanted = [*(["chunk=true"] * (not survey.chunks)), *([f"max_length={context}"] * (cut.most > length < context))]
     if not wanted or cut.least > context:
         return shorten
     return f"set {' and '.join(wanted)}" + (
@@ -207,17 +156,17 @@ def _longer_rows(evidence: Evidence) -> str:
     )
 
 
-def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
+def _remedy(survey: Survey, dropped: Mapping[str, int]) -> str:
     """Return the remedy for the most frequent drop reason."""
     worst = max(dropped, key=lambda reason: dropped[reason], default="")
     worst = worst.removeprefix("chosen_").removeprefix("rejected_")
     if worst in {"too_long", "no_member_rendered"}:
-        return _longer_rows(evidence)
+        return _longer_rows(survey)
     return REMEDIES.get(worst, "look at them, or leave them out")
 
 
-def _content(evidence: Evidence) -> Iterator[Remark]:
-    found = evidence.faults.found
+def _content(survey: Survey) -> Iterator[Remark]:
+    found = survey.faults.found
     if nulls := found.get("null_keys"):
         text = f"{_are(nulls.times, 'argument', nulls, 'of calls')} null where the tool has no such value (first {nulls.example})"
         fix = (
@@ -249,13 +198,13 @@ def _content(evidence: Evidence) -> Iterator[Remark]:
         )
         yield Remark("unreadable_arguments", text, "set train=false for these steps, or leave the runs out")
     if empty := found.get("empty_observations"):
-        observations = counted(evidence.faults.observations, "observation")
+        observations = counted(survey.faults.observations, "observation")
         text = f"{empty.times} of {observations} {_verb(empty.times, 'is', 'are')} empty, in {empty.where()}"
         yield Remark("empty_observations", text, "record the tool's output, or '(no output)'")
 
 
-def _repeats(evidence: Evidence) -> Iterator[Remark]:
-    found = evidence.faults.found
+def _repeats(survey: Survey) -> Iterator[Remark]:
+    found = survey.faults.found
     for name, *what in (
         ("tasks", "is of a task that is trained on", "are of a task that is trained on"),
         ("tokens", "has the exact tokens of a training row", "have the exact tokens of a training row"),
@@ -266,32 +215,32 @@ def _repeats(evidence: Evidence) -> Iterator[Remark]:
             )
             fix = "give runs of one task one task.id, and export again: the split is by task"
             yield Remark("leak", text, fix, True)
-    if n := evidence.leaking_tasks:
+    if n := survey.leaks.tasks:
         text = (
             f"{counted(n, 'task')} outside train {_verb(n, 'asks', 'ask')} in the same words as a task in train: validation "
             "would flatter the model"
         )
-        yield Remark("leak", text, one_side(evidence.kind), True)
+        yield Remark("leak", text, one_side(survey.spec.dataset_kind), True)
     if held_out := found.get("held_out"):
         are = _verb(held_out.rows, "is a run on a held-out task", "are runs on held-out tasks")
         text = f"{held_out.where()} to train on {are}: an evaluation on them is no longer valid"
         yield Remark("held_out_tasks", text, "export without include_held_out", True)
     # The same words under two task ids or by two agents are two runs: `duplicate` of the export does not cover them.
     distinct = "give the runs of one task one task.id, and keep one of each"
-    if evidence.kind in KINDS:
+    if survey.spec.dataset_kind in KINDS:
         distinct = "export again with curation.near_duplicates=1.0, which keeps one of each"
     if same := found.get("same_tokens"):
         text = f"{same.where()} {_verb(same.rows, 'repeats', 'repeat')} the exact tokens of an earlier row"
-        yield Remark("duplicates", text, distinct, evidence.share(same.rows) >= _BLOCKING_SHARE)
+        yield Remark("duplicates", text, distinct, survey.share(same.rows) >= _BLOCKING_SHARE)
     if same := found.get("same_agent_text"):
         repeats = _verb(same.rows, "repeats", "repeat")
         text = f"{same.where()} {repeats} the agent text of an earlier row on the same task, in another context"
         yield Remark("repeated_text", text, f"{distinct}; or collect more varied runs")
 
 
-def _notes(evidence: Evidence) -> Iterator[Remark]:
-    yield from (Remark("export", note.rstrip("."), "") for note in evidence.notes)
-    faults, config = evidence.faults, evidence.config
+def _notes(survey: Survey) -> Iterator[Remark]:
+    yield from (Remark("export", note.rstrip("."), "") for note in survey.spec.dataset_notes)
+    faults, config = survey.faults, survey.spec.config
     if any("quintain-fallback" in warning for warning in faults.renderer.warnings):
         text = "the tokenizer has no chat template; turns are written with the template 'quintain-fallback'"
         yield Remark("fallback_template", text, "use the instruct version of the model to chat with it elsewhere")
@@ -314,13 +263,13 @@ def _notes(evidence: Evidence) -> Iterator[Remark]:
     if isinstance(config, SFTConfig) and (config.coreset or config.replay):
         text = "coreset and replay choose examples when the training runs, with the model"
         yield Remark("selection", text, "the counts here are those of the whole dataset")
-    if isinstance(config, BCConfig) and "reward_unknown" in evidence.train.dropped:
-        n = evidence.train.dropped["reward_unknown"]
+    if isinstance(config, BCConfig) and "reward_unknown" in survey.train.dropped:
+        n = survey.train.dropped["reward_unknown"]
         text = f"{counted(n, 'row')} {_verb(n, 'has', 'have')} no known reward, which bc needs"
         yield Remark("reward_unknown", text, REMEDIES["reward_unknown"])
-    if evidence.kind in {"reward", "prm"}:
-        read = "each run" if evidence.kind == "reward" else "each step"
-        text = f"the rows are shown as {config.method} would see them; {evidence.kind} reads one number at the end of {read}"  # type: ignore[attr-defined]
+    if survey.spec.dataset_kind in {"reward", "prm"}:
+        read = "each run" if survey.spec.dataset_kind == "reward" else "each step"
+        text = f"the rows are shown as {config.method} would see them; {survey.spec.dataset_kind} reads one number at the end of {read}"
         yield Remark("foreign_kind", text, "look at what the agent wrote; runs that are cut here are left out there")
 
 

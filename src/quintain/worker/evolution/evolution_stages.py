@@ -8,9 +8,8 @@ from pathlib import Path
 
 from quintain.jobs.directory import STAGE_RESULT, STAGES
 from quintain.records.agent import Agent
-from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
 from quintain.records.protocols import Reporter
-from quintain.worker.stages import Span, StageReporter, StageResult, run_stage, run_stage_work
+from quintain.worker.stages import Span, StageResult, StageWork, run_stage
 
 
 class EvolutionStopped(Exception):
@@ -37,17 +36,17 @@ class EvolutionStages:
 
     def run(
         self,
-        spec: RolloutSpec | TrainSpec | EvaluateSpec,
+        work: StageWork,
         folder: Path,
         steps: int,
         after: int,
         prefix: str = "",
         named: Callable[[Agent], Agent] = lambda agent: agent,
     ) -> StageResult:
-        """Run a stage that is a job kind.
+        """Run a stage, and count its steps and episodes.
 
         Args:
-            spec: Spec of the stage.
+            work: Spec of the stage, or the function that runs it.
             folder: Folder of the stage.
             steps: Planned steps.
             after: Planned steps of later stages.
@@ -58,16 +57,7 @@ class EvolutionStages:
             EvolutionStopped: The job was asked to stop.
         """
         span = Span(self.steps, steps, after)
-        return self._record(run_stage(spec, folder, self.reporter, span, prefix=prefix, named=named), folder)
-
-    def run_work(
-        self, work: Callable[[StageReporter], JobResult], folder: Path, after: int, prefix: str
-    ) -> StageResult:
-        """Run a stage that is not a job kind and has no planned steps, like `run`."""
-        span = Span(self.steps, 0, after)
-        return self._record(run_stage_work(work, folder, self.reporter, span, prefix=prefix), folder)
-
-    def _record(self, finished: StageResult | None, folder: Path) -> StageResult:
+        finished = run_stage(work, folder, self.reporter, span, prefix=prefix, named=named)
         if finished is None:
             raise EvolutionStopped
         self.steps += finished.steps

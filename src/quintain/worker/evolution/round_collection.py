@@ -47,9 +47,10 @@ def collect_round(
         )
     retried = JobResult(n=0, n_error=0)
     if tries := spec.config.reflect:
-        retried = stages.run_work(
+        retried = stages.run(
             lambda inner: retry_with_reflection(rollout_spec, tries, read_episodes(explore), reflect, inner),
             reflect,
+            0,
             after,
             "reflect_",
         ).result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,9 @@ def run(spec: InfluenceSpec, directory: Path, reporter: Reporter) -> JobResult:
             code="no_targets",
         )
     reporter.phase("scoring")
-    scored = score_each(runs, directory, reporter, lambda one: _score(one, spec, model, targets))
+    scored = score_each(
+        runs, directory, reporter, partial(map, partial(_score, spec=spec, model=model, targets=targets))
+    )
     if not scored.is_whole:
         return JobResult(report={"scored": scored.valued, "planned": runs.n})
     parts = [score.components for score in read_scores(directory) if score.value is not None]

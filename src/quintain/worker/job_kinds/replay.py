@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def run(spec: ReplaySpec, directory: Path, reporter: Reporter) -> JobResult:
     reporter.phase("preparing")
     runs, sources = open_run_inputs(spec.runs), _Sources(spec.unusable)
     reporter.phase("replaying")
-    scored = score_each(runs, directory, reporter, sources.score)
+    scored = score_each(runs, directory, reporter, partial(map, sources.score))
     if not scored.is_whole:
         return JobResult(report={"replayed": scored.n, "planned": runs.n})
     return JobResult(n=scored.valued, n_error=scored.n - scored.valued, report={"runs": runs.n, **_report(directory)})

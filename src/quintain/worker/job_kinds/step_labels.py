@@ -8,6 +8,7 @@ recording, the run is unscored.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from quintain.environments.registry import open_source
@@ -42,9 +43,8 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
 
     policy = policy_of_job(spec, directory, reporter)
     reporter.phase("playing_on")
-    scored = score_each(
-        runs, directory, reporter, lambda trajectory: _score_run(trajectory, spec, source, policy, directory, reporter)
-    )
+    label = partial(_score_run, spec=spec, source=source, policy=policy, directory=directory, reporter=reporter)
+    scored = score_each(runs, directory, reporter, partial(map, label))
     if not scored.is_whole:
         return JobResult(report={"valued": scored.valued, "planned": runs.n})
     unscored = scored.n - scored.valued

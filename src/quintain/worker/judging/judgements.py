@@ -34,41 +34,34 @@ BROKEN_AFTER = 20
 """Items in a row without an answer, after which the judge counts as out of order."""
 
 
+_REPORTED = {
+    "scored": "scored",
+    "preferences": "preferences",
+    "ties": "ties",
+    "inconsistent": "order_inconsistent",
+    "first": "shown_first_preferred",
+    "second": "shown_second_preferred",
+    "shortened": "shortened",
+    "withheld": "credit_withheld",
+    "uncontrolled": "control_unknown",
+    "cached": "answers_from_cache",
+}
+"""Count in a line of `judged.jsonl` -> its name in the report. `first` and `second` are votes for the run shown there, over both orders."""
+
+
 @dataclass
 class Tally:
     """Counts of the judged items, earlier attempts of the job included."""
 
     items: int = 0
-    scored: int = 0
-    preferences: int = 0
-    ties: int = 0
-    inconsistent: int = 0
-    first: int = 0
-    """Votes for the run that was shown first, over both orders."""
-    second: int = 0
-    cached: int = 0
-    shortened: int = 0
-    withheld: int = 0
-    uncontrolled: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     spent: Spent = field(default_factory=Spent)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Count an item by its line in `judged.jsonl`."""
         self.items += 1
-        for name in (
-            "scored",
-            "preferences",
-            "ties",
-            "inconsistent",
-            "first",
-            "second",
-            "cached",
-            "shortened",
-            "withheld",
-            "uncontrolled",
-        ):
-            setattr(self, name, getattr(self, name) + int(entry.get(name, 0)))
+        self.counts.update({name: int(entry.get(name, 0)) for name in _REPORTED})
         if entry["failed"]:
             self.failed[entry["failed"]] += 1
 
@@ -77,18 +70,9 @@ class Tally:
         common = dict(self.failed.most_common(10))
         other = self.failed.total() - sum(common.values())
         return {
-            "scored": self.scored,
-            "preferences": self.preferences,
-            "ties": self.ties,
-            "order_inconsistent": self.inconsistent,
-            "shown_first_preferred": self.first,
-            "shown_second_preferred": self.second,
-            "order_p": even_odds(self.first, self.second),
+            **{reported: self.counts[name] for name, reported in _REPORTED.items()},
+            "order_p": even_odds(self.counts["first"], self.counts["second"]),
             "failed": common | ({"other reasons": other} if other else {}),
-            "shortened": self.shortened,
-            "credit_withheld": self.withheld,
-            "control_unknown": self.uncontrolled,
-            "answers_from_cache": self.cached,
             **self.spent.model_dump(exclude={"in_flight"}),
             **cost_report(usd, self.spent.in_flight),
         }

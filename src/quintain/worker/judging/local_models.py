@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from quintain.scoring.judges.questions import Question
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.asking import Judging, Verdicts
 from quintain.worker.judging.judgements import run_judging
-from quintain.worker.run_inputs import open_run_inputs, scored_runs
+from quintain.worker.run_inputs import open_run_inputs, score_each
 
 BATCH = 8
 """Items that a local judge reads at a time."""
@@ -33,22 +34,15 @@ def run(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
 
 
 def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    runs, done = open_run_inputs(spec.runs), dict(scored_runs(directory))
-    n, n_scored = len(done), sum(done.values())
+    runs = open_run_inputs(spec.runs)
     reporter.phase("loading_model")
     from quintain.trainers.reward_model_scores import score_runs
 
     reporter.phase("scoring")
-    left = (run for run in runs.stream() if run.id not in done)
-    for score in score_runs(spec.agent, left, reporter.should_stop):
-        reporter.output("score", score)
-        n, n_scored = n + 1, n_scored + (score.value is not None)
-        reporter.progress(n, runs.n, {"unscored": float(n - n_scored)})
-    if reporter.should_stop() and n < runs.n:
-        return JobResult(report={"scored": n_scored, "planned": runs.n})
-    return JobResult(
-        n=n_scored, n_error=n - n_scored, report={"runs": runs.n, "scored": n_scored, "unscored": n - n_scored}
-    )
+    n, valued, is_whole = score_each(runs, directory, reporter, partial(score_runs, spec.agent))
+    if not is_whole:
+        return JobResult(report={"scored": valued, "planned": runs.n})
+    return JobResult(n=valued, n_error=n - valued, report={"runs": runs.n, "scored": valued, "unscored": n - valued})
 
 
 def local_judging(
