@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from quintain.errors import InvalidInput
 
@@ -17,17 +17,8 @@ MIN_DIFFERING_TASKS = 5
 """Fewer tasks with a difference are too few to estimate its variance for a t test of equivalence."""
 
 
-class SignificanceTest(NamedTuple):
-    """Result of a two-sided test."""
-
-    p: float
-    statistic: float | None
-    """Positive if b is higher. None if the statistic does not exist."""
-    method: str
-
-
-def paired_t(differences: Sequence[float]) -> SignificanceTest:
-    """Student's paired t test (Student 1908) on b - a, one value per task.
+def paired_t(differences: Sequence[float]) -> float:
+    """Return the two-sided p of Student's paired t test (Student 1908) on b - a, one value per task.
 
     If all differences are equal, there is no variance: p is 0 for a nonzero difference, else 1.
 
@@ -35,16 +26,15 @@ def paired_t(differences: Sequence[float]) -> SignificanceTest:
         InvalidInput: Fewer than two differences, or a non-finite one.
     """
     _require_finite(differences, "differences", 2)
-    if (flat := _without_variance(differences)) is not None:
-        return flat._replace(method="paired t test, no variance")
+    if min(differences) == max(differences):
+        return float(differences[0] == 0)
     from scipy.stats import ttest_1samp
 
-    result = ttest_1samp(differences, 0.0)
-    return SignificanceTest(float(result.pvalue), float(result.statistic), "paired t test")
+    return float(ttest_1samp(differences, 0.0).pvalue)
 
 
-def wilcoxon(differences: Sequence[float]) -> SignificanceTest:
-    """Wilcoxon's signed-rank test (Wilcoxon 1945) on b - a. Zeros are dropped as in the original.
+def wilcoxon(differences: Sequence[float]) -> float:
+    """Return the two-sided p of Wilcoxon's signed-rank test (Wilcoxon 1945) on b - a. Zeros are dropped as in the original.
 
     Exact up to 50 differences without ties, else the normal approximation with tie correction.
 
@@ -54,17 +44,12 @@ def wilcoxon(differences: Sequence[float]) -> SignificanceTest:
     _require_finite(differences, "differences", 1)
     kept = [d for d in differences if d]
     if not kept:
-        return SignificanceTest(1.0, None, "Wilcoxon's signed-rank test, no difference")
+        return 1.0
     from scipy.stats import wilcoxon as signed_rank
 
     ties = len({abs(d) for d in kept}) < len(kept)
     exact = len(kept) <= 50 and not ties
-    result = signed_rank(kept, method="exact" if exact else "approx")
-    above = sum(d > 0 for d in kept) - sum(d < 0 for d in kept)
-    statistic = math.copysign(float(result.statistic), above) if above else float(result.statistic)
-    return SignificanceTest(
-        float(result.pvalue), statistic, f"Wilcoxon's signed-rank test, {'exact' if exact else 'normal'}"
-    )
+    return float(signed_rank(kept, method="exact" if exact else "approx").pvalue)
 
 
 def mcnemar_exact(only_a: int, only_b: int) -> float:
@@ -109,8 +94,8 @@ def sign_flip_exact(differences: Sequence[int]) -> float:
     return min(1.0, float(shares[extreme].sum()))
 
 
-def equivalence(differences: Sequence[float], margin: float) -> SignificanceTest:
-    """Test whether the mean of b - a is within `margin` of 0. A small p supports equivalence.
+def equivalence(differences: Sequence[float], margin: float) -> float:
+    """Return the p of the mean of b - a being outside of `margin` around 0. A small p supports equivalence.
 
     The worse of two one-sided tests (Schuirmann 1987): Tango's score test (1998, Statistics in Medicine 17:891-908) for
     binary outcomes, Student's t for shares of repeats. A mean difference of `margin` needs at least that share of tasks to
@@ -132,19 +117,16 @@ def equivalence(differences: Sequence[float], margin: float) -> SignificanceTest
     if set(differences) <= {-1, 0, 1}:
         plus, minus = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
         z = max(_tango(plus, minus, n, margin), _tango(minus, plus, n, margin))
-        return SignificanceTest(
-            max((1 - margin) ** n, 0.5 * math.erfc(-z / math.sqrt(2))), z, "two one-sided score tests"
-        )
-    if _without_variance(differences) is not None:
+        return max((1 - margin) ** n, 0.5 * math.erfc(-z / math.sqrt(2)))
+    if min(differences) == max(differences):
         rest = max(0.0, margin - abs(differences[0])) / (1 - min(abs(differences[0]), margin))
-        return SignificanceTest((1 - rest) ** n, None, "bound on the tasks that differ otherwise")
+        return float((1 - rest) ** n)
     from scipy.stats import binom, ttest_1samp
 
     above = ttest_1samp(differences, -margin, alternative="greater")
     below = ttest_1samp(differences, margin, alternative="less")
-    worse = max((above, below), key=lambda one: float(one.pvalue))
     least = float(binom.cdf(differ, n, margin)) if differ < MIN_DIFFERING_TASKS else 0.0
-    return SignificanceTest(max(float(worse.pvalue), least), float(worse.statistic), "two one-sided t tests")
+    return max(float(above.pvalue), float(below.pvalue), least)
 
 
 def _tango(plus: int, minus: int, n: int, margin: float) -> float:
@@ -238,12 +220,6 @@ def _absorb(columns: Sequence[frozenset[str]]) -> list[frozenset[str]]:
 
 def _letter(i: int) -> str:
     return chr(ord("a") + i) if i < 26 else f"({i + 1})"
-
-
-def _without_variance(differences: Sequence[float]) -> SignificanceTest | None:
-    if min(differences) != max(differences):
-        return None
-    return SignificanceTest(1.0 if differences[0] == 0 else 0.0, None, "")
 
 
 def _require_finite(values: Sequence[float], what: str, least: int) -> None:
