@@ -255,7 +255,8 @@ def test_in_retrieved_mode_the_tools_are_those_that_the_retriever_ranks_first_fo
     """With BM25 hard needs do not have their tool among them, and then cannot be served; the ranking is measured."""
     source = task_source("quintain/tools-1k?mode=retrieved&k=5")
     assert source.version == "1-retrieved5"
-    episodes = play(source, source.expert(()), source.tasks("held_out", 40, 0))
+    tasks = source.tasks("held_out", 40, 0)
+    episodes = play(source, source.expert(tasks), tasks)
     recalled = sum(episode.result.metrics["recall@5"] for episode in episodes)
     assert 0 < recalled == sum(episode.result.success is True for episode in episodes) < 40
     environment = source.make()

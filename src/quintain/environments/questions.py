@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJ
 from quintain.checkers.answers import expected_answers
 from quintain.checkers.check import check, uncheckable
 from quintain.checkers.declared import checker_type
+from quintain.environments.demonstrations import submitted_answer
+from quintain.environments.scripted_policy import policy_by_prompt
 from quintain.environments.task_files import read_tasks
 from quintain.environments.tool_calls import read_call, tool_schemas
 from quintain.errors import InvalidInput
@@ -162,6 +165,4 @@ class Questions:
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return a policy that submits the stated answer of each task."""
-        from quintain.environments.demonstrations import answers_expert
-
-        return answers_expert(tasks)
+        return policy_by_prompt({task.prompt: partial(submitted_answer, task) for task in tasks})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from quintain.errors import InvalidInput
 from quintain.records.protocols import Message, Reply, Turn
+from quintain.records.record import clip
 from quintain.records.trajectory import Action, text_of
 
 
@@ -55,6 +57,17 @@ class ScriptedPolicy:
             thought=move.thought,
             actions=(Action(tool=move.tool, args=move.args),),
         )
+
+
+def policy_by_prompt(scripts: Mapping[str, Callable[[], Script]]) -> ScriptedPolicy:
+    """Return a policy that follows the script of each prompt; other prompts raise `InvalidInput`."""
+
+    def begin(prompt: str) -> Script:
+        if prompt not in scripts:
+            raise InvalidInput(f"expected the prompt of a task to be played, got {clip(prompt)!r}")
+        return scripts[prompt]()
+
+    return ScriptedPolicy(begin)
 
 
 def last_text(messages: Sequence[Message], role: str) -> str:

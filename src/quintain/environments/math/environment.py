@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,12 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.answers import expected_answers, states_number
 from quintain.checkers.quantities import quantity
+from quintain.environments.demonstrations import stated_answer, submitted_answer
 from quintain.environments.math.calculator import calculate, format_number
-from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, build_problem
+from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, Problem, build_problem
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.questions import judge, judge_text
+from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
 from quintain.environments.task_files import read_tasks
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
@@ -149,8 +152,24 @@ class Math:
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return the scripted expert; problems that state their answer are solved by submitting it."""
-        from quintain.environments.demonstrations import ByTask, answers_expert, stated_answer
-        from quintain.environments.math.scripted_policy import Expert
+        scripts: dict[str, Callable[[], Script]] = {}
+        for task in tasks:
+            if stated_answer(task) is not None:
+                scripts[task.prompt] = partial(submitted_answer, task)
+            else:
+                problem = build_problem(FAMILY.parse(task.id))
+                scripts[problem.prompt] = partial(_calculations, problem)
+        return policy_by_prompt(scripts)
 
-        stated = [task for task in tasks if stated_answer(task) is not None]
-        return ByTask(dict.fromkeys((task.prompt for task in stated), answers_expert(stated)), Expert())
+
+def _calculations(problem: Problem) -> Script:
+    """Calculate a generated problem sentence by sentence, and submit the result."""
+    value = ""
+    for effect, numbers in problem.steps:
+        known: dict[str, object] = {"x": value, **numbers}
+        expression = " ".join(str(known.get(word, word)) for word in effect.split())
+        if expression.isdigit():
+            value = expression
+        else:
+            value = yield Move(f"{expression}.", "calculate", {"expression": expression})
+    yield Move(f"It is {value}.", "submit", {"answer": int(value)})
