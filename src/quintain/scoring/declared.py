@@ -92,10 +92,10 @@ _Check = LengthReward | CallsReward | StepsReward | WordsReward | ContainsReward
 def _checked(declared: _Check, run: Trajectory) -> CheckResult:
     match declared:
         case StepsReward():
-            n = sum(not step.copied_context for step in run.agent_steps)
+            n = len(run.own_steps)
             return CheckResult(declared.value_of(n), f"{n} turns.")
         case CallsReward():
-            tools = [action.tool for step in run.agent_steps if not step.copied_context for action in step.actions]
+            tools = [action.tool for step in run.own_steps for action in step.actions]
             n = len(tools) if declared.tool is None else tools.count(declared.tool)
             return CheckResult(declared.value_of(n), f"{n} calls.")
         case LengthReward(unit="tokens"):
@@ -129,7 +129,7 @@ def _text(run: Trajectory, of: str) -> str | None:
 
 def _tokens(declared: LengthReward, run: Trajectory) -> CheckResult:
     """Value the tokens that were sampled, or that an endpoint reported."""
-    steps = [step for step in run.agent_steps if not step.copied_context]
+    steps = run.own_steps
     counts = [
         len(step.sampled.token_ids) if step.sampled else step.usage.output_tokens if step.usage else None
         for step in (steps[-1:] if declared.of == "last" else steps)

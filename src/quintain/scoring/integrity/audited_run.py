@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from quintain.records.score import Score
-from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
+from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory, text_of
 from quintain.scoring.integrity.text import fingerprint, words
 from quintain.scoring.outcomes.final_message import final_messages, prompts_of_run
+from quintain.scoring.profiles import tool_functions
 
 MAX_REPLY_CHARS = 12_000
 """Only so much of a reply is examined, from its end."""
@@ -50,11 +50,6 @@ class Subject:
         return self.run.id or ""
 
     @cached_property
-    def own_steps(self) -> tuple[Step, ...]:
-        """The agent's turns, without those that were copied from another session."""
-        return tuple(step for step in self.run.agent_steps if not step.copied_context)
-
-    @cached_property
     def prompt(self) -> str:
         """All texts that the agent was given before its own turns."""
         own = [text_of(step.message) for step in self.run.agent_steps if step.copied_context]
@@ -70,7 +65,10 @@ class Subject:
     def shown(self) -> str:
         """Everything that the agent could read: prompt, tools, observations."""
         observed = [text_of(result.content) for step in self.run.steps for result in step.observations]
-        return "\n".join([self.prompt, *tool_texts(self.run), *observed])
+        described = [
+            text for function in tool_functions(self.run) if isinstance(text := function.get("description"), str)
+        ]
+        return "\n".join([self.prompt, *described, *observed])
 
     @cached_property
     def reply(self) -> str:
@@ -85,7 +83,7 @@ class Subject:
     @cached_property
     def length(self) -> int:
         """Number of words in all the agent's messages."""
-        return sum(len(words(text_of(step.message))) for step in self.own_steps)
+        return sum(len(words(text_of(step.message))) for step in self.run.own_steps)
 
     @cached_property
     def task(self) -> bytes:
@@ -115,14 +113,6 @@ def rewards_of(run: Trajectory, score: Score | None) -> list[Reward]:
     elif not found and known is not None:
         found.append(Reward(RECORDED, known, None, recorded))
     return [reward for reward in found if math.isfinite(reward.value)]
-
-
-def tool_texts(run: Trajectory) -> Iterator[str]:
-    """Yield the descriptions of the agent's tools."""
-    for tool in run.tools:
-        function = tool.get("function", tool)
-        if isinstance(function, dict) and isinstance(text := function.get("description"), str):
-            yield text
 
 
 def hidden_texts(metadata: dict[str, Any]) -> list[tuple[str, str]]:

@@ -9,8 +9,9 @@ Theirs paid the bonus for wrong answers too, counted line breaks as steps, and l
 from __future__ import annotations
 
 from quintain.records.score import Component, Score
-from quintain.records.trajectory import Trajectory, text_of
-from quintain.scoring.outcomes.answer_scorers import AnswerScorer
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.outcomes.answer_scorers import TextScorer
+from quintain.scoring.outcomes.final_message import agent_text
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.published import STEP_MARKS
 
@@ -19,10 +20,10 @@ _MOST_BONUS = 0.5
 
 def length_penalty(trajectory: Trajectory, name: str, penalty_weight: float, max_length: int) -> Score:
     """Return the accuracy less a penalty for every character past `max_length`; unscored where `answer` is."""
-    verdict = AnswerScorer().score(trajectory)
+    verdict = TextScorer("answer").score(trajectory)
     if verdict.value is None:
         return unscored(trajectory, name, verdict.reason or "")
-    n = len(_messages(trajectory))
+    n = len(agent_text(trajectory))
     penalty = penalty_weight * max(0, n - max_length) / max_length
     value = max(0.0, verdict.value - penalty)
     parts = (
@@ -34,10 +35,10 @@ def length_penalty(trajectory: Trajectory, name: str, penalty_weight: float, max
 
 def step_bonus(trajectory: Trajectory, name: str, bonus_per_step: float) -> Score:
     """Return the accuracy plus a bonus for the steps of a right answer; unscored where `answer` is."""
-    verdict = AnswerScorer().score(trajectory)
+    verdict = TextScorer("answer").score(trajectory)
     if verdict.value is None:
         return unscored(trajectory, name, verdict.reason or "")
-    steps = len(set(STEP_MARKS.findall(_messages(trajectory))))
+    steps = len(set(STEP_MARKS.findall(agent_text(trajectory))))
     bonus = min(bonus_per_step * steps, _MOST_BONUS) if verdict.value > 0 else 0.0
     value = (verdict.value + bonus) / (1.0 + _MOST_BONUS)
     parts = (
@@ -45,7 +46,3 @@ def step_bonus(trajectory: Trajectory, name: str, bonus_per_step: float) -> Scor
         Component(name="steps", weight=0.5 / 1.5, value=bonus / _MOST_BONUS, feedback=f"{steps} steps."),
     )
     return scored(trajectory, name, value, f"{verdict.feedback} {steps} steps.", parts)
-
-
-def _messages(run: Trajectory) -> str:
-    return "\n".join(text_of(step.message) for step in run.agent_steps if not step.copied_context)

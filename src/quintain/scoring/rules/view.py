@@ -19,7 +19,7 @@ from quintain.scoring.file_activity.paths import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, waits
 from quintain.scoring.file_activity.shell import parse_script
 from quintain.scoring.integrity.permissions import Permissions
-from quintain.scoring.profiles import PROFILES, bare_name
+from quintain.scoring.profiles import PROFILES, bare_name, tool_functions
 from quintain.scoring.rules.commands import Effect, canonical_text, classify, printed_part
 
 _READING = frozenset(
@@ -216,7 +216,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
         user_spoke = False
     last = run.steps[-1]
     turns[-1].is_answer = last.actor is Actor.AGENT and not last.actions and bool(turns[-1].text.strip())
-    offered, required = _offered(run.tools)
+    offered, required = _offered(run)
     profile = index.profile
     is_episode = run.source.format == "quintain" and bool(run.episode_key and run.tools)
     due = profile.calls == "due" or (profile.calls == "auto" and is_episode)
@@ -356,11 +356,10 @@ def _patched(args: Mapping[str, Any]) -> str:
     return ""
 
 
-def _offered(tools: tuple[dict[str, Any], ...]) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
+def _offered(run: Trajectory) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
     names, required = [], {}
-    for tool in tools:
-        function = tool.get("function", tool)
-        if isinstance(function, dict) and isinstance(name := function.get("name"), str):
+    for function in tool_functions(run):
+        if isinstance(name := function.get("name"), str):
             names.append(name)
             parameters = function.get("parameters")
             wanted = parameters.get("required") if isinstance(parameters, dict) else None
