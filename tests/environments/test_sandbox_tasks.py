@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
+from quintain.environments.families import FamilySource
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox import Sandboxed
 from quintain.environments.sandbox.cases import Call, outcome_of, same
 from quintain.environments.sandbox.functions import Function, all_functions, domains, templates
 from quintain.environments.sandbox.projects import (
-    DIFFICULTIES,
     FAMILY,
     build_project,
     occurs_as_word,
@@ -27,7 +27,7 @@ OF_ONE_DOMAIN = [Function(template, domains("train")[0]) for template in templat
 
 
 def _drawn(split: str, n: int, seed: int) -> list[Task]:
-    return FAMILY.tasks(split, n, seed, lambda key: build_project(key).prompt)
+    return FamilySource.tasks(Sandboxed(), split, n, seed)  # without opening the sandbox
 
 
 def calls_of(function: Function, n: int = 60) -> list[Call]:
@@ -107,7 +107,9 @@ def test_tasks_are_drawn_by_seed_without_their_hidden_tests(split: str) -> None:
     assert tasks == _drawn(split, 24, 3)
     assert tasks[:9] == _drawn(split, 9, 3)
     assert len({task.id for task in tasks}) == 24
-    assert {(task.type, task.difficulty) for task in tasks} == {(t, d) for t in FAMILY.types for d in DIFFICULTIES}
+    assert {(task.type, task.difficulty) for task in tasks} == {
+        (t, d) for t in FAMILY.types for d in FAMILY.difficulties
+    }
     words = {domain.package for domain in domains(split)}
     for task in tasks:
         project = build_project(FAMILY.parse(task.id))

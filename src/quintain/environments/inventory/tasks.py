@@ -24,12 +24,10 @@ ENVIRONMENT_ID = "quintain/inventory"
 VERSION = "1"
 """Part of every task's seed and every suite's hash; raise it when a change alters a task."""
 
-TYPES = ("lookup", "compare", "extreme", "total")
-DIFFICULTIES = ("easy", "medium", "hard")
 
 _LOOKALIKES = {"easy": 0, "medium": 1, "hard": 3}
 _CATEGORY_SIZE = {"easy": 3, "medium": 4, "hard": 5}
-FAMILY = Family("inventory", ENVIRONMENT_ID, VERSION, TYPES, DIFFICULTIES)
+FAMILY = Family("inventory", ENVIRONMENT_ID, VERSION, ("lookup", "compare", "extreme", "total"))
 
 
 @dataclass(frozen=True)

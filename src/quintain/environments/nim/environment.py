@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import StrictInt
 
-from quintain.environments.families import Family, TaskKey
+from quintain.environments.families import Family, FamilySource, TaskKey
 from quintain.environments.nim.scripted_policy import is_lost
-from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
@@ -122,32 +121,15 @@ class Game:
         return last.model_copy(update={"rewards": rewards, "terminated": True, "player": self._mover})
 
 
-class Nim:
-    """The task family `quintain/nim`."""
+class Nim(FamilySource):
+    """The task family `quintain/nim`: positions by number of heaps (difficulty) and by rule (`normal`, `misere`)."""
 
-    id = ENVIRONMENT_ID
-    version = VERSION
+    family = FAMILY
     players = ("first", "second")
 
-    def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
-        """Choose positions by number of heaps (difficulty) and by rule (`normal`, `misere`).
-
-        Raises:
-            InvalidInput: an unknown type.
-        """
-        self._difficulties = chosen_levels(difficulty, tuple(_HEAPS))
-        self._types = chosen_names("types", types, TYPES)
-
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
-        return FAMILY.tasks(
-            split,
-            n,
-            seed,
-            lambda key: f"{_rules(key)} {_shown(start_of(key))}",
-            types=self._types,
-            difficulties=self._difficulties,
-        )
+    def prompt(self, key: TaskKey) -> str:
+        """Return rule and position."""
+        return f"{_rules(key)} {_shown(start_of(key))}"
 
     def make(self) -> Environment:
         """Return a fresh environment."""

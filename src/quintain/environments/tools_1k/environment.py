@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
-from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.retrieval import BM25
 from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
 from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
 from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, catalogue, catalogue_with
 from quintain.environments.tools_1k.lexicon import PARAMETERS
-from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need
+from quintain.environments.tools_1k.needs import FAMILY, Need, build_need
 from quintain.environments.tools_1k.retriever import ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
@@ -191,10 +191,10 @@ def _plain(value: Any) -> Any:
     return " ".join(value.casefold().split()) if isinstance(value, str) else value
 
 
-class ThousandTools:
-    """The task family `quintain/tools-1k`."""
+class ThousandTools(FamilySource):
+    """The task family `quintain/tools-1k`; the right tools of the two splits are disjoint."""
 
-    id = ENVIRONMENT_ID
+    family = FAMILY
 
     def __init__(
         self,
@@ -228,17 +228,15 @@ class ThousandTools:
                 "candidate; set mode=retrieved or remove retriever",
                 code="bad_option",
             )
+        super().__init__(difficulty, types)
         self._retriever, self._mode = retriever, mode
         self._candidates = (k or CANDIDATES) if mode != "search" else None
-        self._difficulties = chosen_levels(difficulty, DIFFICULTIES)
-        self._types = chosen_names("types", types, FAMILY.types)
-        self.version = VERSION if self._candidates is None else f"{VERSION}-{mode}{self._candidates}"
+        if self._candidates is not None:
+            self.version += f"-{mode}{self._candidates}"
 
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`; the right tools of the two splits are disjoint."""
-        return FAMILY.tasks(
-            split, n, seed, lambda key: build_need(key).prompt, types=self._types, difficulties=self._difficulties
-        )
+    def prompt(self, key: TaskKey) -> str:
+        """Return the request of a task."""
+        return build_need(key).prompt
 
     def make(self) -> Environment:
         """Return a new episode."""

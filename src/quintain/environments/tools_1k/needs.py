@@ -11,7 +11,6 @@ from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, To
 from quintain.environments.tools_1k.lexicon import CATEGORIES, OPENERS, PARAMETERS, VERBS, value_of
 
 FAMILY = Family("tools-1k", ENVIRONMENT_ID, VERSION, tuple(CATEGORIES))
-DIFFICULTIES = FAMILY.difficulties
 """easy: the words of the tool; medium: another verb and one optional argument; hard: another noun too, and all arguments."""
 
 

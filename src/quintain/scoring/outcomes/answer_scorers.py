@@ -30,7 +30,7 @@ class OutcomeScorer:
         return Score(trajectory_id=run, scorer=self.name, status="scored", value=value, feedback=feedback)
 
 
-@dataclass(frozen=True)
+@dataclass
 class TextScorer:
     """1 where the agent's last message passes a check of `checkers`, 0 where not; unscored where the task states nothing to check."""
 
