@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from playing import Scripted, act, call, play, start, text_of
 from quintain.environments.registry import task_source
 from quintain.environments.tools_1k import ThousandTools
-from quintain.environments.tools_1k.catalogue import catalogue
+from quintain.environments.tools_1k.catalogue import FAMILY, Need, build_need, catalogue
 from quintain.environments.tools_1k.environment import DirectEpisode
 from quintain.environments.tools_1k.lexicon import CATEGORIES, VERBS
-from quintain.environments.tools_1k.needs import FAMILY, Need, build_need
 from quintain.environments.tools_1k.retriever import Retriever, ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Reply, Turn

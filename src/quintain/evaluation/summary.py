@@ -9,8 +9,13 @@ from datetime import datetime
 from typing import Literal, TypeVar
 
 from quintain.evaluation.replies import COST
-from quintain.evaluation.statistics.pass_at_k import estimate_over_k, pass_at_k, pass_hat_k
-from quintain.evaluation.statistics.success_rates import mean_over_tasks, rate_over_tasks
+from quintain.evaluation.statistics.success_rates import (
+    estimate_over_k,
+    mean_over_tasks,
+    pass_at_k,
+    pass_hat_k,
+    rate_over_tasks,
+)
 from quintain.evaluation.suites import Suite
 from quintain.records.evaluation import (
     EpisodeResult,

@@ -19,12 +19,11 @@ from quintain.scoring.outcomes.final_message import agent_text
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.progress import credit_of, unknown_outcome
-from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault
+from quintain.scoring.rules.faults import call_fault, is_known, timing, turn_fault
 from quintain.scoring.rules.information import information_use
 from quintain.scoring.rules.redundancy import non_redundancy
 from quintain.scoring.rules.references import reference_steps, steps_taken, target_tools, tool_choice
 from quintain.scoring.rules.regression import non_regression
-from quintain.scoring.rules.timing import timing
 from quintain.scoring.rules.view import View, index_of, view_of
 
 

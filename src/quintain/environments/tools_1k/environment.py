@@ -20,9 +20,17 @@ from quintain.environments.families import Difficulty, FamilySource, Names, Task
 from quintain.environments.retrieval import BM25
 from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
 from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
-from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, catalogue, catalogue_with
+from quintain.environments.tools_1k.catalogue import (
+    ENVIRONMENT_ID,
+    FAMILY,
+    VERSION,
+    Need,
+    Tool,
+    build_need,
+    catalogue,
+    catalogue_with,
+)
 from quintain.environments.tools_1k.lexicon import PARAMETERS
-from quintain.environments.tools_1k.needs import FAMILY, Need, build_need
 from quintain.environments.tools_1k.retriever import ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep

@@ -11,8 +11,7 @@ from quintain.checkers.quantities import quantity
 from quintain.checkers.statements import last_statement
 from quintain.checkers.texts import plain
 from quintain.checkers.values import same
-from quintain.scoring.integrity.audited_run import Subject
-from quintain.scoring.integrity.samples import Sign
+from quintain.scoring.integrity.audited_run import Sign, Subject
 from quintain.scoring.integrity.text import short_quote
 
 FORM = re.compile(

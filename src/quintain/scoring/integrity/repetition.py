@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from quintain.records.trajectory import text_of
-from quintain.scoring.integrity.audited_run import Subject
-from quintain.scoring.integrity.samples import Sign
+from quintain.scoring.integrity.audited_run import Sign, Subject
 from quintain.scoring.integrity.text import grams, prose_of, sentences, short_quote, words
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.rules.commands import Effect
