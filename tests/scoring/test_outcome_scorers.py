@@ -72,9 +72,22 @@ def test_json_is_compared_as_data(text: str, value: float) -> None:
     assert score.value == value
 
 
+def test_values_are_compared_as_json_and_booleans_are_not_numbers() -> None:
+    assert difference({"value": [1, 2.0, {"a": None}]}, {"value": [1.0, 2, {"a": None}]}) is None
+    for given, expected in (
+        (True, 1),
+        (1, True),
+        ("1", 1),
+        ([1], [1, 2]),
+        ({"a": 1}, {"b": 1}),
+        (None, 0),
+        ({"error": "E"}, {"value": 1}),
+    ):
+        assert difference(expected, given) is not None
+
+
 def test_json_is_compared_exactly_to_any_depth_or_unscored() -> None:
     assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == "$.a[1].b: 3 in place of 2"
-    assert difference(1, True) is not None
     assert difference(0.1 + 0.2, 0.3) is None
     assert difference(1e9, 1e9 + 100, tolerance=1e-6) is None
     assert difference(10**400, 1.0) is not None
