@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from typing import Literal, TypeVar
 
 from quintain.evaluation.replies import COST
@@ -35,9 +34,7 @@ R = TypeVar("R")
 _EXAMPLES = 3
 
 
-def summarize(
-    spec: EvaluateSpec, suite: Suite, results: Sequence[EpisodeResult], *, job_id: str, now: datetime | None = None
-) -> Evaluation:
+def summarize(spec: EvaluateSpec, suite: Suite, results: Sequence[EpisodeResult], *, job_id: str) -> Evaluation:
     """Summarize the results of an evaluation job, given in any order. Its id is `eval-` and the job's hex.
 
     Rates count episodes with a verdict only; unknown and errored ones are counted separately. The mean reward covers
@@ -78,7 +75,6 @@ def summarize(
         failures=_failures(results),
         forbidden=_forbidden_summary(results),
         metrics=metric_estimates(results),
-        created_at=now,
     )
 
 

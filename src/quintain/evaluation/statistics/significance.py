@@ -13,6 +13,7 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 
+_RESAMPLES = 9999
 MIN_DIFFERING_TASKS = 5
 """Fewer tasks with a difference are too few to estimate its variance for a t test of equivalence."""
 
@@ -161,7 +162,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in false_discovery_control(list(p_values), method="bh")]
 
 
-def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 9999) -> tuple[float, float, str]:
+def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float, float, str]:
     """Return a 95 % interval of the mean and its method: BCa bootstrap (Efron 1987) from 10 values, else Student's t.
 
     Raises:
@@ -180,7 +181,7 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 9
             found: Any = stats.bootstrap(
                 (np.asarray(values, dtype=float),),
                 np.mean,
-                n_resamples=resamples,
+                n_resamples=_RESAMPLES,
                 method="BCa",
                 vectorized=True,
                 rng=np.random.default_rng(seed),
@@ -239,19 +240,18 @@ def cohens_dz(differences: Sequence[float]) -> float | None:
     return mean / deviation if deviation > 0 else None
 
 
-def required_tasks(difference: float, discordant: float, *, power: float = 0.8, alpha: float = 0.05) -> int:
+def required_tasks(difference: float, discordant: float) -> int:
     """Return the paired tasks McNemar's test needs to detect a difference (Connor 1987, Biometrics 43:207-211).
 
-    n = (z_{1-alpha/2} sqrt(psi) + z_power sqrt(psi - d^2))^2 / d^2, psi being the share of discordant tasks.
+    n = (z_0.975 sqrt(psi) + z_0.8 sqrt(psi - d^2))^2 / d^2 at a power of 80 % and a two-sided level of 5 %, psi being
+    the share of discordant tasks.
 
     Args:
         difference: Difference of the success rates, not 0.
         discordant: Share of tasks that exactly one agent solves; raised to |difference|, its lower bound.
-        power: Probability of detecting the difference.
-        alpha: Two-sided level.
     """
     from scipy.special import ndtri
 
     d, psi = abs(difference), max(discordant, abs(difference))
-    root = ndtri(1 - alpha / 2) * math.sqrt(psi) + ndtri(power) * math.sqrt(max(psi - d * d, 0.0))
+    root = ndtri(0.975) * math.sqrt(psi) + ndtri(0.8) * math.sqrt(max(psi - d * d, 0.0))
     return math.ceil(float(root / d) ** 2)
