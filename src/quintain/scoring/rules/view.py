@@ -69,7 +69,6 @@ _STARTS = ("offset", "start_line", "line_start", "startLine", "start", "line_num
 _ENDS = ("end_line", "line_end", "endLine", "end")
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr).encode
-_PATCH_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$|^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -252,13 +251,12 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
     if known:
         mode = args.get("command") if known.modes else None
         category = known.modes.get(mode, known.category) if isinstance(mode, str) else known.category
-        compared = (
-            {name: value for name, value in args.items() if name not in _COMMENTS} if category != "think" else args
-        )
+        compared = args if category == "think" else {key: args[key] for key in args if key not in _COMMENTS}
         tool = known.name
     else:
         compared, tool = args, bare_name(action.tool).casefold()
     target = _target(args, known.target) if known and known.target else ""
+    activity = read_call(action, seen, turn)
     effect, purpose, command = Effect.ANY, Purpose.OTHER, ""
     lines, polls = None, False
     if category == "execute":
@@ -281,11 +279,12 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
         lines = line_range(args) if category == "read" else None
         polls = tool in {"bash_output", "wait"} or not _POLLING.isdisjoint(_words(bare_name(action.tool)))
     elif category == "write":
-        target = target or _patched(args)
+        target = target or _only_changed(activity)
         effect = Effect.TARGET if target else Effect.ANY
-    key = f"{bare_name(action.tool).casefold()}\n{_written(action, compared, turn)}"
     if category == "read" and tool == "read_file" and len(compared) == 1 and target:
         key = f"read_file\n{target}"  # `Read(file_path=a)`, `cat a` and `read_file(path=a)` are one call
+    else:
+        key = f"{bare_name(action.tool).casefold()}\n{_written(action, compared, turn)}"
     return Call(
         turn=turn,
         name=action.tool,
@@ -303,8 +302,14 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
         command=command,
         lines=lines,
         polls=polls,
-        activity=read_call(action, seen, turn),
+        activity=activity,
     )
+
+
+def _only_changed(activity: FileCall) -> str:
+    """Return the file that a call changes where it is one file, else an empty path."""
+    changed = {one.change.path for one in activity.operations if one.change is not None}
+    return normal(changed.pop()) if len(changed) == 1 else ""
 
 
 def line_range(args: Mapping[str, Any]) -> tuple[int, int | None]:
@@ -344,15 +349,6 @@ def _target(args: Mapping[str, Any], names: Iterable[str]) -> str:
             return normal(value)
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18:
             return str(value)
-    return ""
-
-
-def _patched(args: Mapping[str, Any]) -> str:
-    """Return the file that a patch changes where it is one file, else an empty path."""
-    for value in args.values():
-        if isinstance(value, str) and "***" in value:
-            files = {one or other for one, other in _PATCH_FILE.findall(value)}
-            return posixpath.normpath(files.pop().strip()) if len(files) == 1 else ""
     return ""
 
 
