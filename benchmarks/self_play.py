@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.figures import report, rounded, say
-from quintain.environments.nim.scripted_policy import is_lost
+from quintain.environments.nim.environment import is_lost
 from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.records.trajectory import Action, Actor, Trajectory, text_of
 from quintain.tools import RLTrainingTool

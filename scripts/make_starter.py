@@ -35,7 +35,7 @@ from transformers.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
 import quintain
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
-from quintain.environments.inventory.world import FIELDS
+from quintain.environments.inventory.tasks import FIELDS
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.protocols import Policy, Reply, Turn
 from quintain.records.trajectory import Action, AgentInfo, Trajectory, text_of

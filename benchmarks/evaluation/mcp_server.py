@@ -18,7 +18,7 @@ from subprocess import run
 from typing import Any
 
 from benchmarks.figures import report, say
-from quintain.environments.mcp_server.scripted_policy import expert
+from quintain.environments.mcp_server.generation import expert
 from quintain.environments.registry import task_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.filters import TrajectoryFilter

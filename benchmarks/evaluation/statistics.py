@@ -11,12 +11,9 @@ import numpy as np
 from scipy.stats import binom
 
 from benchmarks.figures import report
-from quintain.environments.conversation import scripted_policy as talk_expert
-from quintain.environments.inventory import scripted_policy as inventory_expert
+from quintain.environments.demonstrations import expert_of
 from quintain.environments.isolated import IsolatedSource
-from quintain.environments.math import scripted_policy as math_expert
 from quintain.environments.registry import task_source
-from quintain.environments.tools_1k import scripted_policy as tools_expert
 from quintain.environments.wrappers import (
     episode_statistics,
     max_steps,
@@ -35,7 +32,7 @@ from quintain.evaluation.statistics.significance import (
 )
 from quintain.evaluation.statistics.success_rates import clopper_pearson, newcombe_paired, rate_over_tasks
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.protocols import Policy, TimeStep
+from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, AgentInfo
 
 SIZES = (3, 5, 10, 30, 100)
@@ -79,8 +76,8 @@ def _sign_flip(*differences: int) -> float:
     return sign_flip_exact(differences)
 
 
-def _rejections(test: Callable[[Sequence[float]], object], studies: np.ndarray) -> float:
-    return float(np.mean([test(study).p < LEVEL for study in studies]))  # type: ignore[attr-defined]
+def _rejections(test: Callable[[Sequence[float]], float], studies: np.ndarray) -> float:
+    return float(np.mean([test(study) < LEVEL for study in studies]))
 
 
 def _exact(name: str, share: float, studies: int) -> None:
@@ -194,18 +191,15 @@ _SAYS = Action(
 
 def built_in(studies: int) -> None:
     """Of each built-in environment: microseconds of a step without a search, and how many tasks its scripted expert solves."""
-    calls: dict[str, tuple[Action, Callable[[], Policy]]] = {
-        "quintain/inventory": (Action(tool="search", args={"query": "red"}), inventory_expert.Expert),
-        "quintain/math": (Action(tool="calculate", args={"expression": "(48 + 24) * 3"}), math_expert.Expert),
-        "quintain/tools-1k": (
-            Action(tool="call_tool", args={"name": "delete_song", "args": {"reference": "AK-100"}}),
-            tools_expert.Expert,
-        ),
-        "quintain/tools-1k?mode=direct": (Action(tool="delete_song", args={}), tools_expert.DirectExpert),
-        **{f"quintain/{name}": (_SAYS, talk_expert.Expert) for name in _TALKS},
+    calls: dict[str, Action] = {
+        "quintain/inventory": Action(tool="search", args={"query": "red"}),
+        "quintain/math": Action(tool="calculate", args={"expression": "(48 + 24) * 3"}),
+        "quintain/tools-1k": Action(tool="call_tool", args={"name": "delete_song", "args": {"reference": "AK-100"}}),
+        "quintain/tools-1k?mode=direct": Action(tool="delete_song", args={}),
+        **{f"quintain/{name}": _SAYS for name in _TALKS},
     }
     settings = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentInfo(name="expert"))
-    for reference, (action, expert) in calls.items():
+    for reference, action in calls.items():
         source, rounds = task_source(reference), list[float]()
         tasks = source.tasks("held_out", studies // 10, 0)
         environment = source.make()
@@ -216,7 +210,7 @@ def built_in(studies: int) -> None:
                 environment.step([action])
             rounds.append((time.perf_counter() - began) / (studies // 20) * 1e6)
         report(f"{reference}, a step", rounds, "us", 50, "lower")
-        played = run_episodes(source, expert(), [EpisodePlan(task) for task in tasks], settings)
+        played = run_episodes(source, expert_of(source, tasks), [EpisodePlan(task) for task in tasks], settings)
         solved = sum(episode.result.success is True for episode in played)
         report(f"{reference}, solved by its expert", [solved / len(tasks)], "share", 0.99, n=len(tasks))
 

@@ -9,8 +9,7 @@ import pytest
 from playing import act, play, start, text_of
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.environment import Warehouse, normalise
-from quintain.environments.inventory.tasks import FAMILY, build_case
-from quintain.environments.inventory.world import names, vocabulary
+from quintain.environments.inventory.tasks import FAMILY, build_case, names, vocabulary
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.records.trajectory import COST, Task

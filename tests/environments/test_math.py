@@ -16,7 +16,6 @@ from playing import Scripted, act, call, play, start, text_of
 from quintain.environments.math import Math
 from quintain.environments.math.calculator import calculate, format_number
 from quintain.environments.math.problems import FAMILY, build_problem, stories
-from quintain.environments.math.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Reply
@@ -145,7 +144,8 @@ def test_the_splits_share_no_name_no_thing_no_first_number_and_no_sentence() -> 
 def test_harder_problems_take_more_calculations() -> None:
     for difficulty, steps in (("easy", {1}), ("medium", {2}), ("hard", {3, 4})):
         source = Math(difficulty=difficulty)
-        episodes = play(source, Expert(), source.tasks("train", 24, 1))
+        tasks = source.tasks("train", 24, 1)
+        episodes = play(source, source.expert(tasks), tasks)
         assert {episode.result.turns - 1 for episode in episodes} == steps
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from playing import act, play, text_of
-from quintain.environments.mcp_server.scripted_policy import expert
+from quintain.environments.mcp_server.generation import expert
 from quintain.environments.mcp_server.source import ServerSource
 from quintain.environments.servers import ServerProfile
 from quintain.errors import InvalidInput

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from playing import play
-from quintain.environments.conversation.scripted_policy import Expert as TalkExpert
+from quintain.environments.demonstrations import expert_of
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.environment import TOOLS
-from quintain.environments.inventory.scripted_policy import Expert as InventoryExpert
-from quintain.environments.math.scripted_policy import Expert as MathExpert
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox.projects import FAMILY, build_project
-from quintain.environments.tools_1k.scripted_policy import DirectExpert, Expert
 from quintain.evaluation.suites import plan_suite
-from quintain.records.protocols import Policy
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.rules.scorer import RulesScorer
 
@@ -32,26 +27,26 @@ def digest(values: list[Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "expert", "version", "most_turns", "digests"),
+    ("name", "version", "most_turns", "digests"),
     [
-        ("inventory", InventoryExpert, "1", 4, ("bc8c7978cfdd01d2", "5558d4e90bba52dd")),
-        ("math", MathExpert, "1", 5, ("530d96a6a929e6ae", "7ab1dc3b3bb81d3d")),
-        ("tools-1k", Expert, "1", 2, ("4c4faa81baea2fb9", "9c4cad3b6b03a697")),
-        ("tools-1k?mode=direct", DirectExpert, "1-direct10", 1, ("e82815cfc731b810", "127bbcdc952882de")),
-        ("conversation", TalkExpert, "1.2", 16, ("2b2c7d30e3b00939", "10928d09c642e7b8")),
-        ("engineering", TalkExpert, "1.2", 16, ("178114d74b5f0242", "e14ec7683aadea47")),
-        ("advisory", TalkExpert, "1.2", 16, ("94647a64f8bc2e4a", "6e01b3c2fa427692")),
-        ("discussion", TalkExpert, "1.2", 16, ("96475fc5b6ae8b13", "31d4a5df4ac2b732")),
+        ("inventory", "1", 4, ("bc8c7978cfdd01d2", "5558d4e90bba52dd")),
+        ("math", "1", 5, ("530d96a6a929e6ae", "7ab1dc3b3bb81d3d")),
+        ("tools-1k", "1", 2, ("4c4faa81baea2fb9", "9c4cad3b6b03a697")),
+        ("tools-1k?mode=direct", "1-direct10", 1, ("e82815cfc731b810", "127bbcdc952882de")),
+        ("conversation", "1.2", 16, ("2b2c7d30e3b00939", "10928d09c642e7b8")),
+        ("engineering", "1.2", 16, ("178114d74b5f0242", "e14ec7683aadea47")),
+        ("advisory", "1.2", 16, ("94647a64f8bc2e4a", "6e01b3c2fa427692")),
+        ("discussion", "1.2", 16, ("96475fc5b6ae8b13", "31d4a5df4ac2b732")),
     ],
 )
 def test_the_expert_solves_all_tasks_of_a_version(
-    name: str, expert: Callable[[], Policy], version: str, most_turns: int, digests: tuple[str, str]
+    name: str, version: str, most_turns: int, digests: tuple[str, str]
 ) -> None:
     source = task_source(f"quintain/{name}")
     found: list[str] = []
     for split in ("train", "held_out"):
         tasks = source.tasks(split, 60 if name.startswith("tools") else 48, seed=0)
-        episodes = play(source, expert(), tasks, concurrency=48)
+        episodes = play(source, expert_of(source, tasks), tasks, concurrency=48)
         assert {episode.result.status for episode in episodes} == {"success"}
         assert max(episode.result.turns for episode in episodes) <= most_turns
         contents: dict[str | None, list[Any]] = {task.id: [task.model_dump(mode="json")] for task in tasks}

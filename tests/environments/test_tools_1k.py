@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from playing import Scripted, act, call, play, start, text_of
 from quintain.environments.registry import task_source
 from quintain.environments.tools_1k import ThousandTools
-from quintain.environments.tools_1k.catalogue import catalogue
+from quintain.environments.tools_1k.catalogue import FAMILY, Need, build_need, catalogue
 from quintain.environments.tools_1k.environment import DirectEpisode
 from quintain.environments.tools_1k.lexicon import CATEGORIES, VERBS
-from quintain.environments.tools_1k.needs import FAMILY, Need, build_need
 from quintain.environments.tools_1k.retriever import Retriever, ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Reply, Turn
@@ -255,7 +254,8 @@ def test_in_retrieved_mode_the_tools_are_those_that_the_retriever_ranks_first_fo
     """With BM25 hard needs do not have their tool among them, and then cannot be served; the ranking is measured."""
     source = task_source("quintain/tools-1k?mode=retrieved&k=5")
     assert source.version == "1-retrieved5"
-    episodes = play(source, source.expert(()), source.tasks("held_out", 40, 0))
+    tasks = source.tasks("held_out", 40, 0)
+    episodes = play(source, source.expert(tasks), tasks)
     recalled = sum(episode.result.metrics["recall@5"] for episode in episodes)
     assert 0 < recalled == sum(episode.result.success is True for episode in episodes) < 40
     environment = source.make()

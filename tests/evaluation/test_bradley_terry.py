@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +11,10 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.bradley_terry import ELO_SCALE, PRIOR, BradleyTerry, Game, fit_games
 
 
-def fit_table(wins: np.ndarray, **settings: Any) -> BradleyTerry:
+def fit_table(wins: np.ndarray) -> BradleyTerry:
     """Fit strengths to a table of wins of row over column."""
     pairs = [(i, j) for i in range(len(wins)) for j in range(i) if wins[i, j] or wins[j, i]]
-    return fit_games(len(wins), [Game(j, i, float(wins[j, i]), float(wins[i, j])) for i, j in pairs], **settings)
+    return fit_games(len(wins), [Game(j, i, float(wins[j, i]), float(wins[i, j])) for i, j in pairs])
 
 
 def test_two_players_have_the_log_odds_of_their_wins_and_the_binomial_variance() -> None:
@@ -58,7 +57,7 @@ def test_a_sparse_tournament_satisfies_the_likelihood_equations() -> None:
     assert expected == pytest.approx(wins.sum(axis=1))
 
 
-def test_a_player_with_only_wins_gets_a_finite_strength_by_the_prior_and_is_refused_without() -> None:
+def test_a_player_with_only_wins_gets_a_finite_strength_by_the_prior() -> None:
     """Two players, 3 to 0: with a virtual half win and half loss, s solves 3 (1 - f(2 s)) = f(s) - 1/2, f the logistic."""
     fitted = fit_table(np.array([[0, 3], [0, 0]]))
     assert fitted.prior == PRIOR == 0.5
@@ -66,8 +65,6 @@ def test_a_player_with_only_wins_gets_a_finite_strength_by_the_prior_and_is_refu
     logistic = 1 / (1 + math.exp(-s))
     assert 3 * (1 - 1 / (1 + math.exp(-2 * s))) == pytest.approx(logistic - 0.5)
     assert np.isfinite(fitted.intervals).all()
-    with pytest.raises(InvalidInput, match=r"only wins or only losses; give prior=0\.5"):
-        fit_table(np.array([[0, 3], [0, 0]]), prior=0)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +75,6 @@ def test_a_player_with_only_wins_gets_a_finite_strength_by_the_prior_and_is_refu
             "groups of 2, 2 players without one; compare players of different groups",
         ),
         (np.zeros((3, 3)), "groups of 1, 1, 1 players"),
-        (np.array([[0, -1], [2, 0]]), "at least 0"),
-        (np.array([[0, math.nan], [2, 0]]), "finite"),
-        (np.zeros((1, 1)), "two or more players"),
     ],
 )
 def test_results_without_strengths_are_refused_with_the_reason(wins: np.ndarray, message: str) -> None:
@@ -105,8 +99,8 @@ def test_a_covariate_that_separates_the_wins_has_a_finite_coefficient() -> None:
     assert fitted.strengths == pytest.approx([0, 0])
 
 
-def test_nine_of_ten_intervals_contain_the_strength_that_results_were_drawn_from() -> None:
-    """200 tournaments of four players with 40 games a pair; 90 % intervals contain 720 of 800 strengths, sd 8.5."""
+def test_nineteen_of_twenty_intervals_contain_the_strength_that_results_were_drawn_from() -> None:
+    """200 tournaments of four players with 40 games a pair; 95 % intervals contain 760 of 800 strengths, sd 6.2."""
     rng = np.random.default_rng(0)
     true = np.array([-0.9, -0.1, 0.3, 0.7])
     chance = 1 / (1 + np.exp(true[None, :] - true[:, None]))
@@ -114,6 +108,6 @@ def test_nine_of_ten_intervals_contain_the_strength_that_results_were_drawn_from
     for _ in range(200):
         upper = np.triu(rng.binomial(40, chance), 1)
         wins = upper + np.tril((40 - upper).T, -1)
-        fitted = fit_table(wins, confidence=0.9)
+        fitted = fit_table(wins)
         covered += int(((fitted.intervals[:, 0] <= true) & (true <= fitted.intervals[:, 1])).sum())
-    assert 690 <= covered <= 750, covered
+    assert 738 <= covered <= 782, covered

@@ -10,7 +10,7 @@ import pytest
 from playing import Scripted, act, text_of
 from quintain.environments.mixture import Mixture
 from quintain.environments.nim import Nim
-from quintain.environments.nim.scripted_policy import best_move, is_lost
+from quintain.environments.nim.environment import best_move, is_lost
 from quintain.errors import InvalidInput
 from quintain.evaluation.episode_plans import Player
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from evaluation.test_comparison import evaluated
-from quintain.evaluation.statistics.pass_at_k import estimate_over_k, pass_at_k, pass_hat_k
+from quintain.evaluation.statistics.success_rates import estimate_over_k, pass_at_k, pass_hat_k
 
 
 @pytest.mark.parametrize("successes", range(7))

@@ -14,7 +14,7 @@ from quintain.checkers.answers import expected_answer, expected_answers
 from quintain.checkers.math_equality import ComparisonProcess
 from quintain.checkers.values import compare, same
 from quintain.records.trajectory import Action, Step, Task, Trajectory
-from quintain.scoring.outcomes.answer_scorers import AnswerScorer
+from quintain.scoring.outcomes.answer_scorers import TextScorer
 from trajectory_runs import answer, call, user
 
 
@@ -24,7 +24,7 @@ def said(*texts: str, expected: Any = "42", prompt: str = "How many?", **metadat
 
 
 def value(expected: Any, text: str, prompt: str = "How many?") -> float | None:
-    return AnswerScorer().score(said(text, expected=expected, prompt=prompt)).value
+    return TextScorer("answer").score(said(text, expected=expected, prompt=prompt)).value
 
 
 RIGHT = [
@@ -197,7 +197,7 @@ def test_named_parts_keep_their_values_and_a_formula_in_a_sentence_is_read(
 
 @pytest.mark.parametrize(("expected", "text"), ONLY_A_READER_CAN_TELL)
 def test_what_only_a_reader_can_tell_is_unscored(expected: str, text: str) -> None:
-    score = AnswerScorer().score(said(text, expected=expected))
+    score = TextScorer("answer").score(said(text, expected=expected))
     assert (score.status, score.value) == ("unscored", None)
     assert "only a reader can decide" in (score.reason or "")
 
@@ -232,7 +232,7 @@ def test_a_formula_whose_value_is_beyond_reach_is_undecided_and_the_next_one_is_
         assert list(threads.map(lambda formula: process.ask("7", formula), hostile)) == [None] * 2
         assert list(threads.map(lambda formula: process.ask("120", formula), ["5!", "6!"])) == [True, False]
     process.close()
-    score = AnswerScorer().score(said(r"\boxed{" + "x+" * 600 + "1}", expected="x^2"))
+    score = TextScorer("answer").score(said(r"\boxed{" + "x+" * 600 + "1}", expected="x^2"))
     assert (score.status, "only a reader can decide" in (score.reason or "")) == ("unscored", True)
 
 
@@ -248,9 +248,9 @@ def test_what_a_message_repeats_of_the_question_is_no_answer() -> None:
 
 
 def test_an_answer_counts_from_an_earlier_turn_only_where_it_was_stated_and_none_came_after() -> None:
-    assert AnswerScorer().score(said("Final answer: 42", "Done.")).value == 1.0
-    assert AnswerScorer().score(said("Final answer: 42", "No: final answer: 41")).value == 0.0
-    assert AnswerScorer().score(said("I see 42 boxes.", "Done.")).value == 0.0
+    assert TextScorer("answer").score(said("Final answer: 42", "Done.")).value == 1.0
+    assert TextScorer("answer").score(said("Final answer: 42", "No: final answer: 41")).value == 0.0
+    assert TextScorer("answer").score(said("I see 42 boxes.", "Done.")).value == 0.0
 
 
 def test_a_call_that_hands_the_answer_in_counts_as_said() -> None:
@@ -258,7 +258,7 @@ def test_a_call_that_hands_the_answer_in_counts_as_said() -> None:
         actor="agent", message="Let me submit 41.", actions=(Action(tool="submit_answer", args={"answer": 42}),)
     )
     run = Trajectory(task=Task(metadata={"answer": "42"}), steps=(user(), handed))
-    assert AnswerScorer().score(run).value == 1.0
+    assert TextScorer("answer").score(run).value == 1.0
 
 
 def test_without_an_expected_answer_or_a_word_of_the_agent_there_is_no_score() -> None:
@@ -266,7 +266,7 @@ def test_without_an_expected_answer_or_a_word_of_the_agent_there_is_no_score() -
     nothing = Trajectory(task=Task(), steps=(user(), answer("42")))
     prose = said("The cell makes ATP.", expected="the mitochondria is the powerhouse of the cell indeed")
     for run, words in ((silent, "got none"), (nothing, "no expected answer"), (prose, "prose")):
-        score = AnswerScorer().score(run)
+        score = TextScorer("answer").score(run)
         assert (score.status, score.value) == ("unscored", None)
         assert words in (score.reason or "")
 
@@ -274,7 +274,7 @@ def test_without_an_expected_answer_or_a_word_of_the_agent_there_is_no_score() -
 def test_the_tolerance_of_the_checker_is_absolute_and_a_senseless_one_decides_nothing() -> None:
     def scored(tolerance: Any) -> float | None:
         checker = {"type": "answer", "answer": 10, "tolerance": tolerance}
-        return AnswerScorer().score(said("It is 10.4", expected=None, checker=checker)).value
+        return TextScorer("answer").score(said("It is 10.4", expected=None, checker=checker)).value
 
     assert [scored(0.5), scored(0.3), scored(0)] == [1.0, 0.0, 0.0]
     assert [scored(-1), scored("a lot"), scored(float("nan"))] == [None, None, None]

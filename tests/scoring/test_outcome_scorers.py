@@ -13,8 +13,7 @@ from quintain.errors import Unavailable
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, Observation, OutcomeStatus, Step, Task, Trajectory
 from quintain.sandbox.sandbox import Sandbox, open_sandbox
-from quintain.scoring.outcomes.answer_scorers import JsonScorer, OutcomeScorer, RegexScorer
-from quintain.scoring.outcomes.checker import CheckerScorer
+from quintain.scoring.outcomes.answer_scorers import CheckerScorer, OutcomeScorer, TextScorer
 from quintain.scoring.outcomes.unit_tests import UnitTestScorer
 from quintain.scoring.outcomes.written_files import written_files
 from quintain.scoring.published import HelloAgentsScorer
@@ -69,23 +68,38 @@ def test_an_outcome_without_a_verdict_is_unscored_and_never_zero(status: Outcome
     ],
 )
 def test_json_is_compared_as_data(text: str, value: float) -> None:
-    score = JsonScorer().score(checked({"type": "json", "expected": {"a": None, "b": [1, 2]}}, text=text))
+    score = TextScorer("json").score(checked({"type": "json", "expected": {"a": None, "b": [1, 2]}}, text=text))
     assert score.value == value
+
+
+def test_values_are_compared_as_json_and_booleans_are_not_numbers() -> None:
+    assert difference({"value": [1, 2.0, {"a": None}]}, {"value": [1.0, 2, {"a": None}]}) is None
+    for given, expected in (
+        (True, 1),
+        (1, True),
+        ("1", 1),
+        ([1], [1, 2]),
+        ({"a": 1}, {"b": 1}),
+        (None, 0),
+        ({"error": "E"}, {"value": 1}),
+    ):
+        assert difference(expected, given) is not None
 
 
 def test_json_is_compared_exactly_to_any_depth_or_unscored() -> None:
     assert difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == "$.a[1].b: 3 in place of 2"
-    assert difference(1, True) is not None
     assert difference(0.1 + 0.2, 0.3) is None
     assert difference(1e9, 1e9 + 100, tolerance=1e-6) is None
     assert difference(10**400, 1.0) is not None
 
     assert (
-        JsonScorer().score(checked({"type": "json"}, text="{}")).reason.startswith("the task states no expected JSON")
+        TextScorer("json")
+        .score(checked({"type": "json"}, text="{}"))
+        .reason.startswith("the task states no expected JSON")
     )
 
     def score(expected: Any, text: str) -> float | None:
-        return JsonScorer().score(checked({"type": "json", "expected": expected}, text=text)).value
+        return TextScorer("json").score(checked({"type": "json", "expected": expected}, text=text)).value
 
     assert score({"id": 4_000_000_000}, '{"id": 4000000003}') == 0.0
     assert score(4e9, "4000000003") == 0.0
@@ -93,7 +107,7 @@ def test_json_is_compared_exactly_to_any_depth_or_unscored() -> None:
     assert score({"a": 5}, 'So {"a": 1e999}') == 0.0
     assert score(3, "3.0") == 1.0
 
-    scorer = JsonScorer()
+    scorer = TextScorer("json")
     for depth, value in ((101, 1.0), (900, 1.0), (100_000, None)):
         nested: Any = "[" * depth + "]" * depth
         score = scorer.score(checked({"type": "json", "expected": nested}, text=nested))
@@ -119,12 +133,12 @@ def test_json_is_compared_exactly_to_any_depth_or_unscored() -> None:
 def test_a_pattern_is_searched_in_the_last_message_and_a_bad_one_decides_nothing(
     checker: dict[str, Any], value: float | None
 ) -> None:
-    score = RegexScorer().score(checked({"type": "regex", **checker}, text="It is 42, I think."))
+    score = TextScorer("regex").score(checked({"type": "regex", **checker}, text="It is 42, I think."))
     assert score.value == value
 
 
 def test_a_pattern_that_takes_too_long_is_stopped_and_decides_nothing() -> None:
-    score = RegexScorer().score(checked({"type": "regex", "pattern": r"^(a|aa)+$"}, text="a" * 5_000 + "b"))
+    score = TextScorer("regex").score(checked({"type": "regex", "pattern": r"^(a|aa)+$"}, text="a" * 5_000 + "b"))
     assert score.value is None
     assert "took more than 1 s" in (score.reason or "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from quintain.checkers.answers import check_answer, expected_answers, uncheckable_answer
 from quintain.checkers.declared import TYPES, checker_type
@@ -10,6 +10,18 @@ from quintain.checkers.json_equality import check_json
 from quintain.checkers.patterns import check_pattern
 from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
+
+CHECKS: Mapping[str, Callable[[Task, Iterable[str], str], CheckResult]] = {
+    "answer": check_answer,
+    "json": lambda task, messages, prompt: check_json(task, messages),
+    "regex": lambda task, messages, prompt: check_pattern(task, messages),
+}
+"""Kind of checker -> check of a text, by task, messages (newest first) and prompt."""
+
+
+def kind_of_check(task: Task) -> str | None:
+    """Return the type of a task's checker, `answer` for a task that only states one; None for neither."""
+    return checker_type(task) or ("answer" if expected_answers(task) else None)
 
 
 def check(task: Task, messages: Iterable[str], prompt: str = "") -> CheckResult:
@@ -20,25 +32,20 @@ def check(task: Task, messages: Iterable[str], prompt: str = "") -> CheckResult:
         messages: The agent's messages that submit an answer, newest first.
         prompt: The task's prompt; text that repeats it is not an answer.
     """
-    kind = checker_type(task)
-    if kind == "answer" or (kind is None and expected_answers(task)):
-        return check_answer(task, messages, prompt)
-    if kind == "json":
-        return check_json(task, messages)
-    if kind == "regex":
-        return check_pattern(task, messages)
+    kind = kind_of_check(task)
     if kind is None:
         return CheckResult(None, "the task names no checker and states no answer; record one in task.metadata")
+    if kind in CHECKS:
+        return CHECKS[kind](task, messages, prompt)
     known = f"known: {', '.join(TYPES)}"
     return CheckResult(
-        None, f"a text alone cannot be checked by {kind[:60]!r}; {known}, of which answer, json and regex look at texts"
+        None, f"a text alone cannot be checked by {kind[:60]!r}; {known}, of which {', '.join(CHECKS)} look at texts"
     )
 
 
 def uncheckable(task: Task) -> str | None:
     """Return why no text answer to a task can be checked, such as an invalid pattern; None if answers can be checked."""
-    kind = checker_type(task)
-    if kind == "answer" or (kind is None and expected_answers(task)):
+    if kind_of_check(task) == "answer":
         return uncheckable_answer(task)
     checked = check(task, ["0"])
     return checked.reason if checked.value is None else None

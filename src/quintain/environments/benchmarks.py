@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from quintain.environments.demonstrations import expert_of_parts
-from quintain.environments.mixture import PartEnvironment
+from quintain.environments.mixture import PartSource
 from quintain.environments.references import Reference, parse_reference, write_reference
 from quintain.environments.registry import PATH_OPTIONS, open_source
 from quintain.environments.task_files import ALL, read_tasks
 from quintain.errors import InvalidInput
-from quintain.records.protocols import Environment, Policy, TaskSource
+from quintain.records.protocols import TaskSource
 from quintain.records.record import clip
 from quintain.records.trajectory import Task
 
@@ -20,7 +18,7 @@ ENVIRONMENT_ID = "quintain/benchmark"
 VERSION = "1"
 
 
-class Benchmark:
+class Benchmark(PartSource):
     """The tasks of a file, whose rows name their environments. All of them are for evaluation."""
 
     id = ENVIRONMENT_ID
@@ -38,7 +36,8 @@ class Benchmark:
         self.references = tuple(sorted({part_of(task) for task in self._file.tasks})) if self._file else ()
 
     @cached_property
-    def _parts(self) -> dict[str, TaskSource]:
+    def parts(self) -> dict[str, TaskSource]:  # type: ignore[override] # opened when first used
+        """Source of each environment that the rows name."""
         return {reference: open_source(reference) for reference in self.references}
 
     @property
@@ -46,17 +45,7 @@ class Benchmark:
         """Version of the rules, of each environment and of the file's contents."""
         if self._file is None:
             return VERSION
-        return self._file.version_of(",".join([VERSION, *(part.version for part in self._parts.values())]))
-
-    @property
-    def waits(self) -> bool:
-        """Whether an environment waits for other processes."""
-        return any(getattr(part, "waits", False) for part in self._parts.values())
-
-    @property
-    def at_once(self) -> int:
-        """Maximum number of concurrent episodes: the lowest limit of a part."""
-        return min((part.at_once for part in self._parts.values() if hasattr(part, "at_once")), default=1024)
+        return self._file.version_of(",".join([VERSION, *(part.version for part in self.parts.values())]))
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` tasks of the file.
@@ -75,18 +64,6 @@ class Benchmark:
             )
         drawn = self._file.draw(ALL, n, seed)
         return [task.model_copy(update={"environment": part_of(task)}) for task in drawn]
-
-    def make(self) -> Environment:
-        """Return an environment that delegates to that of its task."""
-        return PartEnvironment(self._parts)
-
-    def expert(self, tasks: Sequence[Task]) -> Policy:
-        """Return a policy that leaves each task to the expert of its environment.
-
-        Raises:
-            InvalidInput: an environment has no expert.
-        """
-        return expert_of_parts(self._parts, tasks)
 
 
 def part_of(task: Task) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quintain.checkers.answers import expected_answers
-from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, last_text
+from quintain.environments.scripted_policy import Move, Script, last_text
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Policy, Reply, Stop, TaskSource, Turn
 from quintain.records.record import clip
@@ -44,7 +44,7 @@ def expert_of_parts(parts: Mapping[str, TaskSource], tasks: Sequence[Task]) -> P
     for reference, source in parts.items():
         own = [task for task in tasks if task.environment == reference]
         policies |= dict.fromkeys((task.prompt for task in own), expert_of(source, own))
-    return ByTask(policies)
+    return _ByTask(policies)
 
 
 class _Contained:
@@ -67,45 +67,35 @@ class _Contained:
             return Reply(text="", stop=Stop.FAILED, error=f"the scripted expert failed: {reason}"[:500])
 
 
-class ByTask:
+class _ByTask:
     """A policy that leaves each episode to the policy of its task, found by the prompt."""
 
-    def __init__(self, policies: Mapping[str, Policy], otherwise: Policy | None = None) -> None:
-        """Keep the policy of each prompt, and the policy for all others."""
-        self._policies, self._otherwise = policies, otherwise
+    def __init__(self, policies: Mapping[str, Policy]) -> None:
+        self._policies = policies
         self._playing: dict[str, Policy] = {}
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
-        """Return the next reply of each episode."""
         return [self._policy_of(turn).act([turn])[0] for turn in turns]
 
     def close(self, episode_id: str) -> None:
-        """Close the episode of its policy."""
         if (policy := self._playing.pop(episode_id, None)) is not None:
             policy.close(episode_id)
 
     def _policy_of(self, turn: Turn) -> Policy:
         if turn.episode_id not in self._playing:
             prompt = last_text(turn.messages, "user")
-            policy = self._policies.get(prompt, self._otherwise)
-            if policy is None:
+            if prompt not in self._policies:
                 raise InvalidInput(f"expected the prompt of a task to be played, got {clip(prompt)!r}")
-            self._playing[turn.episode_id] = policy
+            self._playing[turn.episode_id] = self._policies[prompt]
         return self._playing[turn.episode_id]
 
 
-def answers_expert(tasks: Iterable[Task]) -> ScriptedPolicy:
-    """Return a policy that submits each task's stated answer."""
-    known = {task.prompt: task for task in tasks}
-
-    def script(prompt: str) -> Script:
-        task = known.get(prompt)
-        answer = None if task is None else stated_answer(task)
-        if answer is None:
-            raise InvalidInput(f"expected a task that states its answer, got {clip(prompt)!r}")
-        yield Move(f"The answer is {answer}.", "submit", {"answer": answer})
-
-    return ScriptedPolicy(script)
+def submitted_answer(task: Task) -> Script:
+    """Submit the stated answer of a task."""
+    answer = stated_answer(task)
+    if answer is None:
+        raise InvalidInput(f"expected a task that states its answer, got {clip(task.prompt)!r}")
+    yield Move(f"The answer is {answer}.", "submit", {"answer": answer})
 
 
 def stated_answer(task: Task) -> Any:

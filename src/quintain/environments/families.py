@@ -1,14 +1,19 @@
-"""Families of generated tasks, in which a task follows from its id alone."""
+"""Families of generated tasks, in which a task follows from its id alone, and their sources."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import BeforeValidator
 
 from quintain.errors import InvalidInput
+from quintain.records.protocols import Environment
+from quintain.records.record import clip, nearest
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
 
@@ -66,51 +71,98 @@ class Family:
         """Return the random generator from which a task is built."""
         return Random(stable_seed(self.environment, self.version, key.id))
 
-    def tasks(
-        self,
-        split: str,
-        n: int,
-        seed: int,
-        prompt: Callable[[TaskKey], str],
-        *,
-        types: Sequence[str] | None = None,
-        difficulties: Sequence[str] | None = None,
-    ) -> list[Task]:
+
+Difficulty = Literal["easy", "medium", "hard", "all"]
+
+
+def _split(value: Any) -> Any:
+    return tuple(name.strip() for name in value.split(",")) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
+"""Names, separated by commas in a reference; `all` selects every known name."""
+
+
+class FamilySource(ABC):
+    """The task source of a family, whose tasks are chosen by difficulty and type."""
+
+    family: ClassVar[Family]
+
+    def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
+        """Choose one difficulty, or `all`, and some types, or `all`.
+
+        Raises:
+            InvalidInput: an unknown type.
+        """
+        self.id, self.version = self.family.environment, self.family.version
+        self._difficulties = self.family.difficulties if difficulty == "all" else (difficulty,)
+        self._types = chosen_names("types", types, self.family.types)
+
+    @abstractmethod
+    def prompt(self, key: TaskKey) -> str:
+        """Return the prompt of a task."""
+
+    @abstractmethod
+    def make(self) -> Environment:
+        """Return a fresh environment."""
+
+    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` distinct tasks, types and difficulties in turn; fewer tasks with the same seed are a prefix of more.
 
         Args:
             split: `train` or `held_out`.
             n: Number of tasks.
             seed: Seed of the draw.
-            prompt: Returns the prompt of a task.
-            types: Task types to draw from; None: all.
-            difficulties: Difficulties to draw from; None: all.
 
         Raises:
-            InvalidInput: an unknown split, or more tasks than the family has.
+            InvalidInput: an unknown split, or more tasks than there are.
         """
         return [
             Task(
                 id=key.id,
-                prompt=prompt(key),
+                prompt=self.prompt(key),
                 type=key.type,
                 difficulty=key.difficulty,
-                environment=self.environment,
+                environment=self.id,
                 metadata={"split": split, "seed": seed},
             )
-            for key in self._draw(split, n, seed, types or self.types, difficulties or self.difficulties)
+            for key in self._draw(split, n, seed)
         ]
 
-    def _draw(self, split: str, n: int, seed: int, types: Sequence[str], difficulties: Sequence[str]) -> list[TaskKey]:
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the options leave out no task."""
+        return (self._difficulties, self._types) == (self.family.difficulties, self.family.types)
+
+    def _draw(self, split: str, n: int, seed: int) -> list[TaskKey]:
+        family, types, difficulties = self.family, self._types, self._difficulties
         if split not in SPLITS:
-            raise InvalidInput(f"expected split to be {' or '.join(SPLITS)}, got {split!r} for {self.environment}")
-        bound = len(types) * len(difficulties) * self.numbers
+            raise InvalidInput(f"expected split to be {' or '.join(SPLITS)}, got {split!r} for {self.id}")
+        bound = len(types) * len(difficulties) * family.numbers
         if not 0 <= n <= bound:
-            raise InvalidInput(f"expected n_tasks from 0 to {bound:,} for {self.environment}, got {n}")
-        rng = Random(stable_seed(self.environment, self.version, split, seed))
+            raise InvalidInput(f"expected n_tasks from 0 to {bound:,} for {self.id}, got {n}")
+        rng = Random(stable_seed(family.environment, family.version, split, seed))
         keys: dict[TaskKey, None] = {}
         while len(keys) < n:
             i = len(keys)
             kind, difficulty = types[i % len(types)], difficulties[i // len(types) % len(difficulties)]
-            keys[TaskKey(self.name, split, kind, difficulty, rng.randrange(self.numbers))] = None
+            keys[TaskKey(family.name, split, kind, difficulty, rng.randrange(family.numbers))] = None
         return list(keys)
+
+
+def chosen_names(option: str, names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that an option selects, without duplicates and in the order of `known`.
+
+    Raises:
+        InvalidInput: an unknown name, or no name.
+    """
+    if "all" in names:
+        return tuple(known)
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None or not names:
+        raise InvalidInput(
+            f"expected {option} to be all or names separated by commas, got {clip(unknown or '')!r}"
+            f"{nearest(unknown or '', known)}; valid names: {', '.join(known)}",
+            code="bad_option",
+        )
+    return tuple(name for name in known if name in names)

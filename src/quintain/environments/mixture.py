@@ -14,7 +14,36 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Task
 
 
-class Mixture:
+class PartSource:
+    """A source whose tasks are played in the sources of its parts."""
+
+    parts: Mapping[str, TaskSource]
+    """Reference -> source."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a part waits for other processes."""
+        return any(getattr(part, "waits", False) for part in self.parts.values())
+
+    @property
+    def at_once(self) -> int | None:
+        """Maximum number of concurrent episodes: the lowest limit of a part, if one has a limit."""
+        return min((limit for part in self.parts.values() if (limit := getattr(part, "at_once", None))), default=None)
+
+    def make(self) -> Environment:
+        """Return an environment that delegates to the part of its task."""
+        return PartEnvironment(self.parts)
+
+    def expert(self, tasks: Sequence[Task]) -> Policy:
+        """Return a policy that leaves each task to the expert of its part.
+
+        Raises:
+            InvalidInput: a part has no expert.
+        """
+        return expert_of_parts(self.parts, tasks)
+
+
+class Mixture(PartSource):
     """A source that draws tasks from several sources by weight."""
 
     def __init__(self, mixture_id: str, sources: Mapping[str, TaskSource], weights: Mapping[str, int]) -> None:
@@ -25,22 +54,18 @@ class Mixture:
             sources: Reference -> source, at least one.
             weights: Reference -> relative weight, above 0.
         """
-        self.id, self._sources, self._weights = mixture_id, sources, weights
+        self.id, self.parts, self._weights = mixture_id, sources, weights
         self.version = ",".join(source.version for source in sources.values())
-        bounds = [source.at_once for source in sources.values() if hasattr(source, "at_once")]
         games = [reference for reference, source in sources.items() if getattr(source, "players", ())]
         if games:
             raise InvalidInput(
                 f"expected environments for one player in a mixture, got {games[0]}; use it alone", code="players"
             )
-        self.waits = any(getattr(source, "waits", False) for source in sources.values())
-        if bounds:  # the part with the lowest limit of concurrent episodes decides
-            self.at_once = min(bounds)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` tasks, apportioned to the parts by largest remainder and interleaved; each names its part."""
         total = sum(self._weights.values())
-        shares = {reference: n * self._weights[reference] / total for reference in self._sources}
+        shares = {reference: n * self._weights[reference] / total for reference in self.parts}
         counts = {reference: math.floor(share) for reference, share in shares.items()}
         rest = sorted(shares, key=lambda reference: (counts[reference] - shares[reference], reference))
         for reference in rest[: n - sum(counts.values())]:
@@ -62,23 +87,11 @@ class Mixture:
         """
         wanted = count
         while True:
-            drawn = self._sources[reference].tasks(split, wanted, seed) if count else []
+            drawn = self.parts[reference].tasks(split, wanted, seed) if count else []
             new = [task for task in drawn if not _is_taken(task, reference, taken)][:count]
             if len(new) == count or len(drawn) < wanted:
                 return [task.model_copy(update={"environment": reference}) for task in new]
             wanted += count - len(new)
-
-    def make(self) -> Environment:
-        """Return an environment that delegates to the part of its task."""
-        return PartEnvironment(self._sources)
-
-    def expert(self, tasks: Sequence[Task]) -> Policy:
-        """Return a policy that leaves each task to the expert of its part.
-
-        Raises:
-            InvalidInput: a part has no expert.
-        """
-        return expert_of_parts(self._sources, tasks)
 
 
 def _is_taken(task: Task, reference: str, taken: Mapping[str, Task]) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.checkers.answers import expected_answers
-from quintain.checkers.check import check, uncheckable
-from quintain.checkers.declared import checker_type
+from quintain.checkers.check import CHECKS, check, kind_of_check, uncheckable
+from quintain.environments.demonstrations import submitted_answer
+from quintain.environments.scripted_policy import policy_by_prompt
 from quintain.environments.task_files import read_tasks
 from quintain.environments.tool_calls import read_call, tool_schemas
 from quintain.errors import InvalidInput
@@ -25,7 +26,6 @@ VERSION = "2"
 SYSTEM_PROMPT = "Answer the question. End with submit, which takes your answer alone."
 MAX_ANSWER = 20_000
 """Maximum characters of an answer."""
-_TEXT_CHECKS = ("answer", "json", "regex")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -75,12 +75,12 @@ def unanswerable(task: Task) -> str | None:
     """Return why answers to a task cannot be judged; None: they can."""
     if not task.prompt.strip():
         return "its prompt is empty"
-    kind = checker_type(task) or ("answer" if expected_answers(task) else None)
+    kind = kind_of_check(task)
     if kind is None:
         return "it has neither an answer nor a checker"
-    if kind not in _TEXT_CHECKS:
+    if kind not in CHECKS:
         return (
-            f"expected a checker of type {', '.join(_TEXT_CHECKS)} for {ENVIRONMENT_ID}, got {kind[:40]!r}; "
+            f"expected a checker of type {', '.join(CHECKS)} for {ENVIRONMENT_ID}, got {kind[:40]!r}; "
             "play the task in an environment that supports it"
         )
     return uncheckable(task)
@@ -162,6 +162,4 @@ class Questions:
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return a policy that submits the stated answer of each task."""
-        from quintain.environments.demonstrations import answers_expert
-
-        return answers_expert(tasks)
+        return policy_by_prompt({task.prompt: partial(submitted_answer, task) for task in tasks})

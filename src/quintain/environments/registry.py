@@ -121,8 +121,7 @@ def list_servers() -> list[ServerProfile]:
         InvalidInput: as `servers.read_servers`.
         Refused: as `servers.read_servers`.
     """
-    file = configuration().servers
-    servers = read_servers(file) if file else {}
+    servers = read_servers(configuration().servers)
     return [servers[name] for name in sorted(servers)]
 
 

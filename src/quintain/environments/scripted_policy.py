@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Sequence
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from string import Formatter
 from typing import Any, NamedTuple
 
+from quintain.errors import InvalidInput
 from quintain.records.protocols import Message, Reply, Turn
+from quintain.records.record import clip
 from quintain.records.trajectory import Action, text_of
+
+_WORD = r"\w+"
 
 
 class Move(NamedTuple):
@@ -55,6 +61,29 @@ class ScriptedPolicy:
             thought=move.thought,
             actions=(Action(tool=move.tool, args=move.args),),
         )
+
+
+def policy_by_prompt(scripts: Mapping[str, Callable[[], Script]]) -> ScriptedPolicy:
+    """Return a policy that follows the script of each prompt; other prompts raise `InvalidInput`."""
+
+    def begin(prompt: str) -> Script:
+        if prompt not in scripts:
+            raise InvalidInput(f"expected the prompt of a task to be played, got {clip(prompt)!r}")
+        return scripts[prompt]()
+
+    return ScriptedPolicy(begin)
+
+
+def pattern_of(template: str, **values: str) -> str:
+    """Return the pattern of a template's texts: a named group per field, of one word unless `values` has its pattern."""
+    parts: list[str] = []
+    named: set[str] = set()
+    for text, field, _, _ in Formatter().parse(template):
+        parts.append(re.escape(text))
+        if field:
+            parts.append(f"(?P={field})" if field in named else f"(?P<{field}>{values.get(field, _WORD)})")
+            named.add(field)
+    return "".join(parts)
 
 
 def last_text(messages: Sequence[Message], role: str) -> str:

@@ -13,12 +13,13 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.record import Name, Record, explain, nearest, require_number, shown
+from quintain.redaction.credentials import secret_kind
 
 PREFIX = "mcp:"
 """Prefix of the ids of servers' environments."""
@@ -26,7 +27,6 @@ PREFIX = "mcp:"
 TABLES = ("mcp.NAME", "openenv.NAME", "agentgym.NAME", "verifiers.NAME", "gymnasium", "python")
 """Tables of the file; `foreign.profiles` reads the others."""
 
-_KEY = re.compile(r"api[_-]?key|token|secret|passw|credential|authorization", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _MAX_BYTES = 1_000_000
 
@@ -50,10 +50,26 @@ class ToolResult(NamedTuple):
     is_error: bool = False
 
 
-class ServerProfile(Record):
+class Profile(Record):
+    """A table `[KIND.NAME]` of the file: the environment `KIND:NAME`."""
+
+    kind: ClassVar[str]
+    name: Name
+    system_prompt: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Id of its environment."""
+        return f"{self.kind}:{self.name}"
+
+
+P = TypeVar("P", bound=Profile)
+
+
+class ServerProfile(Profile):
     """One server: how to start it, which of its tools form the action space, and which tasks an agent gets."""
 
-    name: Name
+    kind = "mcp"
     command: str = Field(min_length=1, description="Program; a path with a slash is relative to the file's folder.")
     args: tuple[str, ...] = Field(default=(), max_length=200)
     env: dict[str, str] = Field(default_factory=dict, description="Environment variables without keys.")
@@ -67,7 +83,6 @@ class ServerProfile(Record):
     values: dict[str, tuple[str | int | float | bool, ...]] = Field(
         default_factory=dict, description="Argument or tool.argument -> values for generated tasks."
     )
-    system_prompt: str | None = None
     max_turns: Annotated[int, Field(ge=1, le=1000), BeforeValidator(require_number)] = 10
     timeout_s: Seconds = Field(default=30.0, description="Seconds for one call.")
     start_timeout_s: Seconds = Field(default=30.0, description="Seconds from the start to the list of tools.")
@@ -77,21 +92,55 @@ class ServerProfile(Record):
         default="episode", description="A new process for each episode, or one that later episodes reuse."
     )
 
-    @property
-    def id(self) -> str:
-        """Id of its environment."""
-        return PREFIX + self.name
 
-
-_FIELDS = tuple(name for name in ServerProfile.model_fields if name != "name")
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """Return the tables of an `environments.toml`; none if the file does not exist.
+def read_table(path: Path | None, name: str) -> Mapping[str, Any]:
+    """Return a table of an `environments.toml`; empty if there is no such file or table.
 
     Raises:
         InvalidInput: the file cannot be read, is not TOML, or has an unknown table.
     """
+    table = (_read_document(path) if path else {}).get(name, {})
+    if not isinstance(table, Mapping):
+        raise bad_file(f"expected a table [{name}], got {name} = {shown(table)}; write [{name}] above its fields")
+    return table
+
+
+def read_profiles(path: Path | None, record: type[P]) -> dict[str, P]:
+    """Return the profiles of a kind by name.
+
+    Raises:
+        InvalidInput: as `read_table`, or a profile has a wrong or unknown field.
+    """
+    kind, fields = record.kind, tuple(field for field in record.model_fields if field != "name")
+    found: dict[str, P] = {}
+    for name, table in read_table(path, kind).items():
+        where = f"{path.name if path else ''} [{kind}.{name}]"
+        if not isinstance(table, Mapping):
+            raise bad_file(f"expected a table, got {shown(table)}; write [{kind}.{name}] above its fields")
+        try:
+            found[name] = record.model_validate({"name": name, **table})
+        except ValidationError as error:
+            raise bad_file(f"{explain(error, where, fields)}; the fields are {', '.join(fields)}") from None
+    return found
+
+
+def find_profile(profiles: Mapping[str, P], name: str, table: str, path: Path | None) -> P:
+    """Return the profile of a name.
+
+    Raises:
+        NotFound: an unknown name; the message lists the known ones, and the table that the operator may add.
+    """
+    if name not in profiles:
+        known = f"known: {', '.join(sorted(profiles))}" if profiles else "none is configured yet"
+        raise NotFound(
+            f"expected the name of a profile, got {shown(name)}{nearest(name, profiles)}; {known}. The operator adds [{table}] to "
+            f"{path or 'environments.toml'}",
+            code="environment_not_found",
+        )
+    return profiles[name]
+
+
+def _read_document(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -109,38 +158,20 @@ def read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def read_servers(path: Path) -> dict[str, ServerProfile]:
-    """Return the servers of an `environments.toml` by name; none if the file does not exist.
+def read_servers(path: Path | None) -> dict[str, ServerProfile]:
+    """Return the servers of an `environments.toml` by name, their paths relative to its folder.
 
     Raises:
-        InvalidInput: as `read_document`, or a server has a wrong or unknown field.
+        InvalidInput: as `read_profiles`.
         Refused: the file contains a key.
     """
-    servers = read_document(path).get("mcp", {})
-    if not isinstance(servers, Mapping):
-        raise bad_file(
-            f"expected tables [mcp.NAME] in {path.name}, got mcp = {shown(servers)}; write [mcp.NAME] above the fields of each server"
-        )
-    return {name: _profile(name, table, path) for name, table in servers.items()}
+    profiles = read_profiles(path, ServerProfile)
+    return {name: _placed(profile, path) for name, profile in profiles.items() if path}
 
 
 def find_server(path: Path | None, name: str) -> ServerProfile:
-    """Return the server of this name.
-
-    Raises:
-        NotFound: an unknown name; the message lists the known ones.
-        InvalidInput: as `read_servers`.
-        Refused: as `read_servers`.
-    """
-    servers = read_servers(path) if path else {}
-    if name not in servers:
-        known = f"known: {', '.join(sorted(servers))}" if servers else "none is configured yet"
-        raise NotFound(
-            f"expected the name of an MCP server, got {shown(name)}{nearest(name, servers)}; {known}. The operator adds one to "
-            f"{path or 'environments.toml'}: [mcp.NAME] with command, args and other fields",
-            code="environment_not_found",
-        )
-    return servers[name]
+    """Return the server of this name; errors as of `read_servers` and `find_profile`."""
+    return find_profile(read_servers(path), name, "mcp.NAME", path)
 
 
 def outline(profile: ServerProfile) -> dict[str, Any]:
@@ -155,17 +186,8 @@ def outline(profile: ServerProfile) -> dict[str, Any]:
     }
 
 
-def _profile(name: str, table: object, path: Path) -> ServerProfile:
-    where = f"{path.name} [mcp.{name}]"
-    if not isinstance(table, Mapping):
-        raise bad_file(
-            f"expected a table mcp.{name} in {path.name}, got {shown(table)}; write [mcp.{name}] above its fields"
-        )
-    try:
-        profile = ServerProfile.model_validate({"name": name, **table})
-    except ValidationError as error:
-        raise bad_file(f"{explain(error, where, _FIELDS)}; the fields are {', '.join(_FIELDS)}") from None
-    _refuse_keys(profile, where)
+def _placed(profile: ServerProfile, path: Path) -> ServerProfile:
+    _refuse_keys(profile, f"{path.name} [mcp.{profile.name}]")
     folder = path.absolute().parent
     return profile.model_copy(
         update={
@@ -183,7 +205,7 @@ def resolve_path(folder: Path, written: str) -> Path:
 
 def _refuse_keys(profile: ServerProfile, where: str) -> None:
     for variable, value in profile.env.items():
-        if _KEY.search(variable) and value:
+        if secret_kind(variable[-80:]) and value:
             raise Refused(
                 f"expected no keys in {where}, got a value for {shown(variable)}; name the variable in pass_env and set it where "
                 "Quintain's server runs",

@@ -1,7 +1,7 @@
 """Wrappers of environments: limits, shaped rewards, statistics, shorter observations, recording.
 
-A wrapper gets a step's actions and a function that carries them out, and returns the step that the agent sees. All other attributes
-come from the wrapped environment.
+A wrapper sees each step of the environment, and returns the step that the agent sees. All other attributes come from the wrapped
+environment.
 """
 
 from __future__ import annotations
@@ -27,30 +27,23 @@ from quintain.records.trajectory import (
     text_of,
 )
 
-Carry = Callable[[Sequence[Action]], TimeStep]
-"""Carries out actions in the wrapped environment."""
-
 Wrapper = Callable[[Environment], Environment]
 
 
 @dataclass
 class WrappedEnvironment:
-    """An environment whose steps pass through a function."""
+    """An environment whose steps a subclass changes."""
 
     inside: Environment
-    around: Callable[[Sequence[Action], Carry], TimeStep]
-    begin: Callable[[Task, TimeStep], TimeStep] = lambda task, first: first
-    changed: dict[str, Any] = field(default_factory=dict)
-    """Attributes that replace those of the wrapped environment."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in {"inside", "changed"}:  # not set yet while being copied or unpickled
+        if name == "inside":  # not set yet while being copied or unpickled
             raise AttributeError(name)
-        found = self.changed[name] if name in self.changed else getattr(self.inside, name)
-        return partial(self._around_answer, found) if name == "take_answer" else found
+        found = getattr(self.inside, name)
+        return partial(self._take_answer, found) if name == "take_answer" else found
 
-    def _around_answer(self, take_answer: Callable[[str], TimeStep], text: str) -> TimeStep:
-        return self.around((), lambda actions: take_answer(text))
+    def _take_answer(self, take_answer: Callable[[str], TimeStep], text: str) -> TimeStep:
+        return self.shown((), take_answer(text), text)
 
     @property
     def unwrapped(self) -> Environment:
@@ -60,11 +53,15 @@ class WrappedEnvironment:
 
     def reset(self, task: Task) -> TimeStep:
         """Begin a task."""
-        return self.begin(task, self.inside.reset(task))
+        return self.inside.reset(task)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
         """Carry out the agent's actions."""
-        return self.around(actions, self.inside.step)
+        return self.shown(actions, self.inside.step(actions))
+
+    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
+        """Return the step that the agent sees after its actions, or after an answer in text."""
+        return step
 
     def close(self) -> None:
         """Release the episode's resources."""
@@ -95,44 +92,42 @@ class _WrappedSource:
 
 def max_steps(most: int) -> Wrapper:
     """Truncate an episode after so many steps, unless the last one ends it with a verdict."""
+    return partial(_MaxSteps, most=most)
 
-    def wrapper(environment: Environment) -> Environment:
-        taken = 0
 
-        def begin(task: Task, first: TimeStep) -> TimeStep:
-            nonlocal taken
-            taken = 0
-            return first
+@dataclass
+class _MaxSteps(WrappedEnvironment):
+    most: int
+    taken: int = 0
 
-        def around(actions: Sequence[Action], carry: Carry) -> TimeStep:
-            nonlocal taken
-            step, taken = carry(actions), taken + 1
-            return step if step.terminated or taken < most else step.model_copy(update={"truncated": True})
+    def reset(self, task: Task) -> TimeStep:
+        self.taken = 0
+        return super().reset(task)
 
-        return WrappedEnvironment(environment, around, begin)
-
-    return wrapper
+    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
+        self.taken += 1
+        return step if step.terminated or self.taken < self.most else step.model_copy(update={"truncated": True})
 
 
 def time_limit(seconds: float, clock: Callable[[], float] = time.monotonic) -> Wrapper:
     """Truncate an episode after the step that exceeds its time; a step that hangs needs a child process (`isolated`)."""
+    return partial(_TimeLimit, seconds=seconds, clock=clock)
 
-    def wrapper(environment: Environment) -> Environment:
-        began = 0.0
 
-        def begin(task: Task, first: TimeStep) -> TimeStep:
-            nonlocal began
-            began = clock()
-            return first
+@dataclass
+class _TimeLimit(WrappedEnvironment):
+    seconds: float
+    clock: Callable[[], float]
+    began: float = 0.0
 
-        def around(actions: Sequence[Action], carry: Carry) -> TimeStep:
-            step = carry(actions)
-            late = clock() - began > seconds and not step.terminated
-            return step.model_copy(update={"truncated": True}) if late else step
+    def reset(self, task: Task) -> TimeStep:
+        first = super().reset(task)
+        self.began = self.clock()
+        return first
 
-        return WrappedEnvironment(environment, around, begin)
-
-    return wrapper
+    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
+        late = self.clock() - self.began > self.seconds and not step.terminated
+        return step.model_copy(update={"truncated": True}) if late else step
 
 
 def shaped_reward(reward: Callable[[Sequence[Action], TimeStep], float | None]) -> Wrapper:
@@ -140,65 +135,64 @@ def shaped_reward(reward: Callable[[Sequence[Action], TimeStep], float | None]) 
 
     `info["environment_reward"]` keeps the environment's own, by which `recorder` decides whether the run succeeded.
     """
+    return partial(_ShapedReward, reward=reward)
 
-    def wrapper(environment: Environment) -> Environment:
-        def around(actions: Sequence[Action], carry: Carry) -> TimeStep:
-            step = carry(actions)
-            info = {"environment_reward": step.reward, **step.info}
-            return step.model_copy(update={"reward": reward(actions, step), "info": info})
 
-        return WrappedEnvironment(environment, around)
+@dataclass
+class _ShapedReward(WrappedEnvironment):
+    reward: Callable[[Sequence[Action], TimeStep], float | None]
 
-    return wrapper
+    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
+        info = {"environment_reward": step.reward, **step.info}
+        return step.model_copy(update={"reward": self.reward(actions, step), "info": info})
 
 
 def episode_statistics(clock: Callable[[], float] = time.monotonic) -> Wrapper:
     """Add `info["episode"]` to the last step: `r` sum of rewards, `l` steps, `t` seconds, as in Gymnasium."""
+    return partial(_EpisodeStatistics, clock=clock)
 
-    def wrapper(environment: Environment) -> Environment:
-        sums = {"r": 0.0, "l": 0, "began": 0.0}
 
-        def begin(task: Task, first: TimeStep) -> TimeStep:
-            sums.update(r=0.0, l=0, began=clock())
-            return first
+@dataclass
+class _EpisodeStatistics(WrappedEnvironment):
+    clock: Callable[[], float]
+    rewards: float = 0.0
+    steps: int = 0
+    began: float = 0.0
 
-        def around(actions: Sequence[Action], carry: Carry) -> TimeStep:
-            step = carry(actions)
-            sums["r"] += step.reward or 0.0
-            sums["l"] += 1
-            if not (step.terminated or step.truncated):
-                return step
-            episode = {"r": sums["r"], "l": sums["l"], "t": clock() - sums["began"]}
-            return step.model_copy(update={"info": {**step.info, "episode": episode}})
+    def reset(self, task: Task) -> TimeStep:
+        first = super().reset(task)
+        self.rewards, self.steps, self.began = 0.0, 0, self.clock()
+        return first
 
-        return WrappedEnvironment(environment, around, begin)
-
-    return wrapper
+    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
+        self.rewards += step.reward or 0.0
+        self.steps += 1
+        if not (step.terminated or step.truncated):
+            return step
+        episode = {"r": self.rewards, "l": self.steps, "t": self.clock() - self.began}
+        return step.model_copy(update={"info": {**step.info, "episode": episode}})
 
 
 def shorter_observations(most_chars: int = 8000) -> Wrapper:
     """Cut the text of long observations, with a note of the number of characters."""
+    return partial(_ShorterObservations, most_chars=most_chars)
 
-    def shortened(observation: Observation) -> Observation:
+
+@dataclass
+class _ShorterObservations(WrappedEnvironment):
+    most_chars: int
+
+    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
+        return step.model_copy(update={"observations": tuple(map(self._shortened, step.observations))})
+
+    def _shortened(self, observation: Observation) -> Observation:
         text = text_of(observation.content)
-        if len(text) <= most_chars:
+        if len(text) <= self.most_chars:
             return observation
-        cut = f"{text[:most_chars]}\n[{len(text) - most_chars} more characters were cut]"
-        pictures = (
-            ()
-            if isinstance(observation.content, str)
-            else tuple(p for p in observation.content if not isinstance(p, TextPart))
-        )
+        cut = f"{text[: self.most_chars]}\n[{len(text) - self.most_chars} more characters were cut]"
+        parts = () if isinstance(observation.content, str) else observation.content
+        pictures = tuple(part for part in parts if not isinstance(part, TextPart))
         return observation.model_copy(update={"content": (TextPart(text=cut), *pictures) if pictures else cut})
-
-    def wrapper(environment: Environment) -> Environment:
-        def around(actions: Sequence[Action], carry: Carry) -> TimeStep:
-            step = carry(actions)
-            return step.model_copy(update={"observations": tuple(map(shortened, step.observations))})
-
-        return WrappedEnvironment(environment, around)
-
-    return wrapper
 
 
 def recorder(agent: AgentInfo, keep: Callable[[Trajectory], object]) -> Wrapper:
@@ -206,49 +200,27 @@ def recorder(agent: AgentInfo, keep: Callable[[Trajectory], object]) -> Wrapper:
 
     An episode that is closed before its end is passed on with an unknown outcome.
     """
-
-    def wrapper(environment: Environment) -> Environment:
-        return _Recorded(environment, agent, keep)
-
-    return wrapper
+    return partial(_Recorded, agent=agent, keep=keep)
 
 
 @dataclass
-class _Recorded:
-    inside: Environment
+class _Recorded(WrappedEnvironment):
     agent: AgentInfo
     keep: Callable[[Trajectory], object]
     _task: Task | None = None
     _steps: list[Step] = field(default_factory=list)
     _reward: float | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "inside":
-            raise AttributeError(name)
-        found = getattr(self.inside, name)
-        return partial(self._take_answer, found) if name == "take_answer" else found
-
-    def _take_answer(self, take_answer: Callable[[str], TimeStep], text: str) -> TimeStep:
-        return self._record((), take_answer(text), text)
-
-    @property
-    def unwrapped(self) -> Environment:
-        inner: Environment = getattr(self.inside, "unwrapped", self.inside)
-        return inner
-
     def reset(self, task: Task) -> TimeStep:
         self._finish(OutcomeStatus.UNKNOWN)
-        first = self.inside.reset(task)
+        first = super().reset(task)
         self._task, self._reward, self._steps = task, None, []
         if self.inside.system_prompt:
             self._steps.append(Step(actor=Actor.SYSTEM, message=self.inside.system_prompt))
         self._add_user_step(first.message or task.prompt)
         return first
 
-    def step(self, actions: Sequence[Action]) -> TimeStep:
-        return self._record(actions, self.inside.step(actions))
-
-    def _record(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
+    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
         self._steps.append(
             Step(
                 actor=Actor.AGENT,
@@ -270,7 +242,7 @@ class _Recorded:
 
     def close(self) -> None:
         self._finish(OutcomeStatus.UNKNOWN)
-        self.inside.close()
+        super().close()
 
     def _add_user_step(self, text: str | None) -> None:
         if text:

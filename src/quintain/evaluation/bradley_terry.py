@@ -1,20 +1,24 @@
-"""Strengths of players from paired comparisons (Bradley and Terry 1952, Biometrika 39:324-345)."""
+"""Strengths of players from paired comparisons (Bradley and Terry 1952, Biometrika 39:324-345), and ratings from games."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.evaluation.statistics.success_rates import Z
+from quintain.records.evaluation import Evaluation, Rating
 
 if TYPE_CHECKING:
     import numpy as np
 
+
 ELO_SCALE = 400 / math.log(10)
 """Elo points of one unit of strength: 400 points are odds of 10 to 1 (Elo 1978)."""
+
+ELO_MEAN = 1500.0
 
 PRIOR = 0.5
 """Virtual wins and losses of each player where the likelihood has no maximum."""
@@ -34,21 +38,19 @@ class BradleyTerry:
     strengths: np.ndarray
     """[n] natural-log odds, with mean 0."""
     intervals: np.ndarray
-    """[n, 2] Wald intervals of the strengths, from the observed information."""
+    """[n, 2] Wald intervals of 95 % of the strengths, from the observed information."""
     covariance: np.ndarray
     """[n, n] covariance of the strengths. Each row sums to 0, as the strengths do."""
     prior: float
     """Virtual wins and losses of each player against one of strength 0. 0: the maximum of the likelihood."""
-    confidence: float
-    """Coverage of the intervals, such as 0.95."""
     coefficients: np.ndarray
     """[k] log odds of one unit of each covariate."""
     coefficient_intervals: np.ndarray
-    """[k, 2] Wald intervals of the coefficients."""
+    """[k, 2] Wald intervals of 95 % of the coefficients."""
 
-    def elo(self, mean: float = 1500.0) -> np.ndarray:
-        """Return the strengths [n] in Elo points with this mean; intervals scale by `ELO_SCALE` alike."""
-        return mean + ELO_SCALE * self.strengths
+    def elo(self) -> np.ndarray:
+        """Return the strengths [n] in Elo points with mean `ELO_MEAN`; intervals scale by `ELO_SCALE` alike."""
+        return ELO_MEAN + ELO_SCALE * self.strengths
 
     def win_probability(self, i: int, j: int) -> float:
         """Return the probability that player i beats player j."""
@@ -58,7 +60,7 @@ class BradleyTerry:
         """Return strength i minus strength j and its interval; the intervals of two players do not give it."""
         found = float(self.strengths[i] - self.strengths[j])
         variance = float(self.covariance[i, i] + self.covariance[j, j] - 2 * self.covariance[i, j])
-        half = _quantile(self.confidence) * math.sqrt(max(0.0, variance))
+        half = Z * math.sqrt(max(0.0, variance))
         return found, found - half, found + half
 
 
@@ -75,7 +77,7 @@ class Game(NamedTuple):
     """What favours i besides its strength, such as how much longer its text is; 0 where nothing does."""
 
 
-def fit_games(n: int, games: Sequence[Game], *, prior: float | None = None, confidence: float = 0.95) -> BradleyTerry:
+def fit_games(n: int, games: Sequence[Game]) -> BradleyTerry:
     """Fit strengths to the results of games by maximum likelihood, with Newton's method.
 
     With covariates x, P(i beats j) = 1 / (1 + exp(s_j - s_i - b x)), and the strengths are those at x = 0. This takes out what
@@ -88,17 +90,16 @@ def fit_games(n: int, games: Sequence[Game], *, prior: float | None = None, conf
     Args:
         n: Number of players, at least 2.
         games: Results; all with equally many covariates.
-        prior: Virtual wins and losses of each player; None: 0 where the maximum exists, else `PRIOR`.
-        confidence: Coverage of the intervals.
 
     Raises:
-        InvalidInput: Results that are not numbers of at least 0; players that no chain of games connects; or `prior=0` where
-            the maximum does not exist.
+        InvalidInput: Players that no chain of games connects.
     """
     import numpy as np
 
-    _require_results(n, games, prior, confidence)
-    fit = _Likelihood.of(n, games, _prior(n, games, prior))
+    _require_connected(n, games)
+    beaten = [(game.i, game.j) for game in games if game.wins] + [(game.j, game.i) for game in games if game.losses]
+    exists = len(_components(n, beaten, "strong")) == 1
+    fit = _Likelihood.of(n, games, 0.0 if exists else PRIOR)
     parameters = np.zeros(n + fit.covariates.shape[1])
     for _ in range(_NEWTON_STEPS):
         gradient, information = fit.derivatives(parameters)
@@ -117,12 +118,11 @@ def fit_games(n: int, games: Sequence[Game], *, prior: float | None = None, conf
     strengths = parameters[:n] - parameters[:n].mean()
     return BradleyTerry(
         strengths=strengths,
-        intervals=_wald(strengths, np.diag(covariance), confidence),
+        intervals=_wald(strengths, np.diag(covariance)),
         covariance=covariance,
         prior=fit.prior,
-        confidence=confidence,
         coefficients=parameters[n:],
-        coefficient_intervals=_wald(parameters[n:], np.diag(inverse)[n:], confidence),
+        coefficient_intervals=_wald(parameters[n:], np.diag(inverse)[n:]),
     )
 
 
@@ -198,16 +198,7 @@ def _logistic(x: np.ndarray) -> np.ndarray:
     return found
 
 
-def _require_results(n: int, games: Sequence[Game], prior: float | None, confidence: float) -> None:
-    if n < 2:
-        raise InvalidInput(f"expected two or more players, got {n}; compare more")
-    numbers = [number for game in games for number in (game.wins, game.losses, *game.covariates)]
-    if not all(map(math.isfinite, numbers)) or any(game.wins < 0 or game.losses < 0 for game in games):
-        raise InvalidInput("expected finite numbers of wins, at least 0, got others; count a tie as half a win of each")
-    if prior is not None and not 0 <= prior < math.inf:
-        raise InvalidInput(f"expected a prior of at least 0 virtual wins, got {prior}; use {PRIOR}")
-    if not 0 < confidence < 1:
-        raise InvalidInput(f"expected a confidence above 0 and below 1, got {confidence}; use 0.95")
+def _require_connected(n: int, games: Sequence[Game]) -> None:
     groups = _components(n, [(game.i, game.j) for game in games if game.wins or game.losses], "weak")
     if len(groups) > 1:
         raise InvalidInput(
@@ -215,27 +206,6 @@ def _require_results(n: int, games: Sequence[Game], prior: float | None, confide
             "without one; compare players of different groups, or rank each group by itself",
             code="not_connected",
         )
-
-
-def _prior(n: int, games: Sequence[Game], prior: float | None) -> float:
-    """Return the prior that is used.
-
-    Raises:
-        InvalidInput: It is 0, and the likelihood has no maximum.
-    """
-    if prior:
-        return prior
-    beaten = [(game.i, game.j) for game in games if game.wins] + [(game.j, game.i) for game in games if game.losses]
-    exists = len(_components(n, beaten, "strong")) == 1
-    if prior is None:
-        return 0.0 if exists else PRIOR
-    if not exists:
-        raise InvalidInput(
-            "expected each player to be reached from every other along wins, got players with only wins or only losses; "
-            f"give prior={PRIOR}, or compare more",
-            code="no_maximum",
-        )
-    return prior
 
 
 def _components(n: int, edges: Sequence[tuple[int, int]], connection: str) -> list[int]:
@@ -250,12 +220,55 @@ def _components(n: int, edges: Sequence[tuple[int, int]], connection: str) -> li
     return [int(size) for size in np.bincount(labels)]
 
 
-def _wald(values: np.ndarray, variances: np.ndarray, confidence: float) -> np.ndarray:
+def _wald(values: np.ndarray, variances: np.ndarray) -> np.ndarray:
     import numpy as np
 
-    half = _quantile(confidence) * np.sqrt(np.clip(variances, 0, None))
+    half = Z * np.sqrt(np.clip(variances, 0, None))
     return np.stack([values - half, values + half], axis=1)
 
 
-def _quantile(confidence: float) -> float:
-    return NormalDist().inv_cdf((1 + confidence) / 2)
+def rate_players(evaluations: Iterable[Evaluation]) -> tuple[Rating, ...]:
+    """Return the Elo ratings of all agents that have met, best first, with mean 1500; none where nobody has.
+
+    A game counts its reward for the agent and the rest for the opponent. Of several evaluations of a pair on one suite the first
+    counts, since a repetition is not independent. Roles alternate, so the advantage of a role is about even. Episodes without a
+    verdict, and games of an agent against itself, do not count.
+
+    Args:
+        evaluations: Newest first.
+
+    Raises:
+        InvalidInput: Agents that no chain of games connects (`not_connected`).
+    """
+    chosen: dict[tuple[str, str, str], Evaluation] = {}
+    for item in evaluations:
+        if item.opponent_id is not None and item.opponent_id != item.agent_id:
+            chosen.setdefault((item.agent_id, item.opponent_id, item.suite_hash), item)
+    results: list[tuple[str, str, float, float]] = []
+    for (agent, opponent, _), item in chosen.items():
+        rewards = [_reward(result.reward, result.success) for result in item.results if result.success is not None]
+        if rewards:
+            results.append((agent, opponent, sum(rewards), len(rewards) - sum(rewards)))
+    names = list(dict.fromkeys(name for agent, opponent, *_ in results for name in (agent, opponent)))
+    if not names:
+        return ()
+    games = [Game(names.index(agent), names.index(opponent), won, lost) for agent, opponent, won, lost in results]
+    fit = fit_games(len(names), games)
+    played = [sum(game.wins + game.losses for game in games if place in game[:2]) for place in range(len(names))]
+    elo, bounds = fit.elo(), ELO_MEAN + ELO_SCALE * fit.intervals
+    ratings = [
+        Rating(
+            agent=name,
+            elo=round(float(elo[place]), 1),
+            ci_low=round(float(bounds[place, 0]), 1),
+            ci_high=round(float(bounds[place, 1]), 1),
+            games=round(played[place]),
+        )
+        for place, name in enumerate(names)
+    ]
+    return tuple(sorted(ratings, key=lambda rating: -rating.elo))
+
+
+def _reward(reward: float | None, success: bool | None) -> float:
+    """Return the share of a game that its reward stands for; a game that was cut off is lost."""
+    return float(bool(success)) if reward is None else min(max(reward, 0.0), 1.0)

@@ -191,7 +191,7 @@ def _pair(
         n_excluded=test.n_excluded,
         n_distinct=test.n_distinct,
         reward=_reward(a, b),
-        p_equivalent=equivalence(differences, _EQUIVALENCE_MARGIN).p if n > 1 else None,
+        p_equivalent=equivalence(differences, _EQUIVALENCE_MARGIN) if n > 1 else None,
         tasks_for_5_points=required_tasks(_EQUIVALENCE_MARGIN, math.fsum(map(abs, differences)) / n),
     )
     is_plain = test.n_distinct is None and test.measure == "success"
@@ -211,8 +211,8 @@ def _reward(a: Evaluation, b: Evaluation) -> RewardDifference | None:
         ci_high=high,
         ci_method=method,
         n_tasks=len(differences),
-        p_t=paired_t(differences).p,
-        p_wilcoxon=wilcoxon(differences).p,
+        p_t=paired_t(differences),
+        p_wilcoxon=wilcoxon(differences),
         effect=cohens_dz(differences),
     )
 

@@ -66,7 +66,6 @@ def run_episodes(
     plans: Sequence[EpisodePlan],
     settings: EpisodeSettings,
     should_stop: Callable[[], bool] = lambda: False,
-    clock: Callable[[], float] = time.monotonic,
     on_turn: Callable[[TurnCount], None] = lambda count: None,
 ) -> Iterator[Episode]:
     """Run the planned episodes. Each is yielded when its batch is finished, in the order of the plans.
@@ -79,7 +78,6 @@ def run_episodes(
         plans: Episodes to run.
         settings: Settings shared by the episodes.
         should_stop: Checked before every turn. Once true, the current batch is discarded and the iteration ends.
-        clock: Returns seconds, for the duration of episodes.
         on_turn: Receives the counts before the first turn of a batch, after each, and within turns if the policy reports its share.
 
     Raises:
@@ -97,7 +95,7 @@ def run_episodes(
             counter.begin(policy, lambda batch=batch: [episode.count for episode in batch])  # type: ignore[misc]
             try:
                 for episode in batch:
-                    episode.began = clock()
+                    episode.began = time.monotonic()
                 for_each(lambda episode: _start(episode, source, settings), firsts)
                 counter.update()
                 while running := [episode for episode in batch if episode.status is None]:
@@ -105,7 +103,7 @@ def run_episodes(
                         return
                     _step_all(running, policy, settings, for_each)
                     for episode in running:
-                        episode.ended = clock()
+                        episode.ended = time.monotonic()
                         if episode.status is not None:
                             policy.close(episode.id)  # immediately, to free its cache rows for the other episodes
                     counter.update()

@@ -15,11 +15,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from quintain.records.evaluation import FailureKind
 from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
+from quintain.scoring.profiles import tool_functions
 from quintain.scoring.rules.references import target_tools
 
 LOOP = 3
@@ -42,7 +42,7 @@ def failure_of(run: Trajectory) -> FailureKind | None:
     turns = [step for step in run.agent_steps if step.extra.get("acted") is not False]
     if _is_loop(turns):
         return "loop"
-    offered = set(map(_name, run.tools))
+    offered = {str(function.get("name")) for function in tool_functions(run)}
     faults = [_fault(step, offered, _next_user_text(run.steps, step)) for step in turns]
     if faults and faults[-1]:
         return faults[-1]
@@ -59,11 +59,6 @@ def failure_of(run: Trajectory) -> FailureKind | None:
         if cut_off or not text.strip():
             return "gave_up"
     return "timeout" if cut_off else "wrong_answer"
-
-
-def _name(tool: Mapping[str, Any]) -> str:
-    function = tool.get("function", tool)
-    return str(function.get("name")) if isinstance(function, dict) else ""
 
 
 def _is_loop(turns: Sequence[Step]) -> bool:

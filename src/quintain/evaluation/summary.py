@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from typing import Literal, TypeVar
 
 from quintain.evaluation.replies import COST
-from quintain.evaluation.statistics.pass_at_k import estimate_over_k, pass_at_k, pass_hat_k
-from quintain.evaluation.statistics.success_rates import mean_over_tasks, rate_over_tasks
+from quintain.evaluation.statistics.success_rates import (
+    estimate_over_k,
+    mean_over_tasks,
+    pass_at_k,
+    pass_hat_k,
+    rate_over_tasks,
+)
 from quintain.evaluation.suites import Suite
 from quintain.records.evaluation import (
     EpisodeResult,
@@ -30,9 +34,7 @@ R = TypeVar("R")
 _EXAMPLES = 3
 
 
-def summarize(
-    spec: EvaluateSpec, suite: Suite, results: Sequence[EpisodeResult], *, job_id: str, now: datetime | None = None
-) -> Evaluation:
+def summarize(spec: EvaluateSpec, suite: Suite, results: Sequence[EpisodeResult], *, job_id: str) -> Evaluation:
     """Summarize the results of an evaluation job, given in any order. Its id is `eval-` and the job's hex.
 
     Rates count episodes with a verdict only; unknown and errored ones are counted separately. The mean reward covers
@@ -73,7 +75,6 @@ def summarize(
         failures=_failures(results),
         forbidden=_forbidden_summary(results),
         metrics=metric_estimates(results),
-        created_at=now,
     )
 
 

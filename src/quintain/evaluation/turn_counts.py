@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from quintain.records.protocols import Policy, ReportsShare
 
+_EVERY_S = 0.5
+"""Minimum seconds between two counts within a turn."""
+
 
 class EpisodeTurns(NamedTuple):
     """The turns of one episode of the current batch."""
@@ -49,7 +52,6 @@ class TurnCounter:
         planned: int,
         report: Callable[[TurnCount], None],
         clock: Callable[[], float] = time.monotonic,
-        every_s: float = 0.5,
     ) -> None:
         """Start at zero.
 
@@ -57,9 +59,8 @@ class TurnCounter:
             planned: Number of planned episodes.
             report: Receives the count after each turn of a batch, and within a turn.
             clock: Returns seconds.
-            every_s: Minimum seconds between two counts within a turn.
         """
-        self._planned, self._report, self._clock, self._every_s = planned, report, clock, every_s
+        self._planned, self._report, self._clock = planned, report, clock
         self._finished = self._finished_turns = self._finished_tokens = 0
         self._batch: Callable[[], Sequence[EpisodeTurns]] = lambda: ()
         self._counted = clock()
@@ -96,5 +97,5 @@ class TurnCounter:
             policy.on_share = None
 
     def _within_turn(self, share: float, tokens: int) -> None:
-        if self._clock() - self._counted >= self._every_s:
+        if self._clock() - self._counted >= _EVERY_S:
             self.update(share, tokens)

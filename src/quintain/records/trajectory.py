@@ -250,6 +250,11 @@ class Trajectory(Record):
         return tuple([step for step in self.steps if step.actor is agent])
 
     @property
+    def own_steps(self) -> tuple[Step, ...]:
+        """The agent's turns without those that were copied from another session."""
+        return tuple(step for step in self.agent_steps if not step.copied_context)
+
+    @property
     def first_user_text(self) -> str:
         """Text of the first user message, or an empty string."""
         return next((text_of(step.message) for step in self.steps if step.actor is Actor.USER), "")

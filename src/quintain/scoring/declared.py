@@ -1,4 +1,12 @@
-"""Scorers that a caller declares as data: lengths and counts with bounds, words, patterns and JSON schemas."""
+"""Scorers that a caller declares as data: lengths and counts with bounds, words, patterns, JSON schemas, and shaped accuracies.
+
+Two are HelloAgents' other rewards, with their parameters:
+
+    length_penalty  max(0, a - w max(0, n - m) / m)      a: `answer`, n: characters of the agent's messages, w: weight, m: free
+    step_bonus      (a + min(b s, 0.5)) / 1.5 where a > 0, else 0      s: distinct step marks (`Step 2`, `第2步`, `2.`), b: bonus
+
+Theirs paid the bonus for wrong answers too, counted line breaks as steps, and left 0..1; here the most is 1.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +33,12 @@ from quintain.records.reward import (
     StepsReward,
     WordsReward,
 )
-from quintain.records.score import CheckResult, Score
+from quintain.records.score import CheckResult, Component, Score
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.outcomes.final_message import MAX_CHARS, final_messages
-from quintain.scoring.outcomes.shaped_rewards import length_penalty, step_bonus
-from quintain.scoring.outcomes.whole_run_scores import of_check
+from quintain.scoring.outcomes.answer_scorers import TextScorer
+from quintain.scoring.outcomes.final_message import MAX_CHARS, agent_text, final_messages
+from quintain.scoring.outcomes.whole_run_scores import of_check, scored, unscored
+from quintain.scoring.published import STEP_MARKS
 
 DEFAULTS: Mapping[str, Declared] = {"length": LengthReward(), "calls": CallsReward(), "steps": StepsReward()}
 """Names that need no settings."""
@@ -80,9 +89,9 @@ class DeclaredScorer:
         """Return the value in 0..1, higher is better."""
         match self.declared:
             case LengthPenaltyReward(penalty_weight=weight, max_length=free):
-                return length_penalty(trajectory, self.name, weight, free)
+                return _length_penalty(trajectory, self.name, weight, free)
             case StepBonusReward(step_bonus=bonus):
-                return step_bonus(trajectory, self.name, bonus)
+                return _step_bonus(trajectory, self.name, bonus)
         return of_check(trajectory, self.name, _checked(self.declared, trajectory))
 
 
@@ -92,10 +101,10 @@ _Check = LengthReward | CallsReward | StepsReward | WordsReward | ContainsReward
 def _checked(declared: _Check, run: Trajectory) -> CheckResult:
     match declared:
         case StepsReward():
-            n = sum(not step.copied_context for step in run.agent_steps)
+            n = len(run.own_steps)
             return CheckResult(declared.value_of(n), f"{n} turns.")
         case CallsReward():
-            tools = [action.tool for step in run.agent_steps if not step.copied_context for action in step.actions]
+            tools = [action.tool for step in run.own_steps for action in step.actions]
             n = len(tools) if declared.tool is None else tools.count(declared.tool)
             return CheckResult(declared.value_of(n), f"{n} calls.")
         case LengthReward(unit="tokens"):
@@ -129,7 +138,7 @@ def _text(run: Trajectory, of: str) -> str | None:
 
 def _tokens(declared: LengthReward, run: Trajectory) -> CheckResult:
     """Value the tokens that were sampled, or that an endpoint reported."""
-    steps = [step for step in run.agent_steps if not step.copied_context]
+    steps = run.own_steps
     counts = [
         len(step.sampled.token_ids) if step.sampled else step.usage.output_tokens if step.usage else None
         for step in (steps[-1:] if declared.of == "last" else steps)
@@ -157,3 +166,36 @@ def _turned(checked: CheckResult, absent: bool) -> CheckResult:
 
 def _folded(text: str, ignore_case: bool) -> str:
     return text.casefold() if ignore_case else text
+
+
+_MOST_BONUS = 0.5
+
+
+def _length_penalty(trajectory: Trajectory, name: str, penalty_weight: float, max_length: int) -> Score:
+    """Return the accuracy less a penalty for every character past `max_length`; unscored where `answer` is."""
+    verdict = TextScorer("answer").score(trajectory)
+    if verdict.value is None:
+        return unscored(trajectory, name, verdict.reason or "")
+    n = len(agent_text(trajectory))
+    penalty = penalty_weight * max(0, n - max_length) / max_length
+    value = max(0.0, verdict.value - penalty)
+    parts = (
+        Component(name="accuracy", weight=1.0, value=verdict.value, feedback=verdict.feedback),
+        Component(name="length", weight=0.0, value=max(0.0, 1.0 - penalty), feedback=f"{n:,} characters."),
+    )
+    return scored(trajectory, name, value, f"{verdict.feedback} {n:,} characters cost {penalty:.3g}.", parts)
+
+
+def _step_bonus(trajectory: Trajectory, name: str, bonus_per_step: float) -> Score:
+    """Return the accuracy plus a bonus for the steps of a right answer; unscored where `answer` is."""
+    verdict = TextScorer("answer").score(trajectory)
+    if verdict.value is None:
+        return unscored(trajectory, name, verdict.reason or "")
+    steps = len(set(STEP_MARKS.findall(agent_text(trajectory))))
+    bonus = min(bonus_per_step * steps, _MOST_BONUS) if verdict.value > 0 else 0.0
+    value = (verdict.value + bonus) / (1.0 + _MOST_BONUS)
+    parts = (
+        Component(name="accuracy", weight=1 / 1.5, value=verdict.value, feedback=verdict.feedback),
+        Component(name="steps", weight=0.5 / 1.5, value=bonus / _MOST_BONUS, feedback=f"{steps} steps."),
+    )
+    return scored(trajectory, name, value, f"{verdict.feedback} {steps} steps.", parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -104,6 +105,12 @@ def bare_name(tool: str) -> str:
     """A tool's name without the server or namespace that offers it: `mcp__github__get_issue` is `get_issue`."""
     name = tool.rsplit("__", 1)[-1]
     return name.rsplit(".", 1)[-1] or name or tool
+
+
+def tool_functions(run: Trajectory) -> list[dict[str, Any]]:
+    """Return the functions that the tools of a run define, without their envelopes."""
+    inner = (tool.get("function", tool) for tool in run.tools)
+    return [function for function in inner if isinstance(function, dict)]
 
 
 def _domain(field: str) -> str | None:

@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from quintain.checkers.answers import expected_answer
 from quintain.records.profiles import DomainProfile
 from quintain.records.score import Component, Score, StepScore
-from quintain.records.trajectory import OutcomeStatus, Trajectory, text_of
-from quintain.scoring.outcomes.answer_scorers import AnswerScorer
+from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.scoring.outcomes.answer_scorers import TextScorer
+from quintain.scoring.outcomes.final_message import agent_text
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.progress import credit_of, unknown_outcome
-from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault
+from quintain.scoring.rules.faults import call_fault, is_known, timing, turn_fault
 from quintain.scoring.rules.information import information_use
 from quintain.scoring.rules.redundancy import non_redundancy
 from quintain.scoring.rules.references import reference_steps, steps_taken, target_tools, tool_choice
 from quintain.scoring.rules.regression import non_regression
-from quintain.scoring.rules.timing import timing
 from quintain.scoring.rules.view import View, index_of, view_of
 
 
@@ -210,7 +210,7 @@ class HelloAgentsScorer:
     def __init__(self, profile: DomainProfile | None = None) -> None:
         """Take the profile; None: the one that fits each run."""
         self._profile = profile
-        self._answers = AnswerScorer()
+        self._answers = TextScorer("answer")
 
     def score(self, trajectory: Trajectory) -> Score:
         """The right answer's 2/3 less the penalty, and up to 1/3 for its steps; 0 for a wrong answer."""
@@ -221,7 +221,7 @@ class HelloAgentsScorer:
         else:
             credit = credit_of(run, (self._profile or profile_for(run)).outcome)
             accuracy, description = (None if credit.success is None else float(credit.success)), credit.description
-        text = "\n".join(text_of(step.message) for step in run.agent_steps if not step.copied_context)
+        text = agent_text(run)
         penalty = _LENGTH_WEIGHT * max(0, len(text) - _MAX_CHARS) / _MAX_CHARS
         marks = len(set(STEP_MARKS.findall(text)))
         steps = min(1.0, 0.2 * marks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,21 +33,12 @@ def ranks(values: Sequence[float]) -> list[float]:
     return found
 
 
-def correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Pearson's correlation; None where one side is constant or there are fewer than two values."""
-    if len(a) < 2:
-        return None
-    mean_a, mean_b = math.fsum(a) / len(a), math.fsum(b) / len(b)
-    da, db = [value - mean_a for value in a], [value - mean_b for value in b]
-    scale = math.sqrt(math.fsum(d * d for d in da) * math.fsum(d * d for d in db))
-    if scale < 1e-12:
-        return None
-    return max(-1.0, min(1.0, math.fsum(x * y for x, y in zip(da, db, strict=True)) / scale))
-
-
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's rank correlation; None where one side is constant."""
-    return correlation(ranks(a), ranks(b))
+    """Return Spearman's rank correlation; None where one side is constant or there are fewer than two values."""
+    try:
+        return statistics.correlation(ranks(a), ranks(b))
+    except statistics.StatisticsError:
+        return None
 
 
 def stratified_spearman(

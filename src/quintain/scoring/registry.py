@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
+from quintain.checkers.check import CHECKS
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.extensions import Extensions, extensions_of, package_of, require_single
 from quintain.records.profiles import DomainProfile
@@ -18,8 +19,7 @@ from quintain.scoring.calibration.calibrated import RawScorer
 from quintain.scoring.custom import GROUP, FunctionScorer, RewardFunction, load
 from quintain.scoring.declared import DEFAULTS, DeclaredScorer
 from quintain.scoring.mix import MixScorer, WeightedScorer
-from quintain.scoring.outcomes.answer_scorers import AnswerScorer, JsonScorer, OutcomeScorer, RegexScorer
-from quintain.scoring.outcomes.checker import CheckerScorer
+from quintain.scoring.outcomes.answer_scorers import CheckerScorer, OutcomeScorer, TextScorer
 from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
 from quintain.scoring.presets import PRESETS
 from quintain.scoring.recorded import AGENT, RAW, RecordedScorer, is_recorded
@@ -60,9 +60,6 @@ _DECLARED_ONLY = {
     "step_bonus": "accuracy plus a bonus for the steps of a right answer: {type: step_bonus, step_bonus}",
 }
 """Scorers that need settings, and therefore have no name alone."""
-_PLAIN: dict[str, Callable[[], Scorer]] = {
-    scorer.name: scorer for scorer in (OutcomeScorer, AnswerScorer, JsonScorer, RegexScorer)
-}
 _REGISTERED: dict[str, Callable[[], Scorer]] = {}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAX_WEIGHT = 1e6
@@ -221,8 +218,10 @@ def scorer(
 
 
 def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sandbox: OpenSandbox | None) -> Scorer:
-    if name in _PLAIN:
-        return _PLAIN[name]()
+    if name == OutcomeScorer.name:
+        return OutcomeScorer()
+    if name in CHECKS:
+        return TextScorer(name)
     if name == RulesScorer.name:
         return RulesScorer(profile)
     if name == UnitTestScorer.name:

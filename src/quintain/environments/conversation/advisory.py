@@ -54,19 +54,14 @@ class Property:
     @cached_property
     def wish(self) -> FactKind:
         """The client's wish."""
-        return FactKind(self.name, f"the {self.name}", self._question_words, self.train, self.held_out)
+        return FactKind(f"the {self.name}", self._question_words, self.train, self.held_out, self.name)
 
     @cached_property
     def indifference(self) -> FactKind:
         """The answer of a client to whom the property does not matter."""
         label = f"the {self.name}"
-        return FactKind(
-            self.name,
-            label,
-            self._question_words,
-            f"The {self.name} does not matter to me.",
-            f"I do not mind about {label}.",
-        )
+        does_not_matter = f"The {self.name} does not matter to me."
+        return FactKind(label, self._question_words, does_not_matter, f"I do not mind about {label}.", self.name)
 
     @property
     def _question_words(self) -> str:

@@ -16,7 +16,6 @@ from quintain.environments.conversation.scenario import (
     Document,
     Fact,
     FactKind,
-    FactTexts,
     Scenario,
     SplitNames,
     SuccessConditions,
@@ -71,12 +70,12 @@ class Vocabulary:
     metrics: tuple[str, ...]
     teams: SplitNames
     channels: tuple[str, ...]
-    facts: dict[str, FactTexts]
+    facts: dict[str, FactKind]
     orders: dict[str, OrderTexts]
 
     def fact_kind(self, name: str) -> FactKind:
         """Return the kind of fact of this name."""
-        return self.facts[name].named(name)
+        return self.facts[name]._replace(name=name)
 
 
 @cache

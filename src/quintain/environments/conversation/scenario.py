@@ -32,7 +32,6 @@ class Wording(NamedTuple):
 class FactKind(NamedTuple):
     """A kind of fact that users know."""
 
-    name: str
     label: str
     """What users call it."""
     words: str
@@ -40,6 +39,8 @@ class FactKind(NamedTuple):
     train: str
     """Sentence that states the fact, with `{value}`."""
     held_out: str
+    name: str = ""
+    """Data files have it as the key."""
 
     def sentence(self, split: str, value: Value) -> str:
         """Return the sentence by which a user of this split states the fact."""
@@ -56,19 +57,6 @@ class FactKind(NamedTuple):
         """Return the value that a text states for this fact, the last one where there are several."""
         found = [match[1] for wording in (self.train, self.held_out) for match in _reader(wording).finditer(text)]
         return found[-1] if found else None
-
-
-class FactTexts(NamedTuple):
-    """A kind of fact as data files contain it, under its name."""
-
-    label: str
-    words: str
-    train: str
-    held_out: str
-
-    def named(self, name: str) -> FactKind:
-        """Return the kind of fact under this name."""
-        return FactKind(name, *self)
 
 
 @cache

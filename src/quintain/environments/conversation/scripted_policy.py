@@ -15,7 +15,7 @@ from quintain.environments.conversation.discussion import OPENING, topics
 from quintain.environments.conversation.engineering import vocabulary
 from quintain.environments.conversation.scenario import FactKind, Wording
 from quintain.environments.conversation.support_desk import DeskTexts, desk_texts
-from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, pattern_of
 from quintain.errors import InvalidInput
 
 Asking = Generator[Move, str, str]
@@ -164,23 +164,9 @@ def _fields(record: str) -> dict[str, str]:
 
 
 def _policy(topic: str, text: str) -> dict[str, str]:
-    match = _rule(topic).fullmatch(text)
+    match = re.fullmatch(pattern_of(desk_texts().policies[topic]), text)
     assert match is not None
     return match.groupdict()
-
-
-@cache
-def _rule(topic: str) -> re.Pattern[str]:
-    named: set[str] = set()
-
-    def group(match: re.Match[str]) -> str:
-        name = match[1]
-        if name in named:
-            return f"(?P={name})"
-        named.add(name)
-        return rf"(?P<{name}>\w+)"
-
-    return re.compile(re.sub(r"\\\{(\w+)\\\}", group, re.escape(desk_texts().policies[topic])))
 
 
 # Engineering
@@ -188,15 +174,11 @@ def _rule(topic: str) -> re.Pattern[str]:
 
 @cache
 def _order_openings() -> tuple[re.Pattern[str], ...]:
-    return tuple(
-        re.compile(re.escape(text).replace(r"\{service\}", r"(\w+)"))
-        for order in vocabulary().orders.values()
-        for text in order.opening
-    )
+    return tuple(re.compile(pattern_of(text)) for order in vocabulary().orders.values() for text in order.opening)
 
 
 def _engineer(prompt: str) -> Script:
-    service = next(match[1] for opening in _order_openings() if (match := opening.search(prompt)))
+    service = next(match["service"] for opening in _order_openings() if (match := opening.search(prompt)))
     notes = _Notes(vocabulary().fact_kind(name) for name in vocabulary().facts)
     notes.read(prompt)
     template = yield Move("See what is handed in.", "knowledge_base", {"query": "template"})
@@ -338,7 +320,7 @@ def _discuss(prompt: str) -> Script:
 def _claim_in(message: str) -> tuple[str, int] | None:
     for name, measure, pattern in _claims():
         if match := pattern.search(message):
-            return f"{name} {measure}", int(match[1])
+            return f"{name} {measure}", int(match["value"])
     return None
 
 
@@ -355,7 +337,7 @@ def _claims() -> list[tuple[str, str, re.Pattern[str]]]:
 
 
 def _claim_pattern(wording: str, name: str) -> str:
-    pattern = re.escape(wording).replace(r"\{value\}", r"(\d+)").replace(r"\{name\}", re.escape(name))
+    pattern = pattern_of(wording, value=r"\d+", name=re.escape(name))
     return f"(?i:{pattern})" if wording.startswith("{name}") else pattern
 
 

@@ -13,7 +13,6 @@ from quintain.environments.conversation.scenario import (
     Document,
     Fact,
     FactKind,
-    FactTexts,
     Records,
     Scenario,
     SplitNames,
@@ -72,7 +71,7 @@ class Business:
     field: str
     """Field that customers want to change."""
     values: SplitNames
-    change: FactTexts
+    change: FactKind
     """The new value of that field."""
     detail: str
     """Field that customers ask for."""
@@ -87,17 +86,17 @@ class DeskTexts:
     people: dict[str, People]
     refund_methods: tuple[str, ...]
     policies: dict[str, str]
-    facts: dict[str, FactTexts]
+    facts: dict[str, FactKind]
     wishes: Requests
     businesses: dict[str, Business]
 
     def fact_kind(self, name: str) -> FactKind:
         """Return the kind of fact under its name in a scenario: `no_number` and `method` are variants."""
-        return self.facts[name].named({"no_number": "number", "method": "choice"}.get(name, name))
+        return self.facts[name]._replace(name={"no_number": "number", "method": "choice"}.get(name, name))
 
     def change_kind(self, noun: str) -> FactKind:
         """Return the new value that the customers of a business choose."""
-        return self.businesses[noun].change.named("choice")
+        return self.businesses[noun].change._replace(name="choice")
 
     def wish(self, noun: str, topic: str) -> FactKind:
         """Return the sentence by which customers of a business make a request."""
@@ -108,7 +107,7 @@ class DeskTexts:
             "cancel": Wording(*(text.format(value=noun) for text in self.wishes.cancel)),
             "refund": self.wishes.refund,
         }
-        return FactKind("wish", self.wishes.label, self.wishes.words, *wordings[topic])
+        return FactKind(self.wishes.label, self.wishes.words, *wordings[topic], name="wish")
 
 
 @cache

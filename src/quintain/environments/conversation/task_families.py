@@ -27,7 +27,7 @@ from quintain.environments.conversation.world import (
     Transfer,
     UpdateRecord,
 )
-from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.registry import operator_endpoint, operator_variable
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy
@@ -42,7 +42,7 @@ RULES = 2
 Temperature = Annotated[float, Field(ge=0, le=2), BeforeValidator(require_number)]
 
 
-class _Dialogues:
+class _Dialogues(FamilySource):
     """Task source of one subject."""
 
     about: ClassVar[Subject]
@@ -66,10 +66,8 @@ class _Dialogues:
             InvalidInput: an unknown type, or an invalid user.
             NotFound: no endpoint profile has this name.
         """
-        family = self.about.family
-        self.id, self.version = family.environment, f"{family.version}.{RULES}"
-        self._difficulties = chosen_levels(difficulty, family.difficulties)
-        self._types = chosen_names("types", types, family.types)
+        super().__init__(difficulty, types)
+        self.version += f".{RULES}"
         self._user: Callable[[Scenario], User] = ScriptedUser
         self.waits = user != SCRIPTED
         if user == SCRIPTED:
@@ -87,16 +85,9 @@ class _Dialogues:
         played = f"{endpoint.base_url} {endpoint.model} {endpoint.extra} {user_temperature:g}"
         self.version += f"-user-{hashlib.sha256(played.encode()).hexdigest()[:12]}"
 
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
-        return self.about.family.tasks(
-            split,
-            n,
-            seed,
-            lambda key: self.about.build(key).opening,
-            types=self._types,
-            difficulties=self._difficulties,
-        )
+    def prompt(self, key: TaskKey) -> str:
+        """Return the user's first message."""
+        return self.about.build(key).opening
 
     def make(self) -> Environment:
         """Return a fresh environment."""
@@ -112,6 +103,7 @@ class _Dialogues:
 class Conversation(_Dialogues):
     """The task family `quintain/conversation`: a support desk."""
 
+    family = desk.FAMILY
     about = subject(
         desk.FAMILY,
         desk.SYSTEM_PROMPT,
@@ -130,6 +122,7 @@ class Conversation(_Dialogues):
 class Engineering(_Dialogues):
     """The task family `quintain/engineering`: requirements and incidents."""
 
+    family = engineering.FAMILY
     about = subject(
         engineering.FAMILY,
         engineering.SYSTEM_PROMPT,
@@ -141,6 +134,7 @@ class Engineering(_Dialogues):
 class Advisory(_Dialogues):
     """The task family `quintain/advisory`: recommend the option that fits."""
 
+    family = advisory.FAMILY
     about = subject(
         advisory.FAMILY,
         advisory.SYSTEM_PROMPT,
@@ -152,6 +146,7 @@ class Advisory(_Dialogues):
 class Discussion(_Dialogues):
     """The task family `quintain/discussion`: agree with right claims, correct wrong ones."""
 
+    family = discussion.FAMILY
     about = subject(
         discussion.FAMILY,
         discussion.SYSTEM_PROMPT,

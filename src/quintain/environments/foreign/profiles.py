@@ -23,14 +23,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 
-from quintain.environments.servers import Seconds, bad_file, read_document, resolve_path
-from quintain.errors import NotFound
-from quintain.records.record import Name, Record, explain, nearest, require_number, shown
+from quintain.environments.servers import (
+    Profile,
+    Seconds,
+    bad_file,
+    find_profile,
+    read_profiles,
+    read_table,
+    resolve_path,
+)
+from quintain.records.record import Name, require_number, shown
 
 LIBRARIES = {
     "gymnasium": "Any environment of Gymnasium with discrete or text actions, such as gymnasium/FrozenLake-v1.",
@@ -52,21 +59,12 @@ Url = Annotated[str, AfterValidator(_safe_url)]
 Count = Annotated[int, Field(ge=1, le=100_000_000), BeforeValidator(require_number)]
 
 
-class ForeignProfile(Record):
-    """Fields of every profile."""
+class ForeignProfile(Profile):
+    """Fields of every profile; without a `system_prompt` the server's or the task's is used."""
 
-    kind: ClassVar[str]
-
-    name: Name
-    system_prompt: str | None = Field(default=None, description="Null: the one of the server or task.")
     max_turns: Annotated[int, Field(ge=1, le=1000), BeforeValidator(require_number)] = 20
     timeout_s: Seconds = Field(default=60.0, description="Seconds for one answer, and for the start.")
     success_at: FiniteFloat = Field(default=1.0, description="Return from which on an episode is a success.")
-
-    @property
-    def id(self) -> str:
-        """Id of its environment."""
-        return f"{self.kind}:{self.name}"
 
 
 class OpenEnvProfile(ForeignProfile):
@@ -109,30 +107,15 @@ def list_profiles(path: Path | None) -> list[ForeignProfile]:
     Raises:
         InvalidInput: the file is not TOML, or a profile has a wrong or unknown field.
     """
-    document = read_document(path) if path else {}
-    return sorted(
-        (_profile(kind, name, table) for kind in KINDS for name, table in _table(document, kind).items()),
-        key=lambda profile: profile.id,
-    )
+    profiles = [profile for record in KINDS.values() for profile in read_profiles(path, record).values()]
+    return sorted(profiles, key=lambda profile: profile.id)
 
 
-def find_profile(path: Path | None, environment_id: str) -> ForeignProfile:
-    """Return the profile of an id such as `openenv:echo`.
-
-    Raises:
-        NotFound: an unknown name; the message lists the known ones.
-        InvalidInput: as for `list_profiles`.
-    """
+def find_foreign(path: Path | None, environment_id: str) -> ForeignProfile:
+    """Return the profile of an id such as `openenv:echo`; errors as of `list_profiles` and `servers.find_profile`."""
+    kind, _, name = environment_id.partition(":")
     profiles = {profile.id: profile for profile in list_profiles(path)}
-    if environment_id not in profiles:
-        kind, _, name = environment_id.partition(":")
-        known = f"known: {', '.join(profiles)}" if profiles else "none is configured yet"
-        raise NotFound(
-            f"expected the name of a profile, got {shown(environment_id)}{nearest(environment_id, profiles)}; {known}. The operator "
-            f"adds [{kind}.{name or 'NAME'}] to {path or 'environments.toml'}",
-            code="environment_not_found",
-        )
-    return profiles[environment_id]
+    return find_profile(profiles, environment_id, f"{kind}.{name or 'NAME'}", path)
 
 
 def find_interpreter(path: Path | None, library: str) -> str | None:
@@ -141,7 +124,7 @@ def find_interpreter(path: Path | None, library: str) -> str | None:
     Raises:
         InvalidInput: the table is not a mapping of names to paths.
     """
-    interpreter = _table(read_document(path) if path else {}, "python").get(library)
+    interpreter = read_table(path, "python").get(library)
     if interpreter is None:
         return None
     if not isinstance(interpreter, str) or path is None:
@@ -155,7 +138,7 @@ def list_modules(path: Path | None) -> list[str]:
     Raises:
         InvalidInput: the table does not contain a list of names.
     """
-    modules = _table(read_document(path) if path else {}, "gymnasium").get("modules", [])
+    modules = read_table(path, "gymnasium").get("modules", [])
     if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
         raise bad_file(f"expected a list of module names as gymnasium.modules, got {shown(modules)}")
     return modules
@@ -165,21 +148,3 @@ def outline_profile(profile: ForeignProfile) -> dict[str, Any]:
     """Return the entry of a profile in a list of environments, without contacting or starting anything."""
     fields = profile.model_dump(mode="json", exclude_defaults=True, exclude={"name", "system_prompt"})
     return {"id": profile.id, **fields, "max_turns": profile.max_turns}
-
-
-def _profile(kind: str, name: str, table: Any) -> ForeignProfile:
-    record = KINDS[kind]
-    if not isinstance(table, Mapping):
-        raise bad_file(f"expected a table [{kind}.{name}], got {shown(table)}")
-    fields = tuple(field for field in record.model_fields if field != "name")
-    try:
-        return record.model_validate({"name": name, **table})
-    except ValidationError as error:
-        raise bad_file(f"{explain(error, f'[{kind}.{name}]', fields)}; the fields are {', '.join(fields)}") from None
-
-
-def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    table = document.get(name, {})
-    if not isinstance(table, Mapping):
-        raise bad_file(f"expected a table [{name}], got {shown(table)}")
-    return table

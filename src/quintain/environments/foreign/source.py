@@ -18,8 +18,8 @@ from quintain.environments.foreign.profiles import (
     KINDS,
     LIBRARIES,
     ForeignProfile,
+    find_foreign,
     find_interpreter,
-    find_profile,
     list_modules,
 )
 from quintain.environments.isolated import IsolatedSource
@@ -54,13 +54,13 @@ def factory(environment_id: str, path: Path | None) -> Callable[..., TaskSource]
         path: The operator's `environments.toml`.
 
     Raises:
-        NotFound: as `profiles.find_profile`.
-        InvalidInput: as `profiles.find_profile`.
+        NotFound: as `profiles.find_foreign`.
+        InvalidInput: as `profiles.find_foreign`.
     """
     library, _, name = environment_id.partition("/")
     if library in LIBRARIES:
         return _library_factory(library, name, path)
-    profile = find_profile(path, environment_id)
+    profile = find_foreign(path, environment_id)
 
     def server() -> TaskSource:
         return _open(profile.kind, profile.id, _settings(profile), path, profile.timeout_s)

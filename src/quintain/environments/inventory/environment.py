@@ -7,17 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.environments.inventory.tasks import (
-    DIFFICULTIES,
-    ENVIRONMENT_ID,
-    FAMILY,
-    TYPES,
-    VERSION,
-    Case,
-    build_case,
-)
-from quintain.environments.inventory.world import Item
-from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey, chosen_names
+from quintain.environments.inventory.tasks import ENVIRONMENT_ID, FAMILY, Case, Item, build_case
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
@@ -144,11 +135,10 @@ def _look(items: tuple[Item, ...], arguments: Record) -> Observation:
     return Observation(content="\n".join(f"{item.name} {item.values[arguments.field]}" for item in ordered))
 
 
-class Inventory:
+class Inventory(FamilySource):
     """The task family `quintain/inventory`."""
 
-    id = ENVIRONMENT_ID
-    version = VERSION
+    family = FAMILY
 
     def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",), forbidden: Names = ()) -> None:
         """Choose tasks by difficulty and by type (`lookup`, `compare`, `extreme`, `total`), and the forbidden tools.
@@ -160,14 +150,15 @@ class Inventory:
             InvalidInput: an unknown type or tool.
         """
         self._forbidden = chosen_names("forbidden", forbidden, (*_ARGUMENTS, *_TEMPTING)) if forbidden else ()
-        self._difficulties = chosen_levels(difficulty, DIFFICULTIES)
-        self._types = chosen_names("types", types, TYPES)
+        super().__init__(difficulty, types)
+
+    def prompt(self, key: TaskKey) -> str:
+        """Return the question of a task."""
+        return build_case(key).prompt
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
-        found = FAMILY.tasks(
-            split, n, seed, lambda key: build_case(key).prompt, types=self._types, difficulties=self._difficulties
-        )
+        """Return tasks of the family; they name the forbidden tools."""
+        found = super().tasks(split, n, seed)
         if not self._forbidden:
             return found
         noted = {"forbidden": list(self._forbidden)}

@@ -6,16 +6,14 @@ Its runs pre-train the embedded model, and give tests of the environment an uppe
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 
-from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
+from quintain.environments.inventory.tasks import vocabulary
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, pattern_of
 from quintain.errors import InvalidInput
 
-_LOOKUP = re.compile(r"What is the (\w+) of the (\w+ \w+)\?")
-_COMPARE = re.compile(r"Which has the (low|high)er (\w+): the (\w+ \w+) or the (\w+ \w+)\?")
-_EXTREME = re.compile(r"Which of the (\w+) has the (low|high)est (\w+)\?")
-_TOTAL = re.compile(r"What is the (\w+) of the (\w+ \w+) and the (\w+ \w+) together\?")
+_NAME = r"\w+ \w+"
 
 
 def script_of(prompt: str) -> Script:
@@ -24,23 +22,18 @@ def script_of(prompt: str) -> Script:
     Raises:
         InvalidInput: it is none of this environment.
     """
-    if match := _LOOKUP.fullmatch(prompt):
-        return _lookup(*match.groups())
-    if match := _COMPARE.fullmatch(prompt):
-        return _compare(*match.groups())
-    if match := _EXTREME.fullmatch(prompt):
-        return _extreme(*match.groups())
-    if match := _TOTAL.fullmatch(prompt):
-        return _total(*match.groups())
+    for kind, question in vocabulary().prompts.items():
+        if match := re.fullmatch(pattern_of(question, a=_NAME, b=_NAME), prompt):
+            return _SCRIPTS[kind](**match.groupdict())
     raise InvalidInput(
         f"expected a question of quintain/inventory, got {prompt[:80]!r}; take tasks from the environment's own splits"
     )
 
 
-def _lookup(field: str, name: str) -> Script:
-    found = yield Move(f"Find the {name}.", "search", {"query": name})
-    item_id = _id_of(found, name)
-    result = yield Move(f"The {name} {item_id}.", "open", {"item_id": item_id})
+def _lookup(field: str, a: str) -> Script:
+    found = yield Move(f"Find the {a}.", "search", {"query": a})
+    item_id = _id_of(found, a)
+    result = yield Move(f"The {a} {item_id}.", "open", {"item_id": item_id})
     value = int(re.findall(rf"\b{field} (\d+)", result)[0])
     yield Move(f"Its {field} {value}.", "submit", {"answer": value})
 
@@ -84,6 +77,13 @@ def _total(field: str, a: str, b: str) -> Script:
 def _id_of(found: str, name: str) -> str:
     return next(line.split()[-1] for line in found.splitlines() if line.startswith(f"{name} "))
 
+
+_SCRIPTS: Mapping[str, Callable[..., Script]] = {
+    "lookup": _lookup,
+    "compare": _compare,
+    "extreme": _extreme,
+    "total": _total,
+}
 
 Expert = partial(ScriptedPolicy, script_of)
 """A `Policy` for `quintain/inventory` that solves every task."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,12 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.answers import expected_answers, states_number
 from quintain.checkers.quantities import quantity
+from quintain.environments.demonstrations import stated_answer, submitted_answer
+from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.math.calculator import calculate, format_number
-from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, build_problem
-from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, Problem, build_problem
 from quintain.environments.questions import judge, judge_text
+from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
 from quintain.environments.task_files import read_tasks
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
@@ -111,10 +114,10 @@ def _unsolvable(task: Task) -> str | None:
     return None if wrong is None else f"expected a number as its answer, got {clip(wrong)!r}"
 
 
-class Math:
+class Math(FamilySource):
     """The task family `quintain/math`: generated problems, or those of a file in the format of GSM8K."""
 
-    id = ENVIRONMENT_ID
+    family = FAMILY
 
     def __init__(self, file: Path | None = None, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
         """Choose generated problems by difficulty and type, or take the problems of a file.
@@ -123,12 +126,11 @@ class Math:
             NotFound: the file does not exist.
             InvalidInput: an unknown type, a file together with types or a difficulty, or a bad row.
         """
-        self._difficulties = chosen_levels(difficulty, tuple(STEPS))
-        self._types = chosen_names("types", types, FAMILY.types)
+        super().__init__(difficulty, types)
         self._file = None if file is None else read_tasks(file)
-        self.version = VERSION if self._file is None else self._file.version_of(FILE_VERSION)
         if self._file is not None:
-            if difficulty != "all" or self._types != FAMILY.types:
+            self.version = self._file.version_of(FILE_VERSION)
+            if not self._is_whole:
                 raise InvalidInput(
                     "difficulty and types choose among generated problems; leave them out if a file gives the problems",
                     code="bad_option",
@@ -139,9 +141,11 @@ class Math:
         """Return `n` distinct tasks of `train` or `held_out`."""
         if self._file is not None:
             return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
-        return FAMILY.tasks(
-            split, n, seed, lambda key: build_problem(key).prompt, types=self._types, difficulties=self._difficulties
-        )
+        return super().tasks(split, n, seed)
+
+    def prompt(self, key: TaskKey) -> str:
+        """Return the text of a generated problem."""
+        return build_problem(key).prompt
 
     def make(self) -> Environment:
         """Return a fresh environment."""
@@ -149,8 +153,24 @@ class Math:
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return the scripted expert; problems that state their answer are solved by submitting it."""
-        from quintain.environments.demonstrations import ByTask, answers_expert, stated_answer
-        from quintain.environments.math.scripted_policy import Expert
+        scripts: dict[str, Callable[[], Script]] = {}
+        for task in tasks:
+            if stated_answer(task) is not None:
+                scripts[task.prompt] = partial(submitted_answer, task)
+            else:
+                problem = build_problem(FAMILY.parse(task.id))
+                scripts[problem.prompt] = partial(_calculations, problem)
+        return policy_by_prompt(scripts)
 
-        stated = [task for task in tasks if stated_answer(task) is not None]
-        return ByTask(dict.fromkeys((task.prompt for task in stated), answers_expert(stated)), Expert())
+
+def _calculations(problem: Problem) -> Script:
+    """Calculate a generated problem sentence by sentence, and submit the result."""
+    value = ""
+    for effect, numbers in problem.steps:
+        known: dict[str, object] = {"x": value, **numbers}
+        expression = " ".join(str(known.get(word, word)) for word in effect.split())
+        if expression.isdigit():
+            value = expression
+        else:
+            value = yield Move(f"{expression}.", "calculate", {"expression": expression})
+    yield Move(f"It is {value}.", "submit", {"answer": int(value)})

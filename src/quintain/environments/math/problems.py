@@ -69,6 +69,8 @@ class Problem(NamedTuple):
 
     prompt: str
     answer: int
+    steps: tuple[tuple[Effect, dict[str, int]], ...]
+    """Effect and numbers of each sentence."""
 
 
 def build_problem(key: TaskKey) -> Problem:
@@ -85,7 +87,7 @@ def build_problem(key: TaskKey) -> Problem:
     for _ in range(rng.choice(STEPS[key.difficulty]) - begins_with_step):
         x = _change(writer, story, x)
     writer.add(story.question)
-    return Problem(" ".join(writer.sentences), x)
+    return Problem(" ".join(writer.sentences), x, tuple(writer.steps))
 
 
 class _Writer:
@@ -94,6 +96,7 @@ class _Writer:
     def __init__(self, rng: Random, split: str, words: dict[str, str]) -> None:
         self.rng, self.split, self.words = rng, split, words
         self.sentences: list[str] = []
+        self.steps: list[tuple[Effect, dict[str, int]]] = []
         self.last: Sentence | None = None
 
     def own(self, numbers: Sequence[int]) -> list[int]:
@@ -106,6 +109,7 @@ class _Writer:
     def add(self, sentence: Sentence, **numbers: int) -> None:
         text = sentence.held_out if self.split == "held_out" else sentence.train
         self.sentences.append(text.format(**self.words, **numbers))
+        self.steps.append((sentence.effect, numbers))
         self.last = sentence
 
 

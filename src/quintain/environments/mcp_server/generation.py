@@ -12,8 +12,9 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,9 +23,11 @@ from quintain.environments.mcp_server.arguments import draw_arguments
 from quintain.environments.mcp_server.checks import AnswerCheck, judge, read_checks
 from quintain.environments.mcp_server.episode import allowed_tools, as_text
 from quintain.environments.mcp_server.tasks import calls_of, digest
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, policy_by_prompt
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.task_files import split_of
 from quintain.errors import InvalidInput
+from quintain.records.record import clip
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
 
@@ -193,7 +196,23 @@ def _task(profile: ServerProfile, connection: Connection, asked: _Candidate) -> 
     )
 
 
-def expected_answers(task: Task) -> Sequence[Any]:
+def expert(tasks: Iterable[Task]) -> ScriptedPolicy:
+    """Return a policy for tasks with a script in their metadata, generated or written: its calls, one a turn, then the answer."""
+    return policy_by_prompt({task.prompt: partial(_script, task) for task in tasks})
+
+
+def _script(task: Task) -> Script:
+    calls = calls_of(task, "script")
+    if not calls:
+        raise InvalidInput(f"expected the prompt of a task with a script, got {clip(task.prompt)!r}")
+    for call in calls:
+        yield Move(f"Call {call.tool}.", call.tool, call.args)
+    for answer in _expected_answers(task)[:1]:  # without one the script has done all, and says so without a call
+        asked = task.metadata.get("field") or "The answer"
+        yield Move(f"{asked} is {as_text(answer)}.", "submit", {"answer": answer})
+
+
+def _expected_answers(task: Task) -> Sequence[Any]:
     """Return the answers that a task's checks accept; of a regular expression, the task's own `answer`."""
     answers: list[Any] = []
     for check in read_checks(task.metadata):

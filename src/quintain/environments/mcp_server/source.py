@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from quintain.environments.families import SPLITS
 from quintain.environments.isolated import AT_ONCE
 from quintain.environments.mcp_server.episode import Episode
-from quintain.environments.mcp_server.generation import generate
+from quintain.environments.mcp_server.generation import expert, generate
 from quintain.environments.mcp_server.tasks import digest, unplayable
 from quintain.environments.servers import ServerProfile
 from quintain.environments.task_files import read_tasks
@@ -84,8 +84,6 @@ class ServerSource:
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return a policy that plays the scripts of generated or written tasks."""
-        from quintain.environments.mcp_server.scripted_policy import expert
-
         return expert(tasks)
 
     def close(self) -> None:

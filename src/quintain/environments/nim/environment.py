@@ -1,15 +1,20 @@
-"""Nim as an environment for two players: one tool, one call per turn; three turns without a legal move lose the game."""
+"""Nim as an environment for two players: one tool, one call per turn; three turns without a legal move lose the game.
+
+Bouton 1901 (Ann. Math. 3:35-39) has the theory of the positions by which the scripted policy plays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial, reduce
+from operator import xor
 
 from pydantic import StrictInt
 
-from quintain.environments.families import Family, TaskKey
-from quintain.environments.nim.scripted_policy import is_lost
-from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.families import Family, FamilySource, TaskKey
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
+from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
 from quintain.records.seeds import stable_seed
@@ -122,32 +127,15 @@ class Game:
         return last.model_copy(update={"rewards": rewards, "terminated": True, "player": self._mover})
 
 
-class Nim:
-    """The task family `quintain/nim`."""
+class Nim(FamilySource):
+    """The task family `quintain/nim`: positions by number of heaps (difficulty) and by rule (`normal`, `misere`)."""
 
-    id = ENVIRONMENT_ID
-    version = VERSION
+    family = FAMILY
     players = ("first", "second")
 
-    def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
-        """Choose positions by number of heaps (difficulty) and by rule (`normal`, `misere`).
-
-        Raises:
-            InvalidInput: an unknown type.
-        """
-        self._difficulties = chosen_levels(difficulty, tuple(_HEAPS))
-        self._types = chosen_names("types", types, TYPES)
-
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
-        return FAMILY.tasks(
-            split,
-            n,
-            seed,
-            lambda key: f"{_rules(key)} {_shown(start_of(key))}",
-            types=self._types,
-            difficulties=self._difficulties,
-        )
+    def prompt(self, key: TaskKey) -> str:
+        """Return rule and position."""
+        return f"{_rules(key)} {_shown(start_of(key))}"
 
     def make(self) -> Environment:
         """Return a fresh environment."""
@@ -155,6 +143,44 @@ class Nim:
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return the scripted expert, which wins from every position that can be won."""
-        from quintain.environments.nim.scripted_policy import Expert
-
         return Expert()
+
+
+_HEAPS_MARK = "Heaps:"
+
+
+def is_lost(heaps: Sequence[int], *, misere: bool) -> bool:
+    """Whether the player to move loses against perfect play.
+
+    The exclusive or of the heaps is 0. Where no heap has more than one stone, it is the parity of the stones that counts, and
+    in misere play, where the last stone loses, it is the other one.
+    """
+    balanced = reduce(xor, heaps, 0) == 0
+    return balanced != (misere and max(heaps, default=0) <= 1)
+
+
+def best_move(heaps: Sequence[int], *, misere: bool) -> tuple[int, int]:
+    """Return the index of a heap and the stones to take: to a lost position if there is one, else one from the largest heap."""
+    for place, size in enumerate(heaps):
+        for stones in range(1, size + 1):
+            if is_lost([*heaps[:place], size - stones, *heaps[place + 1 :]], misere=misere):
+                return place, stones
+    return max(range(len(heaps)), key=lambda place: heaps[place]), 1
+
+
+def _script(prompt: str) -> Script:
+    misere, text = "last stone loses" in prompt, prompt
+    while True:
+        _, found, numbers = text.rpartition(_HEAPS_MARK)
+        if not found:
+            raise InvalidInput(
+                f"expected a position of quintain/nim, got {text[:80]!r}; take tasks from the environment"
+            )
+        heaps = [int(number) for number in numbers.split()]
+        place, stones = best_move(heaps, misere=misere)
+        left = [size - stones if i == place else size for i, size in enumerate(heaps)]
+        text = yield Move(f"Leave {' '.join(map(str, left))}.", "take", {"heap": place + 1, "stones": stones})
+
+
+Expert = partial(ScriptedPolicy, _script)
+"""A `Policy` for `quintain/nim` that wins from every position that can be won."""

@@ -7,11 +7,11 @@ its results. Code that cheats its own tests (an object that equals everything, a
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from quintain.checkers.json_equality import difference
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.sandbox import Workspace
 
@@ -28,7 +28,6 @@ def answer(module, function, arguments, options):
 answers.write("[" + ",".join([answer(*call) for call in json.loads(sys.argv[1])]) + "]")
 answers.flush()
 """
-_TOLERANCE = 1e-9
 
 
 class Call(NamedTuple):
@@ -94,17 +93,4 @@ def count_right(workspace: Workspace, cases: Sequence[Case], limits: Limits) -> 
         return None
     if ran.stopped or not isinstance(answers, list) or len(answers) != len(cases):
         return None
-    return sum(same(answer, case.expected) for answer, case in zip(answers, cases, strict=True))
-
-
-def same(actual: Any, expected: Any) -> bool:
-    """Whether two JSON values are equal: numbers by value, booleans only to booleans."""
-    if isinstance(expected, bool) or isinstance(actual, bool):
-        return actual is expected
-    if isinstance(expected, int | float) and isinstance(actual, int | float):
-        return math.isclose(actual, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-    if isinstance(expected, list) and isinstance(actual, list):
-        return len(actual) == len(expected) and all(map(same, actual, expected))
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        return actual.keys() == expected.keys() and all(same(actual[key], expected[key]) for key in expected)
-    return type(actual) is type(expected) and bool(actual == expected)
+    return sum(difference(case.expected, answer) is None for answer, case in zip(answers, cases, strict=True))

@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.coding_tools import ARGUMENTS, TOOLS, CodingTools, Submit
 from quintain.environments.sandbox.judging import Judgement
-from quintain.environments.sandbox.projects import DIFFICULTIES, FAMILY, VERSION, build_project
+from quintain.environments.sandbox.projects import FAMILY, build_project
 from quintain.environments.sandbox.repositories import Repository, find_repository
 from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of, generated_task
 from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
@@ -133,10 +133,10 @@ class Coding:
             return Patch("", 0, 0), Judgement(False, f"The changes cannot be judged: {error}.")
 
 
-class Sandboxed:
+class Sandboxed(FamilySource):
     """The task family `quintain/sandbox`, or the coding tasks of a file."""
 
-    id = SANDBOX_ID
+    family = FAMILY
     waits = True
 
     def __init__(
@@ -158,16 +158,15 @@ class Sandboxed:
             NotFound: the file does not exist.
             InvalidInput: an unknown type, a file together with types or a difficulty, or rows that cannot be played.
         """
-        self._difficulties = chosen_levels(difficulty, DIFFICULTIES)
-        self._types = chosen_names("types", types, FAMILY.types)
+        super().__init__(difficulty, types)
         self._open = cache(lambda: _opened(backend, image))
         self._test_s = test_timeout_s
         self.limits = Limits(wall_s=timeout_s, cpu_s=math.ceil(timeout_s), memory_mb=2048, file_mb=64)
         self._file: TaskFile | None = None if tasks is None else read_tasks(tasks)
-        self.version = VERSION if self._file is None else self._file.version_of(VERSION)
         if self._file is None:
             return
-        if difficulty != "all" or self._types != FAMILY.types:
+        self.version = self._file.version_of(self.version)
+        if not self._is_whole:
             raise InvalidInput(
                 "difficulty and types choose among generated tasks; leave them out if a file gives the tasks",
                 code="bad_option",
@@ -187,14 +186,7 @@ class Sandboxed:
         """
         self.sandbox()
         if self._file is None:
-            return FAMILY.tasks(
-                split,
-                n,
-                seed,
-                lambda key: build_project(key).prompt,
-                types=self._types,
-                difficulties=self._difficulties,
-            )
+            return super().tasks(split, n, seed)
         return [
             task.model_copy(
                 update={
@@ -204,6 +196,10 @@ class Sandboxed:
             )
             for task in self._file.draw(split, n, seed)
         ]
+
+    def prompt(self, key: TaskKey) -> str:
+        """Return the request of a generated task."""
+        return build_project(key).prompt
 
     def make(self) -> Environment:
         """Return a fresh environment."""

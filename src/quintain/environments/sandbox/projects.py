@@ -15,7 +15,6 @@ from quintain.environments.sandbox.functions import Function, domains, templates
 
 VERSION = "1"
 FAMILY = Family("sandbox", SANDBOX_ID, VERSION, ("fix", "implement", "extend", "rename"))
-DIFFICULTIES = FAMILY.difficulties
 """easy: two functions. medium: four in several files, and visible tests that a bug passes. hard: six, two of them to change, or a bug
 that the prompt describes only by what the package's `app.run` gives."""
 TEST_COMMAND = "python3 -m unittest -q"

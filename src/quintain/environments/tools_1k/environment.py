@@ -10,16 +10,27 @@ metrics.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
-from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.retrieval import BM25
+from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
 from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
-from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, catalogue, catalogue_with
-from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need
+from quintain.environments.tools_1k.catalogue import (
+    ENVIRONMENT_ID,
+    FAMILY,
+    VERSION,
+    Need,
+    Tool,
+    build_need,
+    catalogue,
+    catalogue_with,
+)
+from quintain.environments.tools_1k.lexicon import PARAMETERS
 from quintain.environments.tools_1k.retriever import ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
@@ -188,10 +199,10 @@ def _plain(value: Any) -> Any:
     return " ".join(value.casefold().split()) if isinstance(value, str) else value
 
 
-class ThousandTools:
-    """The task family `quintain/tools-1k`."""
+class ThousandTools(FamilySource):
+    """The task family `quintain/tools-1k`; the right tools of the two splits are disjoint."""
 
-    id = ENVIRONMENT_ID
+    family = FAMILY
 
     def __init__(
         self,
@@ -225,17 +236,15 @@ class ThousandTools:
                 "candidate; set mode=retrieved or remove retriever",
                 code="bad_option",
             )
+        super().__init__(difficulty, types)
         self._retriever, self._mode = retriever, mode
         self._candidates = (k or CANDIDATES) if mode != "search" else None
-        self._difficulties = chosen_levels(difficulty, DIFFICULTIES)
-        self._types = chosen_names("types", types, FAMILY.types)
-        self.version = VERSION if self._candidates is None else f"{VERSION}-{mode}{self._candidates}"
+        if self._candidates is not None:
+            self.version += f"-{mode}{self._candidates}"
 
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`; the right tools of the two splits are disjoint."""
-        return FAMILY.tasks(
-            split, n, seed, lambda key: build_need(key).prompt, types=self._types, difficulties=self._difficulties
-        )
+    def prompt(self, key: TaskKey) -> str:
+        """Return the request of a task."""
+        return build_need(key).prompt
 
     def make(self) -> Environment:
         """Return a new episode."""
@@ -244,7 +253,24 @@ class ThousandTools:
         return DirectEpisode(self._candidates, self._retriever if self._mode == "retrieved" else None)
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
-        """Return the scripted expert of the mode."""
-        from quintain.environments.tools_1k.scripted_policy import DirectExpert, Expert
+        """Return the scripted expert of the mode: demonstrations, and an upper bound for tests."""
+        script = _search_and_call if self._candidates is None else _call_directly
+        needs = [build_need(FAMILY.parse(task.id)) for task in tasks]
+        return policy_by_prompt({need.prompt: partial(script, need) for need in needs})
 
-        return Expert() if self._candidates is None else DirectExpert()
+
+def _search_and_call(need: Need) -> Script:
+    query = f"{need.tool.verb} {need.tool.object.replace('_', ' ')}"
+    found = yield Move(f"I need to {query}.", "search_tools", {"query": query, "k": 5})
+    names = [line.partition("(")[0] for line in found.splitlines()]
+    chosen = need.tool.name if need.tool.name in names else names[0]
+    yield Move(f"{chosen} does that.", "call_tool", {"name": chosen, "args": _in_order(need.args)})
+
+
+def _call_directly(need: Need) -> Script:
+    yield Move(f"{need.tool.name} does that.", need.tool.name, _in_order(need.args))
+
+
+def _in_order(args: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments in the order of the catalogue."""
+    return {name: args[name] for name in PARAMETERS if name in args}

@@ -54,7 +54,7 @@ def paired_e_value(only_a: float, only_b: float) -> float:
     return math.exp(log) if log < 700 else math.inf
 
 
-def log_capitals(outcomes: Array, means: Array, level: float = LEVEL) -> tuple[Array, Array]:
+def log_capitals(outcomes: Array, means: Array) -> tuple[Array, Array]:
     """Return the log capitals of betting that the mean exceeds, and that it is below, each candidate.
 
     Hedged capital with predictable plug-in bets (Waudby-Smith & Ramdas 2024, JRSS B 86:1-27, eq. 26 and theorem 3):
@@ -64,7 +64,6 @@ def log_capitals(outcomes: Array, means: Array, level: float = LEVEL) -> tuple[A
     Args:
         outcomes: Outcomes in 0..1, shape [..., time].
         means: Candidate means in (0, 1), shape [candidates].
-        level: 1 - confidence.
 
     Returns:
         Two arrays of shape [..., time, candidates]. A candidate is rejected once half of one of its capitals reaches 1 / level.
@@ -75,14 +74,14 @@ def log_capitals(outcomes: Array, means: Array, level: float = LEVEL) -> tuple[A
     mean = (0.5 + np.cumsum(outcomes, -1)) / (t + 1)
     variance = (0.25 + np.cumsum((outcomes - mean) ** 2, -1)) / (t + 1)
     before = np.concatenate([np.full_like(variance[..., :1], 0.25), variance[..., :-1]], -1)
-    bets = np.sqrt(2 * math.log(2 / level) / (before * t * np.log1p(t)))[..., None]
+    bets = np.sqrt(2 * math.log(2 / LEVEL) / (before * t * np.log1p(t)))[..., None]
     surplus = outcomes[..., None] - means
     up = np.cumsum(np.log1p(np.minimum(bets, _TRUNCATION / means) * surplus), -2)
     down = np.cumsum(np.log1p(-np.minimum(bets, _TRUNCATION / (1 - means)) * surplus), -2)
     return up, down
 
 
-def confidence_sequence(differences: Sequence[float], level: float = LEVEL) -> Interval:
+def confidence_sequence(differences: Sequence[float]) -> Interval:
     """Return the mean difference so far with its confidence sequence at this time, -1..1 without differences.
 
     The set of mean differences that the hedged capital has never rejected, intersected over time.
@@ -96,8 +95,8 @@ def confidence_sequence(differences: Sequence[float], level: float = LEVEL) -> I
     import numpy as np
 
     candidates = np.arange(-1 + _STEP, 1, _STEP)
-    up, down = log_capitals((np.asarray(differences) + 1) / 2, (candidates + 1) / 2, level)
-    kept = np.maximum(up, down).max(0) < math.log(2 / level)
+    up, down = log_capitals((np.asarray(differences) + 1) / 2, (candidates + 1) / 2)
+    kept = np.maximum(up, down).max(0) < math.log(2 / LEVEL)
     mean = math.fsum(differences) / len(differences)
     if not kept.any():  # an event of probability below the level: the outcomes drifted
         return Interval(mean, mean, mean)
@@ -106,19 +105,17 @@ def confidence_sequence(differences: Sequence[float], level: float = LEVEL) -> I
     return Interval(mean, low, 1.0 if last == len(candidates) - 1 else float(candidates[last + 1]))
 
 
-def capital_e_value(differences: Sequence[float], level: float = LEVEL) -> float:
+def capital_e_value(differences: Sequence[float]) -> float:
     """Return the e-value of fractional differences against a mean of 0: the mean of the two capitals at 0."""
     import numpy as np
 
     if not differences:
         return 1.0
-    logs = log_capitals((np.asarray(differences, float) + 1) / 2, np.array([0.5]), level)
+    logs = log_capitals((np.asarray(differences, float) + 1) / 2, np.array([0.5]))
     return float(np.mean([np.exp(np.minimum(log[-1, 0], 700.0)) for log in logs]))
 
 
-def sequential_test(
-    differences: Sequence[float], planned: int, margin: float, *, is_binary: bool, level: float = LEVEL
-) -> SequentialTest:
+def sequential_test(differences: Sequence[float], planned: int, margin: float, *, is_binary: bool) -> SequentialTest:
     """Decide whether to stop after these tasks.
 
     - `difference`: the e-value has reached 1 / level.
@@ -133,19 +130,18 @@ def sequential_test(
         margin: Smallest difference that matters.
         is_binary: Whether every task has one repeat. Fixed before the first outcome: the e-value of discordant tasks has more
             power, and that of the capital takes fractions.
-        level: Probability of a false alarm.
     """
-    found = confidence_sequence(differences, level)
-    e_value = _e_value(differences, is_binary, level)
+    found = confidence_sequence(differences)
+    e_value = _e_value(differences, is_binary)
     left = planned - len(differences)
     decision: SequentialDecision = "undecided"
-    if e_value >= 1 / level:
+    if e_value >= 1 / LEVEL:
         decision = "difference"
     elif -margin < found.low and found.high < margin:
         decision = "equivalent"
     elif left == 0:
         decision = "exhausted"
-    elif all(_projected(differences, left, bound, is_binary, level) < 1 / level for bound in (found.low, found.high)):
+    elif all(_projected(differences, left, bound, is_binary) < 1 / LEVEL for bound in (found.low, found.high)):
         decision = "hopeless"
     return SequentialTest(
         decision=decision,
@@ -158,16 +154,16 @@ def sequential_test(
     )
 
 
-def _e_value(differences: Sequence[float], is_binary: bool, level: float) -> float:
+def _e_value(differences: Sequence[float], is_binary: bool) -> float:
     if is_binary:
         return paired_e_value(sum(d < 0 for d in differences), sum(d > 0 for d in differences))
-    return capital_e_value(differences, level)
+    return capital_e_value(differences)
 
 
-def _projected(differences: Sequence[float], left: int, bound: float, is_binary: bool, level: float) -> float:
+def _projected(differences: Sequence[float], left: int, bound: float, is_binary: bool) -> float:
     """Return the e-value at the end if the tasks left differ by `bound` on average, as often discordant as those before."""
     if not is_binary:
-        return capital_e_value([*differences, *[bound] * left], level)
+        return capital_e_value([*differences, *[bound] * left])
     only_a, only_b = sum(d < 0 for d in differences), sum(d > 0 for d in differences)
     discordant = max((only_a + only_b + 1) / (len(differences) + 1), abs(bound))
     return paired_e_value(only_a + left * (discordant - bound) / 2, only_b + left * (discordant + bound) / 2)

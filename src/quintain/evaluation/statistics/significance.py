@@ -9,25 +9,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from quintain.errors import InvalidInput
 
+_RESAMPLES = 9999
 MIN_DIFFERING_TASKS = 5
 """Fewer tasks with a difference are too few to estimate its variance for a t test of equivalence."""
 
 
-class SignificanceTest(NamedTuple):
-    """Result of a two-sided test."""
-
-    p: float
-    statistic: float | None
-    """Positive if b is higher. None if the statistic does not exist."""
-    method: str
-
-
-def paired_t(differences: Sequence[float]) -> SignificanceTest:
-    """Student's paired t test (Student 1908) on b - a, one value per task.
+def paired_t(differences: Sequence[float]) -> float:
+    """Return the two-sided p of Student's paired t test (Student 1908) on b - a, one value per task.
 
     If all differences are equal, there is no variance: p is 0 for a nonzero difference, else 1.
 
@@ -35,16 +27,15 @@ def paired_t(differences: Sequence[float]) -> SignificanceTest:
         InvalidInput: Fewer than two differences, or a non-finite one.
     """
     _require_finite(differences, "differences", 2)
-    if (flat := _without_variance(differences)) is not None:
-        return flat._replace(method="paired t test, no variance")
+    if min(differences) == max(differences):
+        return float(differences[0] == 0)
     from scipy.stats import ttest_1samp
 
-    result = ttest_1samp(differences, 0.0)
-    return SignificanceTest(float(result.pvalue), float(result.statistic), "paired t test")
+    return float(ttest_1samp(differences, 0.0).pvalue)
 
 
-def wilcoxon(differences: Sequence[float]) -> SignificanceTest:
-    """Wilcoxon's signed-rank test (Wilcoxon 1945) on b - a. Zeros are dropped as in the original.
+def wilcoxon(differences: Sequence[float]) -> float:
+    """Return the two-sided p of Wilcoxon's signed-rank test (Wilcoxon 1945) on b - a. Zeros are dropped as in the original.
 
     Exact up to 50 differences without ties, else the normal approximation with tie correction.
 
@@ -54,17 +45,12 @@ def wilcoxon(differences: Sequence[float]) -> SignificanceTest:
     _require_finite(differences, "differences", 1)
     kept = [d for d in differences if d]
     if not kept:
-        return SignificanceTest(1.0, None, "Wilcoxon's signed-rank test, no difference")
+        return 1.0
     from scipy.stats import wilcoxon as signed_rank
 
     ties = len({abs(d) for d in kept}) < len(kept)
     exact = len(kept) <= 50 and not ties
-    result = signed_rank(kept, method="exact" if exact else "approx")
-    above = sum(d > 0 for d in kept) - sum(d < 0 for d in kept)
-    statistic = math.copysign(float(result.statistic), above) if above else float(result.statistic)
-    return SignificanceTest(
-        float(result.pvalue), statistic, f"Wilcoxon's signed-rank test, {'exact' if exact else 'normal'}"
-    )
+    return float(signed_rank(kept, method="exact" if exact else "approx").pvalue)
 
 
 def mcnemar_exact(only_a: int, only_b: int) -> float:
@@ -109,8 +95,8 @@ def sign_flip_exact(differences: Sequence[int]) -> float:
     return min(1.0, float(shares[extreme].sum()))
 
 
-def equivalence(differences: Sequence[float], margin: float) -> SignificanceTest:
-    """Test whether the mean of b - a is within `margin` of 0. A small p supports equivalence.
+def equivalence(differences: Sequence[float], margin: float) -> float:
+    """Return the p of the mean of b - a being outside of `margin` around 0. A small p supports equivalence.
 
     The worse of two one-sided tests (Schuirmann 1987): Tango's score test (1998, Statistics in Medicine 17:891-908) for
     binary outcomes, Student's t for shares of repeats. A mean difference of `margin` needs at least that share of tasks to
@@ -132,19 +118,16 @@ def equivalence(differences: Sequence[float], margin: float) -> SignificanceTest
     if set(differences) <= {-1, 0, 1}:
         plus, minus = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
         z = max(_tango(plus, minus, n, margin), _tango(minus, plus, n, margin))
-        return SignificanceTest(
-            max((1 - margin) ** n, 0.5 * math.erfc(-z / math.sqrt(2))), z, "two one-sided score tests"
-        )
-    if _without_variance(differences) is not None:
+        return max((1 - margin) ** n, 0.5 * math.erfc(-z / math.sqrt(2)))
+    if min(differences) == max(differences):
         rest = max(0.0, margin - abs(differences[0])) / (1 - min(abs(differences[0]), margin))
-        return SignificanceTest((1 - rest) ** n, None, "bound on the tasks that differ otherwise")
+        return float((1 - rest) ** n)
     from scipy.stats import binom, ttest_1samp
 
     above = ttest_1samp(differences, -margin, alternative="greater")
     below = ttest_1samp(differences, margin, alternative="less")
-    worse = max((above, below), key=lambda one: float(one.pvalue))
     least = float(binom.cdf(differ, n, margin)) if differ < MIN_DIFFERING_TASKS else 0.0
-    return SignificanceTest(max(float(worse.pvalue), least), float(worse.statistic), "two one-sided t tests")
+    return max(float(above.pvalue), float(below.pvalue), least)
 
 
 def _tango(plus: int, minus: int, n: int, margin: float) -> float:
@@ -179,7 +162,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in false_discovery_control(list(p_values), method="bh")]
 
 
-def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 9999) -> tuple[float, float, str]:
+def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float, float, str]:
     """Return a 95 % interval of the mean and its method: BCa bootstrap (Efron 1987) from 10 values, else Student's t.
 
     Raises:
@@ -198,7 +181,7 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 9
             found: Any = stats.bootstrap(
                 (np.asarray(values, dtype=float),),
                 np.mean,
-                n_resamples=resamples,
+                n_resamples=_RESAMPLES,
                 method="BCa",
                 vectorized=True,
                 rng=np.random.default_rng(seed),
@@ -240,12 +223,6 @@ def _letter(i: int) -> str:
     return chr(ord("a") + i) if i < 26 else f"({i + 1})"
 
 
-def _without_variance(differences: Sequence[float]) -> SignificanceTest | None:
-    if min(differences) != max(differences):
-        return None
-    return SignificanceTest(1.0 if differences[0] == 0 else 0.0, None, "")
-
-
 def _require_finite(values: Sequence[float], what: str, least: int) -> None:
     if len(values) < least:
         raise InvalidInput(f"expected at least {least} {what}, got {len(values)}; evaluate on more tasks")
@@ -263,19 +240,18 @@ def cohens_dz(differences: Sequence[float]) -> float | None:
     return mean / deviation if deviation > 0 else None
 
 
-def required_tasks(difference: float, discordant: float, *, power: float = 0.8, alpha: float = 0.05) -> int:
+def required_tasks(difference: float, discordant: float) -> int:
     """Return the paired tasks McNemar's test needs to detect a difference (Connor 1987, Biometrics 43:207-211).
 
-    n = (z_{1-alpha/2} sqrt(psi) + z_power sqrt(psi - d^2))^2 / d^2, psi being the share of discordant tasks.
+    n = (z_0.975 sqrt(psi) + z_0.8 sqrt(psi - d^2))^2 / d^2 at a power of 80 % and a two-sided level of 5 %, psi being
+    the share of discordant tasks.
 
     Args:
         difference: Difference of the success rates, not 0.
         discordant: Share of tasks that exactly one agent solves; raised to |difference|, its lower bound.
-        power: Probability of detecting the difference.
-        alpha: Two-sided level.
     """
     from scipy.special import ndtri
 
     d, psi = abs(difference), max(discordant, abs(difference))
-    root = ndtri(1 - alpha / 2) * math.sqrt(psi) + ndtri(power) * math.sqrt(max(psi - d * d, 0.0))
+    root = ndtri(0.975) * math.sqrt(psi) + ndtri(0.8) * math.sqrt(max(psi - d * d, 0.0))
     return math.ceil(float(root / d) ** 2)

@@ -9,7 +9,8 @@ from typing import Any
 
 from quintain.records.trajectory import Action, Observation, Step, Trajectory, text_of
 from quintain.scoring.file_activity.operations import Operation, patch_operations
-from quintain.scoring.file_activity.script_operations import python_operations, script_operations
+from quintain.scoring.file_activity.python_code import python_operations
+from quintain.scoring.file_activity.script_operations import script_operations
 from quintain.scoring.file_activity.shell import script_of
 
 PATH_NAMES = (

@@ -7,7 +7,9 @@ import re
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from dataclasses import replace
+
+from quintain.scoring.file_activity.operations import Operation, OperationKind
 
 _WRITING_MODULES = frozenset(
     {"shutil", "subprocess", "fileinput", "runpy", "importlib", "ctypes", "sqlite3", "tempfile"}
@@ -29,35 +31,27 @@ _READ_MODE = re.compile(r"r?[bt]?r?")
 _MAX_CHARS = 50_000
 
 
-class FileCall(NamedTuple):
-    """A call that reads, writes, deletes or moves a file whose path the code states."""
-
-    kind: Literal["read", "write", "append", "edit", "delete", "move"]
-    path: str
-    old: str = ""
-    new: str = ""
-    """The text that is written where the code states it, else the code."""
-    target: str = ""
+def python_operations(code: str) -> Iterator[Operation]:
+    """Yield what Python code does to files whose paths it states, and the code itself; code that does not parse only runs."""
+    if (tree := _parsed(code)) is not None:
+        yield from _file_operations(tree, code)
+    yield Operation("run", new=code, is_exact=False, note="python")
 
 
-def file_calls(code: str) -> list[FileCall]:
-    """Return what the code does to files by paths that it states; nothing for code that does not parse."""
-    tree = _parsed(code)
-    if tree is None:
-        return []
+def _file_operations(tree: ast.Module, code: str) -> Iterator[Operation]:
     names = _constant_names(tree)
     written = [value for node in ast.walk(tree) if (value := _written_text(node)) is not None]
     replaced = [pair for node in ast.walk(tree) if (pair := _replaced(node)) is not None]
-    found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (call := _file_call(node, names)) is not None:
-            if call.kind in {"write", "append"} and replaced:
-                old, new = ("\n".join(parts) for parts in zip(*replaced, strict=True))
-                call = FileCall("edit", call.path, old, new)
-            elif call.kind in {"write", "append"}:
-                call = call._replace(new=written[0] if len(written) == 1 else code)
-            found.append(call)
-    return found
+        if not isinstance(node, ast.Call) or (found := _file_operation(node, names)) is None:
+            continue
+        if found.kind not in {"write", "append"}:
+            yield found
+        elif replaced:
+            old, new = ("\n".join(parts) for parts in zip(*replaced, strict=True))
+            yield replace(found, kind="edit", old=old, new=new, is_whole=False)
+        else:
+            yield replace(found, new=written[0] if len(written) == 1 else code)
 
 
 def may_write(code: str, files: Mapping[str, str], seen: frozenset[str] = frozenset()) -> bool:
@@ -144,7 +138,7 @@ def _path(node: ast.AST, names: Mapping[str, str]) -> str:
     return ""
 
 
-def _file_call(node: ast.Call, names: Mapping[str, str]) -> FileCall | None:
+def _file_operation(node: ast.Call, names: Mapping[str, str]) -> Operation | None:
     name, owner = _called(node)
     first = _path(node.args[0], names) if node.args else ""
     second = _path(node.args[1], names) if len(node.args) > 1 else ""
@@ -154,19 +148,24 @@ def _file_call(node: ast.Call, names: Mapping[str, str]) -> FileCall | None:
         if not path:
             return None
         if not mode or (mode[0] == "r" and "+" not in mode):
-            return FileCall("read", path)
-        return FileCall("append" if mode[0] == "a" else "write", path)
+            return _stated("read", path)
+        return _stated("append" if mode[0] == "a" else "write", path)
     if name in {"write_text", "write_bytes"} and of_path:
-        return FileCall("write", of_path)
+        return _stated("write", of_path)
     if name in {"read_text", "read_bytes"} and of_path:
-        return FileCall("read", of_path)
+        return _stated("read", of_path)
     if name == "unlink" and owner != "os" and of_path:
-        return FileCall("delete", of_path)
+        return _stated("delete", of_path)
     if (owner == "os" and name in {"remove", "unlink"}) or name == "rmtree":
-        return FileCall("delete", first) if first else None
+        return _stated("delete", first) if first else None
     if (owner == "os" and name in {"rename", "replace"}) or (owner == "shutil" and name == "move"):
-        return FileCall("move", first, target=second) if first and second else None
+        return _stated("move", first, second) if first and second else None
     return None
+
+
+def _stated(kind: OperationKind, path: str, target: str = "") -> Operation:
+    exact, whole = kind == "read", kind == "write"
+    return Operation(kind, path, target=target, is_exact=exact, is_whole=whole, note="Python code")
 
 
 def _written_text(node: ast.AST) -> str | None:

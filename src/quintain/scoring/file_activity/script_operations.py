@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from quintain.scoring.file_activity.operations import Operation, OperationKind, patch_operations
 from quintain.scoring.file_activity.programs import Purpose, purpose_of
-from quintain.scoring.file_activity.python_code import file_calls
+from quintain.scoring.file_activity.python_code import python_operations
 from quintain.scoring.file_activity.shell import Command, HereDocument, parse_script
 
 _READERS = frozenset(
@@ -232,19 +232,3 @@ def inline_python(command: Command) -> str | None:
     if not arguments or arguments[0] == "-":
         return command.here_document.text if command.here_document else None
     return None
-
-
-def python_operations(code: str) -> Iterator[Operation]:
-    """Yield what Python code does to files whose paths it states, and the code itself."""
-    for call in file_calls(code):
-        yield Operation(
-            call.kind,
-            call.path,
-            call.old,
-            call.new,
-            target=call.target,
-            is_whole=call.kind == "write",
-            is_exact=call.kind == "read",
-            note="Python code",
-        )
-    yield Operation("run", new=code, is_exact=False, note="python")

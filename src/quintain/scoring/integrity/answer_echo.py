@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 
 from quintain.records.trajectory import Actor, text_of
-from quintain.scoring.integrity.audited_run import Subject, hidden_texts
-from quintain.scoring.integrity.samples import Sign
+from quintain.scoring.integrity.audited_run import Sign, Subject, hidden_texts
 from quintain.scoring.integrity.text import contains_words, grams, is_sign, short_quote, words
 
 _ANSWER_KEYS = re.compile(

@@ -1,17 +1,19 @@
-"""One run under audit: its prompt, reply, rewards and hidden texts."""
+"""One run under audit: its prompt, reply, rewards and hidden texts; and bounded samples of runs, which keep short quotes alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from quintain.records.score import Score
-from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory, text_of
 from quintain.scoring.integrity.text import fingerprint, words
 from quintain.scoring.outcomes.final_message import final_messages, prompts_of_run
+from quintain.scoring.profiles import tool_functions
 
 MAX_REPLY_CHARS = 12_000
 """Only so much of a reply is examined, from its end."""
@@ -50,11 +52,6 @@ class Subject:
         return self.run.id or ""
 
     @cached_property
-    def own_steps(self) -> tuple[Step, ...]:
-        """The agent's turns, without those that were copied from another session."""
-        return tuple(step for step in self.run.agent_steps if not step.copied_context)
-
-    @cached_property
     def prompt(self) -> str:
         """All texts that the agent was given before its own turns."""
         own = [text_of(step.message) for step in self.run.agent_steps if step.copied_context]
@@ -70,7 +67,10 @@ class Subject:
     def shown(self) -> str:
         """Everything that the agent could read: prompt, tools, observations."""
         observed = [text_of(result.content) for step in self.run.steps for result in step.observations]
-        return "\n".join([self.prompt, *tool_texts(self.run), *observed])
+        described = [
+            text for function in tool_functions(self.run) if isinstance(text := function.get("description"), str)
+        ]
+        return "\n".join([self.prompt, *described, *observed])
 
     @cached_property
     def reply(self) -> str:
@@ -85,7 +85,7 @@ class Subject:
     @cached_property
     def length(self) -> int:
         """Number of words in all the agent's messages."""
-        return sum(len(words(text_of(step.message))) for step in self.own_steps)
+        return sum(len(words(text_of(step.message))) for step in self.run.own_steps)
 
     @cached_property
     def task(self) -> bytes:
@@ -117,14 +117,6 @@ def rewards_of(run: Trajectory, score: Score | None) -> list[Reward]:
     return [reward for reward in found if math.isfinite(reward.value)]
 
 
-def tool_texts(run: Trajectory) -> Iterator[str]:
-    """Yield the descriptions of the agent's tools."""
-    for tool in run.tools:
-        function = tool.get("function", tool)
-        if isinstance(function, dict) and isinstance(text := function.get("description"), str):
-            yield text
-
-
 def hidden_texts(metadata: dict[str, Any]) -> list[tuple[str, str]]:
     """Return name and text of all values in the task's metadata, which the agent is not meant to read."""
     found: list[tuple[str, str]] = []
@@ -145,3 +137,56 @@ def hidden_texts(metadata: dict[str, Any]) -> list[tuple[str, str]]:
 
     walk("", metadata, 0)
     return found
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Reservoir(Generic[T]):
+    """A uniform sample of a stream (Vitter 1985, algorithm R), deterministic for the stream."""
+
+    size: int
+    items: list[T] = field(default_factory=list)
+    n: int = 0
+    _chance: random.Random = field(default_factory=lambda: random.Random(stable_seed("audit")))
+
+    def add(self, item: T) -> None:
+        """Add an item, perhaps in place of another."""
+        self.n += 1
+        if len(self.items) < self.size:
+            self.items.append(item)
+        elif (place := self._chance.randrange(self.n)) < self.size:
+            self.items[place] = item
+
+
+class Sign(NamedTuple):
+    """Evidence in a run."""
+
+    evidence: str
+    sure: bool = True
+    """False for what may as well be honest work."""
+
+
+class FlaggedRun(NamedTuple):
+    """A run with evidence of its own."""
+
+    id: str
+    rewards: dict[str, float]
+    """Source of the reward -> reward."""
+    evidence: str
+
+
+class Point(NamedTuple):
+    """A rewarded run as a point."""
+
+    id: str
+    task: bytes
+    reward: float
+    length: int
+    padding: float
+    correct: float | None
+    """The best part of the reward that is named after correctness; else the known outcome."""
+    outcome: float | None
+    parts: dict[str, float]
+    """Other named parts that were recorded with the run, the first few."""

@@ -10,12 +10,11 @@ from quintain.records.audit import AuditCheck, AuditReport, Finding
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.integrity.answer_echo import find_echo
-from quintain.scoring.integrity.audited_run import RECORDED, Subject, rewards_of
+from quintain.scoring.integrity.audited_run import RECORDED, FlaggedRun, Reservoir, Sign, Subject, rewards_of
 from quintain.scoring.integrity.format_only import find_form
 from quintain.scoring.integrity.permissions import is_exempt
 from quintain.scoring.integrity.repetition import find_repetition, padding_share
 from quintain.scoring.integrity.reward_statistics import Ledger
-from quintain.scoring.integrity.samples import FlaggedRun, Reservoir, Sign
 from quintain.scoring.integrity.tampering import find_tampering
 
 REWARDED = 0.5

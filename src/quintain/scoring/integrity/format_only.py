@@ -11,8 +11,7 @@ from quintain.checkers.quantities import quantity
 from quintain.checkers.statements import last_statement
 from quintain.checkers.texts import plain
 from quintain.checkers.values import same
-from quintain.scoring.integrity.audited_run import Subject
-from quintain.scoring.integrity.samples import Sign
+from quintain.scoring.integrity.audited_run import Sign, Subject
 from quintain.scoring.integrity.text import short_quote
 
 FORM = re.compile(
@@ -69,7 +68,7 @@ def _by_parts(metrics: dict[str, float]) -> str | None:
 
 def _empty(subject: Subject) -> str | None:
     """Return evidence of a form that is not filled in, or that was copied from the prompt."""
-    if not subject.reply or any(step.actions for step in subject.own_steps):
+    if not subject.reply or any(step.actions for step in subject.run.own_steps):
         return None
     marked = list(_MARKED.finditer(subject.reply))
     content = next((text for text in marked[-1].groupdict().values() if text is not None), "") if marked else None

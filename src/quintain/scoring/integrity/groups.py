@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from quintain.records.audit import Finding
-from quintain.scoring.integrity.samples import Point
+from quintain.scoring.integrity.audited_run import Point
 
 SATURATED, MIN_SATURATED = 0.95, 20
 """Share of the runs at the maximum, and least number of runs."""

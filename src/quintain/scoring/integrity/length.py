@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from quintain.next_step import Hint, call
 from quintain.records.audit import Finding
-from quintain.scoring.integrity.samples import Point
+from quintain.scoring.integrity.audited_run import Point
 from quintain.scoring.rank_statistics import spearman, stratified_spearman
 
 MIN_RUNS, MIN_STRATUM = 8, 4

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from quintain.records.trajectory import text_of
-from quintain.scoring.integrity.audited_run import Subject
-from quintain.scoring.integrity.samples import Sign
+from quintain.scoring.integrity.audited_run import Sign, Subject
 from quintain.scoring.integrity.text import grams, prose_of, sentences, short_quote, words
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.rules.commands import Effect
@@ -31,7 +30,7 @@ _MOST, _MOST_CHARS = 4000, 30_000
 
 def find_repetition(subject: Subject) -> Sign | None:
     """Return what shows that a run is degenerate; None where nothing does."""
-    texts = [text for step in subject.own_steps for text in (text_of(step.message), step.thought or "")]
+    texts = [text for step in subject.run.own_steps for text in (text_of(step.message), step.thought or "")]
     for text in texts:
         if (found := _in_text(text)) and not _is_dictated(subject.prompt, text):
             return Sign(found)
@@ -105,7 +104,7 @@ def _in_calls(subject: Subject) -> Sign | None:
     Surely degenerate are calls that only look. Equal answers of calls that act, or of unknown tools, may be walking, playing or
     turning pages. Tools that the run's profile knows to wait or to be repeatable do not count.
     """
-    if sum(len(step.actions) for step in subject.own_steps) < MIN_SAME_CALLS:
+    if sum(len(step.actions) for step in subject.run.own_steps) < MIN_SAME_CALLS:
         return None
     view = view_of(subject.run, index_of(profile_for(subject.run)))
     own = [call for call in view.calls if not view.turns[call.turn].is_copy]

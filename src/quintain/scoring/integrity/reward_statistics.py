@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from quintain.next_step import Hint, call
 from quintain.records.audit import AuditCheck, Finding
-from quintain.scoring.integrity.audited_run import RECORDED, Reward, Subject
+from quintain.scoring.integrity.audited_run import RECORDED, Point, Reservoir, Reward, Subject
 from quintain.scoring.integrity.format_only import FORM, correctness, is_correctness
 from quintain.scoring.integrity.groups import Group, find_collapse, find_saturation, is_long_enough
 from quintain.scoring.integrity.length import find_inflation
-from quintain.scoring.integrity.samples import Point, Reservoir
 from quintain.scoring.integrity.text import fingerprint
 from quintain.scoring.rank_statistics import separation
 

@@ -13,14 +13,12 @@ from functools import cached_property
 
 from quintain.records.trajectory import Trajectory, text_of
 from quintain.scoring.file_activity.calls import FileCall, file_calls_of
-from quintain.scoring.file_activity.operations import Operation, patch_operations
-from quintain.scoring.file_activity.paths import Files, normal
+from quintain.scoring.file_activity.operations import Files, Operation, normal, patch_operations
 from quintain.scoring.file_activity.programs import Purpose, purpose_of
 from quintain.scoring.file_activity.shell import Command, parse_script
 from quintain.scoring.integrity import check_paths, code_signs
-from quintain.scoring.integrity.audited_run import Subject
+from quintain.scoring.integrity.audited_run import Sign, Subject
 from quintain.scoring.integrity.permissions import Permissions, means, names_in
-from quintain.scoring.integrity.samples import Sign
 from quintain.scoring.integrity.text import code_of, short_quote
 from quintain.scoring.integrity.upstream_fix import upstream_traces
 from quintain.scoring.integrity.weakening import Change, Trace, deletion, empties, weakenings

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from quintain.scoring.file_activity.operations import Operation
-from quintain.scoring.file_activity.paths import normal
+from quintain.scoring.file_activity.operations import Operation, normal
 from quintain.scoring.integrity import check_paths, code_signs
 from quintain.scoring.integrity.text import short_quote
 

@@ -36,6 +36,11 @@ class PairAnswer:
     rationale: str = ""
     failed: str | None = None
 
+    @property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """The two runs as a ranking, as of `RankingAnswer`."""
+        return {"a": ((0,), (1,)), "b": ((1,), (0,)), "tie": ((0, 1),), None: ()}[self.better]
+
 
 @dataclass(frozen=True)
 class RankingAnswer:

@@ -17,7 +17,6 @@ from quintain.records.preference import Preference, PreferenceSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.calibration.agreement import flipped
 from quintain.scoring.judges.answer_parsing import (
     PairAnswer,
     RankingAnswer,
@@ -27,14 +26,7 @@ from quintain.scoring.judges.answer_parsing import (
 )
 from quintain.scoring.judges.crediting import is_withheld, score_of
 from quintain.scoring.judges.empty_run_control import ASKED, Control, control_of, read_control
-from quintain.scoring.judges.questions import (
-    GROUP_MOST,
-    Question,
-    group_question,
-    pair_question,
-    score_question,
-    steps_question,
-)
+from quintain.scoring.judges.questions import GROUP_MOST, Question, ask
 from quintain.scoring.judges.shown_run import BUDGET_CHARS, ShownRun, show_run
 
 ALL_PAIRS_UP_TO = 5
@@ -118,24 +110,14 @@ def item_of(
 
     views = views_of(runs)
     orders = [views] if len(runs) == 1 else [views, views_of(runs[::-1])]
-    questions = tuple(_question(order, mode, rubric, mark) for order in orders)
+    questions = tuple(ask(mode, order, rubric, mark) for order in orders)
     item = JudgingItem(mode, rubric, tuple(run.id or "" for run in runs), views, questions)
     if control == "off" or mode not in {"score", "steps"}:
         return item
     view = show_run(control_of(runs[0], control), budget_chars=each, label="RUN")
-    asked = _question([view], mode, rubric, mark)
+    asked = ask(mode, [view], rubric, mark)
     repeats = tuple(asked._replace(repeat=n) for n in range(ASKED))
     return replace(item, control=ControlQuestions(control, view, repeats))
-
-
-def _question(views: Sequence[ShownRun], mode: JudgingMode, rubric: Rubric, mark: str) -> Question:
-    if mode == "score":
-        return score_question(views[0], rubric, mark)
-    if mode == "steps":
-        return steps_question(views[0], rubric, mark)
-    if mode == "pairwise":
-        return pair_question(views[0], views[1], rubric, mark)
-    return group_question(views, rubric, mark)
 
 
 def control_from(item: JudgingItem, answers: Sequence[str]) -> Control | None:
@@ -154,10 +136,8 @@ def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater, control: C
         rater: Who answered.
         control: What the judge gives to the control; None: nothing is subtracted.
     """
-    if item.mode == "pairwise":
-        return _of_pair(item, answers, rater)
-    if item.mode == "group":
-        return _of_group(item, answers, rater)
+    if item.mode in {"pairwise", "group"}:
+        return _of_several(item, answers, rater)
     (view,), (answer,) = item.views, answers
     verdict = read_verdict(
         answer,
@@ -206,35 +186,18 @@ def comparisons(ids: Sequence[str], mode: JudgingMode, seed: int = 0) -> Iterato
             yield run, shuffled[(i + 2) % n]
 
 
-def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> JudgedItem:
+def _of_several(item: JudgingItem, answers: Sequence[str], rater: Rater) -> JudgedItem:
+    """Return a preference on every two runs; a pair is a group of two whose preference has no margin."""
+    n, is_pair = len(item.ids), item.mode == "pairwise"
     texts = [view.passages for view in item.views]
-    orders = (texts, texts[::-1])
-    first, second = read = [
-        read_preference(answer, order, purpose="credit") for answer, order in zip(answers, orders, strict=True)
+    read = [
+        read_preference(answer, order, purpose="credit")
+        if is_pair
+        else read_ranking(answer, n, order, purpose="credit")
+        for answer, order in zip(answers, (texts, texts[::-1]), strict=True)
     ]
-    if failed := _first_failure(read):
-        return JudgedItem(failed=failed)
-    consistent = first.better == flipped(second.better or "tie")
-    preference = Preference(
-        a=item.ids[0],
-        b=item.ids[1],
-        better=(first.better or "tie") if consistent else "tie",
-        source=rater.source,
-        rater=rater.name,
-        rubric=item.rubric.name,
-        reason=_reason(first.rationale if consistent else "", consistent, item),
-    )
-    votes = ((first.better or "tie", second.better or "tie"),)
-    return JudgedItem(preferences=(preference,), inconsistent=int(not consistent), votes=votes)
-
-
-def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> JudgedItem:
-    n = len(item.ids)
-    texts = [view.passages for view in item.views]
-    orders = (texts, texts[::-1])
-    read = [read_ranking(answer, n, order, purpose="credit") for answer, order in zip(answers, orders, strict=True)]
-    if failed := _first_failure(read):
-        return JudgedItem(failed=failed)
+    if failed := next((answer.failed for answer in read if answer.failed), None):
+        return JudgedItem(failed=f"the judgement failed: {failed}")
     first, second = _places(read[0], n), _places(read[1], n)[::-1]
     preferences, inconsistent, votes = [], 0, []
     for i, j in combinations(range(n), 2):
@@ -252,7 +215,7 @@ def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged
                     "better": better,
                     "source": rater.source,
                     "rater": rater.name,
-                    "margin": margin if better != "tie" else None,
+                    "margin": None if is_pair or better == "tie" else margin,
                     "rubric": item.rubric.name,
                     "reason": _reason(read[0].rationale if consistent else "", consistent, item),
                 }
@@ -265,7 +228,7 @@ _VOTES: dict[int, Vote] = {1: "a", -1: "b", 0: "tie"}
 """Sign of the first one's lead -> the better one."""
 
 
-def _places(answer: RankingAnswer, n: int) -> list[float]:
+def _places(answer: PairAnswer | RankingAnswer, n: int) -> list[float]:
     """Return each run's rank from 0 for the best to n - 1; runs that share a place share the mean of their ranks."""
     ranks = [0.0] * n
     at = 0
@@ -278,10 +241,6 @@ def _places(answer: RankingAnswer, n: int) -> list[float]:
 
 def _sign(value: float) -> int:
     return (value > 0) - (value < 0)
-
-
-def _first_failure(answers: Sequence[PairAnswer | RankingAnswer]) -> str | None:
-    return next((f"the judgement failed: {answer.failed}" for answer in answers if answer.failed), None)
 
 
 def _reason(rationale: str, consistent: bool, item: JudgingItem) -> str:

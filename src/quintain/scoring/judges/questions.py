@@ -78,42 +78,46 @@ def instructions(mode: JudgingMode, rubric: Rubric, mark: str | None) -> str:
     return "\n\n".join((f"{_TASKS[mode]} {_EVIDENCE[mode]}", rubric_text(rubric), *about))
 
 
-def score_question(run: ShownRun, rubric: Rubric, mark: str) -> Question:
-    """Ask for a value of the run by each criterion."""
-    names = ", ".join(f'"{criterion.name}": {_VALUE}' for criterion in rubric.criteria)
-    return _question("score", rubric, [run], f'{{"scores": {{{names}}}, "rationale": "<one sentence>"}}', mark)
+def ask(mode: JudgingMode, runs: Sequence[ShownRun], rubric: Rubric, mark: str) -> Question:
+    """Return the question about one run in the modes `score` and `steps`, two in `pairwise`, several in `group`.
 
-
-def steps_question(run: ShownRun, rubric: Rubric, mark: str) -> Question:
-    """Ask for a value of each step that is shown, by each criterion."""
-    names = ", ".join(f'"{criterion.name}": <0..1>' for criterion in rubric.criteria)
-    which = ", ".join(map(str, run.steps))
-    form = (
-        f'{{"steps": {{"<step>": {{"quotes": ["<copied from the step>"], "scores": {{{names}}}}}, ...}}, '
-        f'"rationale": "<one sentence>"}}\n'
-        f"with one entry for each of the steps {which} (null in place of its values where there is nothing to judge)"
+    Ask about pairs and groups again with the runs in the opposite order, because judges favour a place.
+    """
+    texts = "\n\n".join(datamark(run.text, mark) for run in runs)
+    answer = (
+        f"The recording ends here. {_TASKS[mode]} {_EVIDENCE[mode]}\n\n{rubric_text(rubric)}\n\n"
+        f"Answer with one JSON object and nothing else, exactly of this form:\n{_form(mode, runs, rubric)}\n"
+        "No other keys, no text around the object."
+        + (" Values are numbers from 0 to 1, one for every criterion." if mode in {"score", "steps"} else "")
     )
-    return _question("steps", rubric, [run], form, mark)
+    return Question(instructions(mode, rubric, mark), f"{texts}\n\n{answer}", mark)
 
 
-def pair_question(a: ShownRun, b: ShownRun, rubric: Rubric, mark: str) -> Question:
-    """Ask which of two runs is better; ask again with the two exchanged, because judges favour a place."""
-    form = (
-        '{"quotes": ["<copied from run A>", "<copied from run B>"], "better": "A" or "B" or "tie", '
-        '"rationale": "<one sentence>"}'
-    )
-    return _question("pairwise", rubric, [a, b], form, mark)
-
-
-def group_question(runs: Sequence[ShownRun], rubric: Rubric, mark: str) -> Question:
-    """Ask for the order of several runs, numbered 1, 2, ... as shown; ask again with the runs in the opposite order."""
-    form = (
-        '{"quotes": ["<copied from run 1>", "<copied from run 2>", ...], "ranking": [[<the best run>], ..., [<the worst run>]], '
-        '"rationale": "<one sentence>"}\n'
-        f"where each of the runs 1 to {len(runs)} occurs once, runs of equal worth share one inner list, and `quotes` has "
-        "one quote for each run, in the order of their numbers"
-    )
-    return _question("group", rubric, runs, form, mark)
+def _form(mode: JudgingMode, runs: Sequence[ShownRun], rubric: Rubric) -> str:
+    """Return the form of the answer, with what it has an entry for."""
+    names = ", ".join(f'"{criterion.name}": {_VALUE if mode == "score" else "<0..1>"}' for criterion in rubric.criteria)
+    match mode:
+        case "score":
+            return f'{{"scores": {{{names}}}, "rationale": "<one sentence>"}}'
+        case "steps":
+            return (
+                f'{{"steps": {{"<step>": {{"quotes": ["<copied from the step>"], "scores": {{{names}}}}}, ...}}, '
+                f'"rationale": "<one sentence>"}}\n'
+                f"with one entry for each of the steps {', '.join(map(str, runs[0].steps))} (null in place of its values where "
+                "there is nothing to judge)"
+            )
+        case "pairwise":
+            return (
+                '{"quotes": ["<copied from run A>", "<copied from run B>"], "better": "A" or "B" or "tie", '
+                '"rationale": "<one sentence>"}'
+            )
+        case "group":
+            return (
+                '{"quotes": ["<copied from run 1>", "<copied from run 2>", ...], "ranking": [[<the best run>], ..., '
+                '[<the worst run>]], "rationale": "<one sentence>"}\n'
+                f"where each of the runs 1 to {len(runs)} occurs once, runs of equal worth share one inner list, and `quotes` "
+                "has one quote for each run, in the order of their numbers"
+            )
 
 
 def question_key(question: Question, rubric: Rubric, mode: JudgingMode, model: Mapping[str, object]) -> str:
@@ -130,14 +134,3 @@ def rubric_text(rubric: Rubric) -> str:
         lines.append(f"- {criterion.name} (weight {criterion.weight:g}): {criterion.description}")
         lines += [f"    {value}: {meaning}" for value, meaning in criterion.anchors.items()]
     return "\n".join(lines)
-
-
-def _question(mode: JudgingMode, rubric: Rubric, runs: Sequence[ShownRun], form: str, mark: str) -> Question:
-    texts = "\n\n".join(datamark(run.text, mark) for run in runs)
-    answer = (
-        f"The recording ends here. {_TASKS[mode]} {_EVIDENCE[mode]}\n\n{rubric_text(rubric)}\n\n"
-        f"Answer with one JSON object and nothing else, exactly of this form:\n{form}\n"
-        "No other keys, no text around the object."
-        + (" Values are numbers from 0 to 1, one for every criterion." if mode in {"score", "steps"} else "")
-    )
-    return Question(instructions(mode, rubric, mark), f"{texts}\n\n{answer}", mark)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from quintain.records.trajectory import Actor, Content, ImagePart, Observation, Step, Trajectory, text_of
 from quintain.scoring.judges.datamarking import fence, quote_lines
 from quintain.scoring.judges.evidence import Passages, passage
+from quintain.scoring.profiles import tool_functions
 
 BUDGET_CHARS = 24_000
 """Default number of characters of a run that a judge is shown."""
@@ -219,9 +220,7 @@ def _text(content: Content) -> str:
 
 
 def _tools(run: Trajectory) -> Iterator[str]:
-    for tool in run.tools:
-        inner = tool.get("function")
-        function = inner if isinstance(inner, dict) else tool
+    for function in tool_functions(run):
         name, about = function.get("name"), function.get("description")
         if isinstance(name, str):
             yield f"{name}: {' '.join(about.split())[:200]}" if isinstance(about, str) and about else name

@@ -1,13 +1,16 @@
-"""The scorers of one answer or outcome: `outcome`, `answer`, `json` and `regex`. The checks are in `checkers`."""
+"""The scorers of one answer or outcome: `outcome`, `answer`, `json`, `regex`, and `checker`, which takes the task's own of them."""
 
 from __future__ import annotations
 
-from quintain.checkers.answers import check_answer
-from quintain.checkers.json_equality import check_json
-from quintain.checkers.patterns import check_pattern
+from dataclasses import dataclass
+
+from quintain.checkers.check import CHECKS, kind_of_check
+from quintain.checkers.declared import TYPES
+from quintain.records.protocols import Scorer
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import final_messages, prompts_of_run
+from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
 from quintain.scoring.outcomes.whole_run_scores import of_check, unscored
 
 
@@ -27,32 +30,38 @@ class OutcomeScorer:
         return Score(trajectory_id=run, scorer=self.name, status="scored", value=value, feedback=feedback)
 
 
-class AnswerScorer:
-    """Exact and numeric answer match: 1 or 0; unscored where no answer is expected or the run has no message."""
+@dataclass
+class TextScorer:
+    """1 where the agent's last message passes a check of `checkers`, 0 where not; unscored where the task states nothing to check."""
 
-    name = "answer"
-
-    def score(self, trajectory: Trajectory) -> Score:
-        """Compare the run's last answer with the expected one."""
-        checked = check_answer(trajectory.task, final_messages(trajectory), prompts_of_run(trajectory))
-        return of_check(trajectory, self.name, checked)
-
-
-class JsonScorer:
-    """1 where the answer is the expected JSON, 0 where it is another one or none; unscored where none is expected."""
-
-    name = "json"
+    name: str
+    """`answer`, `json` or `regex`."""
 
     def score(self, trajectory: Trajectory) -> Score:
-        """Compare the last message with what the task expects."""
-        return of_check(trajectory, self.name, check_json(trajectory.task, final_messages(trajectory)))
+        """Check the run's last messages."""
+        messages, prompts = final_messages(trajectory), prompts_of_run(trajectory)
+        return of_check(trajectory, self.name, CHECKS[self.name](trajectory.task, messages, prompts))
 
 
-class RegexScorer:
-    """1 where `checker.pattern` is found in the last message (`full`: is all of it), 0 where not, else unscored."""
+class CheckerScorer:
+    """Score by `task.metadata["checker"]`: `answer`, `json`, `regex`, `unit_tests` or `environment` (the outcome).
 
-    name = "regex"
+    A task without a checker that states an expected answer is checked by `answer`; one that states neither is unscored.
+    """
+
+    name = "checker"
+
+    def __init__(self, open_sandbox: OpenSandbox | None = None) -> None:
+        """Configure how the sandbox of `unit_tests` is opened; None: without one."""
+        self._scorers: dict[str, Scorer] = {kind: TextScorer(kind) for kind in CHECKS}
+        self._scorers |= {"unit_tests": UnitTestScorer(open_sandbox), "environment": OutcomeScorer()}
 
     def score(self, trajectory: Trajectory) -> Score:
-        """Search the last message."""
-        return of_check(trajectory, self.name, check_pattern(trajectory.task, final_messages(trajectory)))
+        """Return the verdict of the task's checker."""
+        kind, types = kind_of_check(trajectory.task), ", ".join(TYPES)
+        if kind is None:
+            remedy = f"record task.metadata.checker = {{'type': ...}}, of type {types}, or task.metadata.answer"
+            return unscored(trajectory, self.name, f"the task has no checker and states no answer; {remedy}")
+        if kind not in self._scorers:
+            return unscored(trajectory, self.name, f"the task's checker is {kind[:60]!r}; valid types: {types}")
+        return self._scorers[kind].score(trajectory).model_copy(update={"scorer": self.name})

@@ -34,6 +34,11 @@ def final_messages(run: Trajectory) -> Iterator[str]:
             yield message
 
 
+def agent_text(run: Trajectory) -> str:
+    """Return the agent's own messages, one below the other."""
+    return "\n".join(text_of(step.message) for step in run.own_steps)
+
+
 def prompts_of_run(run: Trajectory) -> str:
     """Return the task's prompt with all messages of users and the system."""
     messages = [text_of(step.message) for step in run.steps if step.actor is not Actor.AGENT]

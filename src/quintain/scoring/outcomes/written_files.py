@@ -54,9 +54,8 @@ def written_files(
     state = workspace(start, root, {*start, *copied}, paths)
     for call in calls:
         _replay(call, state)
-    for step in run.agent_steps:
-        if not step.copied_context and _UNAPPLIED.search(text_of(step.message)):
-            state.lose("a message with SEARCH/REPLACE blocks, which no call applies")
+    if any(_UNAPPLIED.search(text_of(step.message)) for step in run.own_steps):
+        state.lose("a message with SEARCH/REPLACE blocks, which no call applies")
     return state
 
 

@@ -71,5 +71,4 @@ def reference_steps(metadata: Mapping[str, Any]) -> tuple[float | None, str]:
 
 def steps_taken(run: Trajectory) -> int:
     """Return the number of the agent's turns with a call, or of all its turns if none has one. Copied turns do not count."""
-    own = [step for step in run.agent_steps if not step.copied_context]
-    return sum(bool(step.actions) for step in own) or len(own)
+    return sum(bool(step.actions) for step in run.own_steps) or len(run.own_steps)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from quintain.scoring.file_activity.operations import normal
 from quintain.scoring.file_activity.patches import hunks_of
-from quintain.scoring.file_activity.paths import normal
 from quintain.scoring.file_activity.programs import Purpose
 from quintain.scoring.rules.view import Call, View
 

@@ -24,13 +24,11 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.integrity.tampering import tampering_traces
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
-from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault
+from quintain.scoring.rules.faults import call_fault, has_failed, is_known, recovery, timing, turn_fault
 from quintain.scoring.rules.information import information_use
-from quintain.scoring.rules.recovery import has_failed, recovery
 from quintain.scoring.rules.redundancy import looping, non_redundancy, repetitive
 from quintain.scoring.rules.references import reference_steps, steps_taken, target_tools, tool_choice
 from quintain.scoring.rules.regression import non_regression
-from quintain.scoring.rules.timing import timing
 from quintain.scoring.rules.view import Turn, View, index_of, view_of
 
 WEIGHTS: dict[StepRule | RunRule, float] = {

@@ -15,11 +15,11 @@ from typing import Any
 from quintain.records.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
 from quintain.scoring.file_activity.calls import FileCall, calls_with_results, command_text, read_call
-from quintain.scoring.file_activity.paths import Files, normal
+from quintain.scoring.file_activity.operations import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, waits
 from quintain.scoring.file_activity.shell import parse_script
 from quintain.scoring.integrity.permissions import Permissions
-from quintain.scoring.profiles import PROFILES, bare_name
+from quintain.scoring.profiles import PROFILES, bare_name, tool_functions
 from quintain.scoring.rules.commands import Effect, canonical_text, classify, printed_part
 
 _READING = frozenset(
@@ -69,7 +69,6 @@ _STARTS = ("offset", "start_line", "line_start", "startLine", "start", "line_num
 _ENDS = ("end_line", "line_end", "endLine", "end")
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr).encode
-_PATCH_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$|^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -216,7 +215,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
         user_spoke = False
     last = run.steps[-1]
     turns[-1].is_answer = last.actor is Actor.AGENT and not last.actions and bool(turns[-1].text.strip())
-    offered, required = _offered(run.tools)
+    offered, required = _offered(run)
     profile = index.profile
     is_episode = run.source.format == "quintain" and bool(run.episode_key and run.tools)
     due = profile.calls == "due" or (profile.calls == "auto" and is_episode)
@@ -252,13 +251,12 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
     if known:
         mode = args.get("command") if known.modes else None
         category = known.modes.get(mode, known.category) if isinstance(mode, str) else known.category
-        compared = (
-            {name: value for name, value in args.items() if name not in _COMMENTS} if category != "think" else args
-        )
+        compared = args if category == "think" else {key: args[key] for key in args if key not in _COMMENTS}
         tool = known.name
     else:
         compared, tool = args, bare_name(action.tool).casefold()
     target = _target(args, known.target) if known and known.target else ""
+    activity = read_call(action, seen, turn)
     effect, purpose, command = Effect.ANY, Purpose.OTHER, ""
     lines, polls = None, False
     if category == "execute":
@@ -281,11 +279,12 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
         lines = line_range(args) if category == "read" else None
         polls = tool in {"bash_output", "wait"} or not _POLLING.isdisjoint(_words(bare_name(action.tool)))
     elif category == "write":
-        target = target or _patched(args)
+        target = target or _only_changed(activity)
         effect = Effect.TARGET if target else Effect.ANY
-    key = f"{bare_name(action.tool).casefold()}\n{_written(action, compared, turn)}"
     if category == "read" and tool == "read_file" and len(compared) == 1 and target:
         key = f"read_file\n{target}"  # `Read(file_path=a)`, `cat a` and `read_file(path=a)` are one call
+    else:
+        key = f"{bare_name(action.tool).casefold()}\n{_written(action, compared, turn)}"
     return Call(
         turn=turn,
         name=action.tool,
@@ -303,8 +302,14 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
         command=command,
         lines=lines,
         polls=polls,
-        activity=read_call(action, seen, turn),
+        activity=activity,
     )
+
+
+def _only_changed(activity: FileCall) -> str:
+    """Return the file that a call changes where it is one file, else an empty path."""
+    changed = {one.change.path for one in activity.operations if one.change is not None}
+    return normal(changed.pop()) if len(changed) == 1 else ""
 
 
 def line_range(args: Mapping[str, Any]) -> tuple[int, int | None]:
@@ -347,20 +352,10 @@ def _target(args: Mapping[str, Any], names: Iterable[str]) -> str:
     return ""
 
 
-def _patched(args: Mapping[str, Any]) -> str:
-    """Return the file that a patch changes where it is one file, else an empty path."""
-    for value in args.values():
-        if isinstance(value, str) and "***" in value:
-            files = {one or other for one, other in _PATCH_FILE.findall(value)}
-            return posixpath.normpath(files.pop().strip()) if len(files) == 1 else ""
-    return ""
-
-
-def _offered(tools: tuple[dict[str, Any], ...]) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
+def _offered(run: Trajectory) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
     names, required = [], {}
-    for tool in tools:
-        function = tool.get("function", tool)
-        if isinstance(function, dict) and isinstance(name := function.get("name"), str):
+    for function in tool_functions(run):
+        if isinstance(name := function.get("name"), str):
             names.append(name)
             parameters = function.get("parameters")
             wanted = parameters.get("required") if isinstance(parameters, dict) else None

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from quintain.errors import InvalidInput, NotFound
+from quintain.evaluation.bradley_terry import rate_players
 from quintain.evaluation.comparison import leaderboard, merit
-from quintain.evaluation.ratings import rate_players
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Leaderboard, Rating, SuiteOutline
 from quintain.records.record import counted
