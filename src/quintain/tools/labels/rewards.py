@@ -9,6 +9,7 @@ from typing import Any
 from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
+from quintain.records.hyperparameters import ONLINE_METHODS
 from quintain.records.record import clip
 from quintain.records.reward import JudgePart, RewardPart, RewardSpec, SandboxChoice
 from quintain.sandbox.sandbox import open_sandbox
@@ -24,6 +25,27 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import ENDPOINT, require_key, require_reward_model
 
 _IMPORT_S = 60.0
+
+REWARDED = frozenset({"grpo", "ranking", "dpo", "orpo", "simpo", "bc"})
+"""Methods that learn from the rewards or the order of a dataset's runs."""
+
+
+def training_reward(services: Services, method: str, reward: object, *, acts: bool) -> RewardSpec | None:
+    """Return the reward of a training; None where none is named.
+
+    Raises:
+        InvalidInput: The method does not learn from rewards, or as `reward_spec`.
+        NotFound: As `reward_spec`.
+    """
+    if reward is None:
+        return None
+    if not acts and method not in REWARDED:
+        raise InvalidInput(
+            f"{method} does not learn from rewards, so `reward` would have no effect; leave it out, or use one of "
+            f"{', '.join(sorted(REWARDED))} on a dataset, or {', '.join(sorted(ONLINE_METHODS))} or evolve in an environment",
+            code="no_reward",
+        )
+    return reward_spec(services, reward)
 
 
 def reward_spec(services: Services, value: object, where: str = "reward", *, calibrate: bool = True) -> RewardSpec:

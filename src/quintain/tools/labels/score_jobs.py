@@ -105,8 +105,7 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
         )
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     spec = ScoreSpec(agent=scorer, runs=write_runs(services, runs), cache_dir=cache)
-    started = start(services, spec, spec_key(spec))
-    return started.model_copy(update={"next_step": Hint(agreement_note(scorer), " ", started.next_step)})
+    return start(services, spec, spec_key(spec), note=agreement_note(scorer))
 
 
 def judge_agent(services: Services, name: str) -> Agent:

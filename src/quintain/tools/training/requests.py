@@ -34,7 +34,6 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     require_bitsandbytes,
     require_policy,
-    require_reward_model,
     require_weights,
     resolve_agent,
 )
@@ -99,29 +98,6 @@ def start_agent(services: Services, method: str, model: str) -> Agent:
     """
     agent = require_weights(resolve_agent(services, model), f"be trained by {method}")
     return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
-
-
-def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
-    """Return the agent that GRPO's `reward_model` names; None where it is not set.
-
-    Raises:
-        InvalidInput: it does not value runs.
-        NotFound: there is no such agent.
-        Refused: as `resolve_agent`.
-    """
-    if not isinstance(config, GRPOConfig) or config.reward_model is None:
-        return None
-    agent = require_reward_model(resolve_agent(services, config.reward_model), "be the reward_model of grpo")
-    if config.step_level and agent.role == "reward_model":
-        raise InvalidInput(
-            Hint(
-                f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
-                "an agent of ",
-                call("start_training", method="prm", dataset_id=...),
-                " as reward_model",
-            )
-        )
-    return agent
 
 
 def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfig:
