@@ -12,7 +12,7 @@ from mcp import Client
 from acting_endpoint import expert
 from evaluation.test_comparison import evaluated
 from fake_endpoint import serving
-from mcp_client import call, ended, until
+from mcp_client import call, finished
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
@@ -171,9 +171,8 @@ def test_through_a_client_and_a_worker_it_acts_is_measured_and_its_key_is_nowher
         async with Client(create_server(settings)) as client:
             registered = await call(client, "register_agent", name="remote", model="endpoint:far", system_prompt="Act.")
             asked = {"agent": "remote", "environment": "quintain/inventory", "n_tasks": 2}
-            job = await call(client, "evaluate_agent", **asked)
-            view = await until(client, job["job_id"], ended)
-            runs = await call(client, "search_trajectories", filter={"job_id": job["job_id"]})
+            view = await finished(client, "evaluate_agent", **asked)
+            runs = await call(client, "search_trajectories", filter={"job_id": view["job_id"]})
             return registered, view, runs
 
     with serving(expert) as fake:
