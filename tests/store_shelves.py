@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -21,14 +22,22 @@ def base_agent(store: Store, name: str = "base", **fields: Any) -> Agent:
     return store.agents.add(Agent(name=name, model=ModelRef(source="folder", path=f"/m/{name}"), **fields), NOW)
 
 
-def job(store: Store, job_id: str, spec: JobSpec, status: JobStatus = JobStatus.SUCCEEDED, **fields: Any) -> str:
+def job(
+    store: Store,
+    job_id: str,
+    spec: JobSpec,
+    status: JobStatus = JobStatus.SUCCEEDED,
+    *,
+    now: datetime = NOW,
+    **fields: Any,
+) -> str:
     """A job that has come to an end, or stands where `status` says."""
     given = {"id": job_id, "kind": spec.kind, "status": JobStatus.QUEUED, "spec": spec, "request_key": job_id}
-    store.jobs.insert(Job(**given, created_at=NOW, updated_at=NOW, **fields))
+    store.jobs.insert(Job(**given, created_at=now, updated_at=now, **fields))
     if status is not JobStatus.QUEUED:
-        store.jobs.begin_attempt(job_id, 0, 1, NOW)
+        store.jobs.begin_attempt(job_id, 0, 1, now)
     if status not in {JobStatus.QUEUED, JobStatus.RUNNING}:
-        store.jobs.finish(job_id, 1, status, NOW)
+        store.jobs.finish(job_id, 1, status, now)
     return job_id
 
 

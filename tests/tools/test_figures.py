@@ -11,10 +11,11 @@ from quintain.evaluation.reports.figures import line
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import DPOConfig, SFTConfig
-from quintain.records.job import EvolveSpec, Job, JobResult, JobSpec, JobStatus, TrainSpec
+from quintain.records.job import EvolveSpec, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import JobEvent
 from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.services import Services
+from store_shelves import job
 
 BASE = Agent(name="base", model=ModelRef(source="folder", path="/m"))
 
@@ -22,10 +23,7 @@ BASE = Agent(name="base", model=ModelRef(source="folder", path="/m"))
 def reported(services: Services, spec: JobSpec, *events: dict[str, Any], report: dict[str, Any] | None = None) -> str:
     """A finished job with these events; `attempt` 1 where an event has none."""
     now = services.clock()
-    queued = Job(
-        id="job-1", kind=spec.kind, status=JobStatus.QUEUED, spec=spec, request_key="k", created_at=now, updated_at=now
-    )
-    services.store.jobs.insert(queued)
+    job(services.store, "job-1", spec, JobStatus.QUEUED, now=now)
     attempts = sorted({event.get("attempt", 1) for event in events})
     for number in attempts:
         services.store.jobs.begin_attempt("job-1", number - 1, number, now)

@@ -9,12 +9,13 @@ import pytest
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import TextRow
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvaluateSpec, Job, JobError, JobResult, JobSpec, JobStatus, TrainSpec
+from quintain.records.job import EvaluateSpec, JobError, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.job_events import Activity, JobEvent
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
+from store_shelves import job
 from tools.stored_records import freeze_rows
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -32,21 +33,9 @@ EVALUATE = EvaluateSpec(agent=STARTER, environment="quintain/inventory", n_tasks
 
 def stored(services: Services, job_id: str, spec: JobSpec, *, running: bool = False) -> str:
     """Store a job; a running one without a process, while nobody may reconcile."""
-    now = services.clock()
-    job = Job(
-        id=job_id,
-        kind=spec.kind,
-        status=JobStatus.QUEUED,
-        spec=spec,
-        request_key=job_id,
-        created_at=now,
-        updated_at=now,
-    )
-    services.store.jobs.insert(job)
     (services.settings.jobs_dir / job_id).mkdir()
-    if running:
-        services.store.jobs.begin_attempt(job_id, 0, 1, now)
-    return job_id
+    status = JobStatus.RUNNING if running else JobStatus.QUEUED
+    return job(services.store, job_id, spec, status, now=services.clock())
 
 
 def reported(services: Services, job_id: str, gap_s: float, n: int, quiet_s: float) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.job import Job, JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec
+from quintain.records.job import JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec
 from quintain.records.job_events import JobEvent
 from quintain.tools.jobs.curves import metric_curves
 from quintain.tools.jobs.plots import plot_job
@@ -14,6 +14,7 @@ from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.worker.pictures.draw import draw
 from quintain.worker.pictures.panels import draw_panels
+from store_shelves import job
 
 
 def measured(
@@ -25,20 +26,8 @@ def measured(
     spec: JobSpec | None = None,
 ) -> str:
     """A job that reported these metrics, one step each."""
-    spec = spec or SelftestSpec()
     now = services.clock()
-    job = Job(
-        id=job_id,
-        kind=spec.kind,
-        status=JobStatus.QUEUED,
-        spec=spec,
-        resumed_from=resumed_from,
-        request_key=job_id,
-        created_at=now,
-        updated_at=now,
-    )
-    services.store.jobs.insert(job)
-    services.store.jobs.begin_attempt(job_id, 0, 1, now)
+    job(services.store, job_id, spec or SelftestSpec(), JobStatus.RUNNING, now=now, resumed_from=resumed_from)
     events = [
         JobEvent(attempt=1, seq=n, time=now, type="progress", step=n, total_steps=len(rows), metrics=row)  # type: ignore[arg-type]
         for n, row in enumerate(rows, first)
