@@ -47,7 +47,7 @@ def _page(services: Services, thing: str) -> Iterable[Any]:
     if thing == "judging":
         return store.judging.newest(_NEWEST)
     page = store.evaluations.page_comparisons if thing == "comparisons" else getattr(store, thing).page
-    return page(limit=_NEWEST).items  # type: ignore[no-any-return]
+    return page(limit=_NEWEST).items
 
 
 def _agent_names(services: Services) -> list[str]:
