@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from quintain.records.judging import Endpoint
+from quintain.settings import Settings
 
 
 class Asked(NamedTuple):
@@ -71,6 +72,21 @@ class FakeEndpoint:
         """A profile that leads here."""
         given = {"name": "fake", "protocol": "openai", "base_url": f"{self.url}/v1", "model": "fake-1", **fields}
         return Endpoint.model_validate(given)
+
+
+NOWHERE = "http://127.0.0.1:9"
+"""Nothing listens here."""
+
+
+def profile(name: str, url: str = NOWHERE, **fields: Any) -> str:
+    """The profile of an endpoint in the operator's file."""
+    values = {"protocol": "openai", "base_url": f"{url}/v1", "model": f"{name}-1", **fields}
+    return "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()), ""])
+
+
+def write_profiles(settings: Settings, *profiles: str) -> None:
+    """Replace the operator's file of endpoints."""
+    settings.endpoints_file.write_text("".join(profiles), encoding="utf-8")
 
 
 @contextmanager

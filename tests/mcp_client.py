@@ -76,6 +76,13 @@ async def until(client: Client, job_id: str, reached: Callable[[dict[str, Any]],
                 return view
 
 
+async def finished(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Start a job and follow it to its end, which must be a success."""
+    view = await until(client, (await call(client, tool, **arguments))["job_id"], ended)
+    assert view["status"] == "succeeded", view
+    return view
+
+
 def ended(view: dict[str, Any]) -> bool:
     """Has the job ended?"""
     return view["status"] in {"succeeded", "failed", "cancelled", "interrupted"}

@@ -29,13 +29,21 @@ def queued(job_id: str, spec: JobSpec | None = None, now: datetime = NOW, **fiel
     return Job(id=job_id, spec=spec, **(given | fields))
 
 
-def job(store: Store, job_id: str, spec: JobSpec, status: JobStatus = JobStatus.SUCCEEDED, **fields: Any) -> str:
+def job(
+    store: Store,
+    job_id: str,
+    spec: JobSpec,
+    status: JobStatus = JobStatus.SUCCEEDED,
+    *,
+    now: datetime = NOW,
+    **fields: Any,
+) -> str:
     """A job that has come to an end, or stands where `status` says."""
-    store.jobs.insert(queued(job_id, spec, **fields))
+    store.jobs.insert(queued(job_id, spec, now, **fields))
     if status is not JobStatus.QUEUED:
-        store.jobs.begin_attempt(job_id, 0, 1, NOW)
+        store.jobs.begin_attempt(job_id, 0, 1, now)
     if status not in {JobStatus.QUEUED, JobStatus.RUNNING}:
-        store.jobs.finish(job_id, 1, status, NOW)
+        store.jobs.finish(job_id, 1, status, now)
     return job_id
 
 

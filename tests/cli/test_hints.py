@@ -62,7 +62,7 @@ class Flow:
         try:
             result = call(self.services, tool(name), arguments)
         except QuintainError as error:
-            self.keep(error.message)
+            self.keep(error.message, but=name)
             return error
         self.keep(result)
         if getattr(result, "job_id", None) and name not in ("get_job", "cancel_job", "resume_job"):
@@ -72,10 +72,10 @@ class Flow:
             return view
         return result
 
-    def keep(self, value: Any) -> None:
-        for hint in hints_in(value):
-            for one in hint.calls:
-                self.calls.setdefault(str(one), one)
+    def keep(self, value: Any, but: str = "") -> None:
+        """Keep the calls of an answer or refusal, but not the name of a tool that is to be called again."""
+        for one in (one for hint in hints_in(value) for one in hint.calls if str(one) != but):
+            self.calls.setdefault(str(one), one)
 
 
 @pytest.fixture(scope="module")

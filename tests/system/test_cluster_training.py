@@ -12,7 +12,7 @@ from mcp import Client
 
 import fake_slurm
 from expert_runs import store_expert_runs
-from mcp_client import call, ended, server, until
+from mcp_client import call, finished, server
 from quintain.settings import Settings
 
 
@@ -32,9 +32,8 @@ def test_a_training_over_two_nodes_starts_the_processes_of_both(settings: Settin
         async with Client(program) as client:
             dataset = await call(client, "export_dataset", kind="sft", name="expert", filter={"tags": ["expert"]})
             request = {"method": "sft", "model": "starter", "name": "pupil", "hyperparameters": two_nodes}
-            started = await call(client, "start_training", dataset_id=dataset["dataset_id"], **request)
-            view = await until(client, started["job_id"], ended)
-            return view | {"log": (await call(client, "get_job", job_id=started["job_id"], detail="log"))["log"]}
+            view = await finished(client, "start_training", dataset_id=dataset["dataset_id"], **request)
+            return view | {"log": (await call(client, "get_job", job_id=view["job_id"], detail="log"))["log"]}
 
     view = anyio.run(scenario)
     assert (view["status"], view["step"], view["attempt"]) == ("succeeded", 6, 1), view

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.types import ImageContent
 
 from jobs_in_process import jobs_in_process  # noqa: F401
-from mcp_client import call, ended, until
+from mcp_client import call, ended, finished
 from quintain.jobs.directory import JobDirectory
 from quintain.server.app import build_server
 from quintain.settings import Settings
@@ -31,25 +31,12 @@ SMALL: dict[str, Any] = {
 }
 
 
-async def evolved(client: Client) -> dict[str, Any]:
-    asked = {
-        "method": "evolve",
-        "model": "starter",
-        "environment": INVENTORY,
-        "name": "keeper",
-        "hyperparameters": SMALL,
-    }
-    started = await call(client, "start_training", **asked)
-    view = await until(client, started["job_id"], ended)
-    assert view["status"] == "succeeded", view
-    return view
-
-
 @pytest.mark.usefixtures("jobs_in_process")
 def test_an_evolution_ends_in_an_agent_whose_lineage_and_gain_can_be_looked_at(settings: Settings) -> None:
     async def scenario() -> None:
         async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
-            view = await evolved(client)
+            asked = {"method": "evolve", "model": "starter", "environment": INVENTORY, "name": "keeper"}
+            view = await finished(client, "start_training", **asked, hyperparameters=SMALL)
             result, report = view["result"], view["result"]["report"]
             (one,) = report["rounds"]
             assert (result["agent"], report["result_round"]) == ("agent:keeper@1", 1)

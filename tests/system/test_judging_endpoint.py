@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from fake_endpoint import Answer, Asked, fails, says, serving
+from fake_endpoint import Answer, Asked, fails, profile, says, serving, write_profiles
 from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call, ended, until
 from quintain.cli.doctor import run_doctor
@@ -29,15 +29,7 @@ from trajectory_runs import answer, run, user
 from trajectory_runs import call as act
 
 KEY = "sk-verysecret-0123456789"
-PROFILE = """
-[judge]
-protocol = "openai"
-base_url = "{url}/v1"
-model = "judge-1"
-api_key_env = "A_JUDGES_KEY"
-input_usd_per_mtok = 1
-output_usd_per_mtok = 10
-"""
+PROFILE: dict[str, Any] = {"api_key_env": "A_JUDGES_KEY", "input_usd_per_mtok": 1, "output_usd_per_mtok": 10}
 NAMES = [criterion.name for criterion in RUBRICS["default"].criteria]
 RUNS = [run("t1", user(), act("look", said), answer("Done.")) for said in ("a red box", "a blue box", "nothing")]
 
@@ -60,7 +52,7 @@ def test_an_endpoint_judges_runs_through_a_client(
 ) -> None:
     monkeypatch.setenv("A_JUDGES_KEY", KEY)
     with serving(judge) as fake:
-        settings.endpoints_file.write_text(PROFILE.format(url=fake.url), encoding="utf-8")
+        write_profiles(settings, profile("judge", fake.url, **PROFILE))
         services = open_services(settings)
         ids = [str(services.store.trajectories.add_many([one], services.clock())[0].id) for one in RUNS]
 
@@ -119,8 +111,7 @@ def test_a_judging_job_that_is_killed_and_cancelled_continues_and_pays_for_nothi
         return says(scored(NAMES, 0.5, "Done.") if "Done." in readable(asked.user) else scored(NAMES, 0.0))
 
     with serving(answers) as fake:
-        profile = f"{PROFILE.format(url=fake.url)}concurrency = 1\ntimeout_s = 100\n"
-        settings.endpoints_file.write_text(profile, encoding="utf-8")
+        write_profiles(settings, profile("judge", fake.url, **PROFILE, concurrency=1, timeout_s=100))
         services = open_services(settings)
         runs = [run(f"t{n}", user(), act("look", f"box {n}"), answer("Done.")) for n in range(12)]
         ids = [str(services.store.trajectories.add_many([one], services.clock())[0].id) for one in runs]

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.types import ImageContent
 
 from jobs_in_process import jobs_in_process  # noqa: F401
-from mcp_client import call, ended, server, until
+from mcp_client import call, finished, server
 from quintain.server.app import create_server
 from quintain.settings import Settings
 
@@ -21,19 +21,12 @@ ENVIRONMENT = "quintain/inventory"
 N = 4
 
 
-async def job(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    started = await call(client, tool, **arguments)
-    view = await until(client, started["job_id"], ended)
-    assert view["status"] == "succeeded", view
-    return view
-
-
 async def content(client: Client, uri: str) -> Any:
     return (await client.read_resource(uri)).contents[0]
 
 
 async def improve(client: Client) -> dict[str, Any]:
-    rollouts = await job(client, "collect_rollouts", agent="starter", environment=ENVIRONMENT, n_tasks=N, seed=1)
+    rollouts = await finished(client, "collect_rollouts", agent="starter", environment=ENVIRONMENT, n_tasks=N, seed=1)
     collected = rollouts["result"]["trajectories"]
     assert collected["count"] == N
     score = await call(client, "score_trajectories", scorer={"outcome": 0.5, "rules": 0.5}, filter=collected["filter"])
@@ -52,13 +45,13 @@ async def improve(client: Client) -> dict[str, Any]:
     training = {"method": "sft", "model": "starter", "dataset_id": data["dataset_id"], "name": "pupil"}
     few = {"max_steps": 3, "batch_size": 4}
     plan = await call(client, "plan_training", dataset_id=data["dataset_id"], hyperparameters=few)
-    trained = await job(client, "start_training", **training, hyperparameters=few)
+    trained = await finished(client, "start_training", **training, hyperparameters=few)
     evaluations = [
-        await job(client, "evaluate_agent", agent=agent, environment=ENVIRONMENT, n_tasks=N, seed=2)
+        await finished(client, "evaluate_agent", agent=agent, environment=ENVIRONMENT, n_tasks=N, seed=2)
         for agent in ("starter", "pupil")
     ]
     compared = await call(client, "compare_agents", agents=["starter", "pupil"])
-    on_rows = await job(client, "evaluate_agent", agent="pupil", dataset_id=data["dataset_id"])
+    on_rows = await finished(client, "evaluate_agent", agent="pupil", dataset_id=data["dataset_id"])
     board = await content(client, f"leaderboard://{quote(ENVIRONMENT, safe='')}")
     refused = await client.call_tool("evaluate_agent", {"agent": "starter", "dataset_id": "tries", "repeats": 3})
     held_out = await call(client, "search_trajectories", filter={"job_id": evaluations[0]["job_id"]}, limit=50)

@@ -9,7 +9,7 @@ import pytest
 from mcp import Client
 from mcp.types import TextContent
 
-from mcp_client import call, ended, server, until
+from mcp_client import call, finished, server
 from quintain.settings import Settings
 
 ENVIRONMENT = "quintain/inventory"
@@ -22,12 +22,6 @@ VALUING = {
     "constraint": {"limit": 0.0},
 }
 ACTING = {"rollouts": 2, "tasks_per_step": 4, "group_size": 4}
-
-
-async def finished(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    view = await until(client, (await call(client, tool, **arguments))["job_id"], ended)
-    assert view["status"] == "succeeded", view
-    return view
 
 
 async def train(client: Client, method: str, settings: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from mcp import Client
 
-from mcp_client import call, ended, server, until
+from mcp_client import call, finished, server
 from quintain.datasets.rows import read_rows
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import DPOConfig
@@ -47,8 +47,7 @@ async def _learn(client: Client) -> dict[str, Any]:
     data = await call(client, "export_dataset", kind="dpo", name="forks", filter=which, pairs="recorded:mined")
     settings = {"max_steps": 12, "batch_size": 4, "learning_rate": 1e-3}
     request = {"method": "dpo", "model": "starter", "name": "fetcher", "dataset_id": data["dataset_id"]}
-    started = await call(client, "start_training", hyperparameters=settings, **request)
-    view = await until(client, started["job_id"], ended)
+    view = await finished(client, "start_training", hyperparameters=settings, **request)
     return {
         "mined": mined,
         "data": data,

@@ -45,3 +45,10 @@ def ask(settings: Settings) -> Iterator[ToolCaller]:
     """Tool calls through one client, which shows no forms."""
     with tool_caller(settings) as tools:
         yield tools
+
+
+@pytest.fixture
+def inbox(settings: Settings) -> Path:
+    """The folder of files to import, which exists."""
+    settings.inbox_dir.mkdir(parents=True, exist_ok=True)
+    return settings.inbox_dir

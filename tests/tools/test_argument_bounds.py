@@ -79,7 +79,7 @@ def test_a_type_without_a_bound_gets_one_and_keeps_its_own() -> None:
 
 def test_too_many_entries_are_refused_with_the_bound_before_anything_runs() -> None:
     tags = [f"tag-{i}" for i in range(100_000)]
-    with pytest.raises(InvalidInput, match=r"search_trajectories\.filter\.tags: .*at most 50 items.*100000"):
+    with pytest.raises(InvalidInput, match=r"arguments\.filter\.tags: .*at most 50 items.*100000"):
         check(tool("search_trajectories"), {"filter": {"tags": tags}})
     pairs = [{"chosen": "traj-a", "rejected": "traj-b"}] * 10_001
     with pytest.raises(InvalidInput, match="at most 10000 items"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fake_endpoint import FakeEndpoint, serving
+from fake_endpoint import FakeEndpoint, profile, serving, write_profiles
 from jobs_in_process import in_process
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow
@@ -28,21 +28,7 @@ from tools.stored_records import error_of, freeze_rows
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
-PROFILE = """
-[{name}]
-protocol = "{protocol}"
-base_url = "{url}"
-model = "starter"
-"""
-TOKENIZER = f'tokenizer = "{starter_folder()}"\n'
-
-
-def profiles(settings: Settings, **texts: str) -> None:
-    settings.endpoints_file.write_text("".join(texts.values()), encoding="utf-8")
-
-
-def profile(name: str, url: str = "http://127.0.0.1:9/v1", protocol: str = "openai", more: str = TOKENIZER) -> str:
-    return PROFILE.format(name=name, url=url, protocol=protocol) + more
+TEACHER: dict[str, Any] = {"model": "starter", "tokenizer": str(starter_folder())}
 
 
 @pytest.fixture
@@ -90,7 +76,7 @@ def test_a_server_that_scores_tokens_teaches_like_its_model_on_this_machine(
     servers = serving(scorer(sharp)), serving(scorer(sharp, echo=True)), serving(scorer(sharp, shift=1))
     with servers[0] as plain, servers[1] as echoing, servers[2] as shifted:
         served: dict[str, FakeEndpoint] = {"plain": plain, "echoing": echoing, "shifted": shifted}
-        profiles(settings, **{name: profile(name, f"{server.url}/v1") for name, server in served.items()})
+        write_profiles(settings, *(profile(name, server.url, **TEACHER) for name, server in served.items()))
         local = losses(services, dataset, teacher="sharp", teacher_top_k=4)
         assert local[1] < local[0]
         for name in ("plain", "echoing"):
@@ -120,12 +106,8 @@ def test_a_server_that_scores_tokens_teaches_like_its_model_on_this_machine(
 def test_a_teacher_whose_tokens_are_not_the_students_is_refused_before_a_job_starts(
     waiting: Services, settings: Settings, dataset: str, tmp_path: Path
 ) -> None:
-    profiles(
-        settings,
-        bare=profile("bare", more=""),
-        claude=profile("claude", protocol="anthropic"),
-        good=profile("good"),
-    )
+    claude = profile("claude", **TEACHER, protocol="anthropic")
+    write_profiles(settings, profile("bare"), claude, profile("good", **TEACHER))
     other = save_tiny_model(settings.agents_dir / "other", hidden=16)
     bare = settings.agents_dir / "bare"
     bare.mkdir()

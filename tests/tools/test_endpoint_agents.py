@@ -11,8 +11,8 @@ from mcp import Client
 
 from acting_endpoint import expert
 from evaluation.test_comparison import evaluated
-from fake_endpoint import serving
-from mcp_client import call, ended, until
+from fake_endpoint import profile, serving, write_profiles
+from mcp_client import call, finished
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
@@ -36,23 +36,20 @@ from trajectory_runs import call as act
 
 TRUSTED = False
 KEY = "sk-verysecret-0123456789"
-PROFILE = """
-[far]
-protocol = "openai"
-base_url = "{url}/v1"
-model = "{model}"
-api_key_env = "A_FAR_KEY"
-max_tokens = 900
-input_usd_per_mtok = 1
-output_usd_per_mtok = 10
-"""
+PROFILE: dict[str, Any] = {
+    "model": "gpt-4o",
+    "api_key_env": "A_FAR_KEY",
+    "max_tokens": 900,
+    "input_usd_per_mtok": 1,
+    "output_usd_per_mtok": 10,
+}
 
 
 @pytest.fixture(autouse=True)
 def _endpoint(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile and its key; nothing listens behind it."""
     monkeypatch.setenv("A_FAR_KEY", KEY)
-    settings.endpoints_file.write_text(PROFILE.format(url="http://127.0.0.1:9", model="gpt-4o"), encoding="utf-8")
+    write_profiles(settings, profile("far", **PROFILE))
 
 
 def test_an_endpoint_is_an_agent_by_its_profile_and_again_the_same_one(services: Services) -> None:
@@ -71,8 +68,7 @@ def test_an_endpoint_is_an_agent_by_its_profile_and_again_the_same_one(services:
 def test_min_p_is_refused_where_the_protocol_has_none(services: Services) -> None:
     limits = Sampling(top_k=40, min_p=0.05)
     assert register_agent(services, "open", "endpoint:far", sampling=limits).agent.sampling.min_p == 0.05
-    claude = PROFILE.format(url="http://127.0.0.1:9", model="claude").replace('"openai"', '"anthropic"')
-    services.settings.endpoints_file.write_text(claude, encoding="utf-8")
+    write_profiles(services.settings, profile("far", **PROFILE, protocol="anthropic"))
     with pytest.raises(InvalidInput, match=r"sampling.min_p: expected 0 .*leave it out, or give top_p or top_k"):
         evaluate_agent(services, "endpoint:far", "quintain/inventory", sampling=limits)
     assert register_agent(services, "closed", "endpoint:far", sampling=Sampling(top_k=40)).agent.sampling.top_k == 40
@@ -96,9 +92,7 @@ def test_an_endpoint_that_does_not_exist_is_told_with_those_that_do(services: Se
 
 def test_an_agent_whose_profile_leads_to_another_model_by_now_is_refused(services: Services) -> None:
     register_agent(services, "mine", "endpoint:far")
-    services.settings.endpoints_file.write_text(
-        PROFILE.format(url="http://127.0.0.1:9", model="gpt-5"), encoding="utf-8"
-    )
+    write_profiles(services.settings, profile("far", **(PROFILE | {"model": "gpt-5"})))
     with pytest.raises(
         InvalidInput, match=r"whose profile names 'gpt-5' by now: register_agent\(name='mine'"
     ) as raised:
@@ -144,7 +138,7 @@ def test_what_needs_weights_is_refused_before_a_job_is_made(
 @pytest.mark.soak
 def test_a_recipe_of_measuring_alone_and_step_labels_play_on_by_the_endpoint(services: Services) -> None:
     with serving(expert) as fake:
-        services.settings.endpoints_file.write_text(PROFILE.format(url=fake.url, model="gpt-4o"), encoding="utf-8")
+        write_profiles(services.settings, profile("far", fake.url, **PROFILE))
         stage = {"method": "evaluate", "environment": "quintain/inventory", "n_tasks": 1}
         measured = finish(services, start_recipe(services, {"model": "endpoint:far", "stages": [stage]}))
         assert measured.result is not None
@@ -171,13 +165,12 @@ def test_through_a_client_and_a_worker_it_acts_is_measured_and_its_key_is_nowher
         async with Client(create_server(settings)) as client:
             registered = await call(client, "register_agent", name="remote", model="endpoint:far", system_prompt="Act.")
             asked = {"agent": "remote", "environment": "quintain/inventory", "n_tasks": 2}
-            job = await call(client, "evaluate_agent", **asked)
-            view = await until(client, job["job_id"], ended)
-            runs = await call(client, "search_trajectories", filter={"job_id": job["job_id"]})
+            view = await finished(client, "evaluate_agent", **asked)
+            runs = await call(client, "search_trajectories", filter={"job_id": view["job_id"]})
             return registered, view, runs
 
     with serving(expert) as fake:
-        settings.endpoints_file.write_text(PROFILE.format(url=fake.url, model="gpt-4o"), encoding="utf-8")
+        write_profiles(settings, profile("far", fake.url, **PROFILE))
         registered, view, runs = anyio.run(scenario)
         assert [asked.headers["Authorization"] for asked in fake.asked] == [f"Bearer {KEY}"] * len(fake.asked)
         assert {asked.body["messages"][0]["content"] for asked in fake.asked} == {"Act."}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fake_endpoint import profile, write_profiles
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Refused
 from quintain.exporters.agent_card import model_card, modelfile
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -26,8 +27,6 @@ from store_shelves import base_agent, job, measured, trained, training
 from trajectory_runs import NOW, run
 
 TRUSTED = False
-
-PROFILE = '[far]\nprotocol = "openai"\nbase_url = "http://127.0.0.1:9"\nmodel = "gpt-4o"\n'
 
 
 def handed(agent: Agent, provenance: Provenance, **fields: Any) -> AgentExport:
@@ -56,7 +55,7 @@ def handed(agent: Agent, provenance: Provenance, **fields: Any) -> AgentExport:
 
 
 def test_what_cannot_be_handed_over_is_refused_before_a_job_is_made(services: Services, settings: Settings) -> None:
-    settings.endpoints_file.write_text(PROFILE, encoding="utf-8")
+    write_profiles(settings, profile("far"))
     base_agent(services.store, "plain")
     taken = settings.exports_dir / "plain-1-merged"
     taken.mkdir(parents=True)

@@ -16,7 +16,7 @@ from quintain.records.job_events import JobEvent
 from quintain.store.job_spans import Span
 from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.services import Services
-from store_shelves import queued
+from store_shelves import job
 
 BASE = Agent(name="base", model=ModelRef(source="folder", path="/m"))
 
@@ -24,7 +24,7 @@ BASE = Agent(name="base", model=ModelRef(source="folder", path="/m"))
 def reported(services: Services, spec: JobSpec, *events: dict[str, Any], report: dict[str, Any] | None = None) -> str:
     """A finished job with these events; `attempt` 1 where an event has none."""
     now = services.clock()
-    services.store.jobs.insert(queued("job-1", spec, now))
+    job(services.store, "job-1", spec, JobStatus.QUEUED, now=now)
     attempts = sorted({event.get("attempt", 1) for event in events})
     for number in attempts:
         services.store.jobs.begin_attempt("job-1", number - 1, number, now)

@@ -37,12 +37,6 @@ def write(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-@pytest.fixture
-def inbox(settings: Settings) -> Path:
-    settings.inbox_dir.mkdir(parents=True, exist_ok=True)
-    return settings.inbox_dir
-
-
 def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbox: Path, ask: ToolCaller) -> None:
     write(inbox / "chat.jsonl", [chat(f"My key is {KEY}."), "{torn", chat("Done.", resolved=True)])
     report = ask("import_trajectories", path="chat.jsonl")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fake_endpoint import Answer, Asked, FakeEndpoint, says, serving
+from fake_endpoint import Answer, Asked, FakeEndpoint, profile, says, serving, write_profiles
 from quintain.errors import Refused
 from quintain.records.calibration import Calibration, CalibrationMap, DomainFit, Panel, RaterFit
 from quintain.scoring import registry
@@ -21,15 +21,7 @@ from quintain.tools.services import open_services
 from scripted_judges import recorded, scored
 from tools.dict_calls import Caller
 
-ENDPOINT = """
-[grader]
-protocol = "openai"
-base_url = "{url}/v1"
-model = "grader-1"
-concurrency = 2
-input_usd_per_mtok = 1.0
-output_usd_per_mtok = 2.0
-"""
+ENDPOINT: dict[str, Any] = {"concurrency": 2, "input_usd_per_mtok": 1.0, "output_usd_per_mtok": 2.0}
 FEW = {"max_steps": 1, "batch_size": 2}
 CHECKER = {
     "type": "unit_tests",
@@ -88,7 +80,7 @@ def test_a_trained_model_and_a_judge_reward_the_episodes_of_grpo(
     pairs = [{"chosen": solution("2 * x", i), "rejected": solution("x", i)} for i in range(2)]
     tool.register_dataset("pairs", pairs, kind="reward")
     trained(tool, algorithm="reward", dataset="pairs", name="liking", hyperparameters=FEW)
-    (home / "endpoints.toml").write_text(ENDPOINT.format(url=grader.url), encoding="utf-8")
+    write_profiles(Settings(home=home), profile("grader", grader.url, **ENDPOINT))
     reward = {"agent:liking": 1, "judge": {"weight": 1, "judge": "endpoint:grader"}, "length": 1}
     view = trained(
         tool,
@@ -143,14 +135,12 @@ def test_several_judges_reward_runs_by_the_weights_that_people_taught_them(tool:
 
         return reply
 
-    profile = ENDPOINT.removeprefix("\n[grader]\n")
     runs = [solution(body, 0) for body in ("2 * x", "x + 1")]
     tool.register_dataset("tries", [{"runs": runs, "rewards": [0.0, 1.0]}], kind="grpo")
     judges = {"judge": {"weight": 1, "judge": ["endpoint:careful", "endpoint:fond"]}}
     with serving(judge(0.8, 0.4)) as first, serving(judge(1.0, 1.0)) as second:
-        both = (("careful", first), ("fond", second))
-        text = "".join(f"[{name}]\n{profile.format(url=endpoint.url)}" for name, endpoint in both)
-        (home / "endpoints.toml").write_text(text, encoding="utf-8")
+        both = {"careful": first, "fond": second}
+        write_profiles(Settings(home=home), *(profile(name, one.url, **ENDPOINT) for name, one in both.items()))
         common: dict[str, Any] = {"algorithm": "grpo", "dataset": "tries", "hyperparameters": {"max_steps": 1}}
         plain = trained(tool, reward=judges, **common)["result"]["report"]["reward"]
         services = open_services(Settings(home=home), trusted=True)

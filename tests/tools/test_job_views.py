@@ -16,7 +16,7 @@ from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
-from store_shelves import queued
+from store_shelves import job
 from tools.stored_records import freeze_rows
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -34,12 +34,9 @@ EVALUATE = EvaluateSpec(agent=STARTER, environment="quintain/inventory", n_tasks
 
 def stored(services: Services, job_id: str, spec: JobSpec, *, running: bool = False) -> str:
     """Store a job; a running one without a process, while nobody may reconcile."""
-    now = services.clock()
-    services.store.jobs.insert(queued(job_id, spec, now))
     (services.settings.jobs_dir / job_id).mkdir()
-    if running:
-        services.store.jobs.begin_attempt(job_id, 0, 1, now)
-    return job_id
+    status = JobStatus.RUNNING if running else JobStatus.QUEUED
+    return job(services.store, job_id, spec, status, now=services.clock())
 
 
 def reported(services: Services, job_id: str, gap_s: float, n: int, quiet_s: float) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fake_endpoint import Answer, Asked, serving
+from fake_endpoint import Answer, Asked, profile, serving, write_profiles
 from fake_endpoint import says as replies
 from quintain.records.score import Score
 from quintain.records.trajectory import Task
@@ -21,16 +21,6 @@ from scripted_judges import recorded, scored
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
 
-PROFILES = """
-[fair]
-protocol = "openai"
-base_url = "{url}/v1"
-model = "fair-1"
-[verbose]
-protocol = "openai"
-base_url = "{url}/v1"
-model = "verbose-1"
-"""
 NAMES = [criterion.name for criterion in RUBRICS["default"].criteria]
 N = 24
 LONG = " and so on" * 40
@@ -68,7 +58,7 @@ def test_judges_are_weighted_by_their_errors_against_people_wherever_their_verdi
     ]
     services.store.scores.add_many(people, NOW)
     with serving(judge) as fake:
-        services.settings.endpoints_file.write_text(PROFILES.format(url=fake.url), encoding="utf-8")
+        write_profiles(services.settings, *(profile(name, fake.url) for name in ("fair", "verbose")))
         for name in ("fair", "verbose"):
             job = score_trajectories(services, "judge", judge=f"endpoint:{name}", rubric="default", trajectory_ids=ids)
             assert get_job(services, str(job.job_id)).status == "succeeded"

@@ -28,12 +28,6 @@ from trajectory_runs import answer, run, user
 TRUSTED = False
 
 
-@pytest.fixture
-def inbox(settings: Settings) -> Path:
-    settings.inbox_dir.mkdir(parents=True, exist_ok=True)
-    return settings.inbox_dir
-
-
 @pytest.fixture(autouse=True)
 def empty_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cache = tmp_path / "hub"

@@ -6,7 +6,7 @@ import pytest
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.job import JobResult, JobSpec, JobStatus, RolloutSpec
+from quintain.records.job import JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec
 from quintain.records.job_events import JobEvent
 from quintain.store.job_spans import Span
 from quintain.tools.jobs.curves import metric_curves
@@ -15,7 +15,7 @@ from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.worker.pictures.draw import draw
 from quintain.worker.pictures.panels import draw_panels
-from store_shelves import queued
+from store_shelves import job
 
 
 def measured(
@@ -28,8 +28,7 @@ def measured(
 ) -> str:
     """A job that reported these metrics, one step each."""
     now = services.clock()
-    services.store.jobs.insert(queued(job_id, spec, now, resumed_from=resumed_from))
-    services.store.jobs.begin_attempt(job_id, 0, 1, now)
+    job(services.store, job_id, spec or SelftestSpec(), JobStatus.RUNNING, now=now, resumed_from=resumed_from)
     events = [
         JobEvent(attempt=1, seq=n, time=now, type="progress", step=n, total_steps=len(rows), metrics=row)  # type: ignore[arg-type]
         for n, row in enumerate(rows, first)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fake_endpoint import profile, write_profiles
 from jobs_in_process import in_process
 from quintain.endpoints import client as client_module
 from quintain.errors import QuintainError
@@ -81,14 +82,8 @@ def environment(tmp_path: Path) -> str:
     return f"quintain/tasks?file={tasks}"
 
 
-def profile(settings: Settings, url: str, **fields: str) -> None:
-    values = {"protocol": "openai", "base_url": url, "model": "base", **fields}
-    lines = ["[far]", "max_attempts = 2", *(f"{name} = {_toml(value)}" for name, value in values.items())]
-    settings.endpoints_file.write_text("\n".join(lines), encoding="utf-8")
-
-
-def _toml(value: str) -> str:
-    return value if value == "true" else f'"{value}"'
+def far_profile(settings: Settings, url: str, **fields: Any) -> None:
+    write_profiles(settings, profile("far", base_url=url, model="base", max_attempts=2, **fields))
 
 
 def train(services: Services, environment: str, settings: dict[str, Any], method: str = "grpo") -> Job:
@@ -131,7 +126,7 @@ def test_an_agent_learns_from_what_a_server_samples_with_its_newest_adapter(
     sampler.restore()
     shared = tmp_path / "shared"
     with serving(sampler) as url:
-        profile(settings, url, adapters=str(shared))
+        far_profile(settings, url, adapters=str(shared))
         job = train(services, environment, LEARNING)
     assert job.status is JobStatus.SUCCEEDED, job.error
     curve = steps(services, job)
@@ -156,7 +151,7 @@ def test_other_online_methods_learn_from_a_servers_samples(
 ) -> None:
     sampler.restore()
     with serving(sampler) as url:
-        profile(settings, url)
+        far_profile(settings, url)
         job = train(services, environment, {**SHORT, "group_size": 4}, method)
     assert job.status is JobStatus.SUCCEEDED, job.error
     assert {step.sampled is None for run in played(services, job) for step in run.agent_steps} == {False}
@@ -236,7 +231,7 @@ def test_a_rollout_that_is_played_while_the_model_learns_is_no_older_than_allowe
 ) -> None:
     sampler.restore()
     with serving(sampler) as url:
-        profile(settings, url)
+        far_profile(settings, url)
         ahead = {**SHORT, "rollouts": 4, "staleness": 1, "updates_per_rollout": 2, "importance_cap": 2.0}
         job = train(services, environment, ahead)
     assert job.status is JobStatus.SUCCEEDED, job.error
@@ -305,7 +300,7 @@ def test_a_job_whose_server_gave_no_ids_resumes_once_it_does(
 ) -> None:
     sampler.restore(gives_ids=False)
     with serving(sampler) as url:
-        profile(settings, url)
+        far_profile(settings, url)
         job = train(services, environment, SHORT)
         assert job.error is not None
         assert (job.status, job.error.code) == (JobStatus.FAILED, "no_token_ids")
@@ -320,7 +315,7 @@ def test_a_server_that_dies_in_an_update_ends_the_job_which_goes_on_from_its_che
 ) -> None:
     sampler.restore(dies_at="/v1/load_lora_adapter")
     with serving(sampler) as url:
-        profile(settings, url)
+        far_profile(settings, url)
         job = train(services, environment, SHORT)
     assert job.error is not None
     assert job.error.code == "endpoint_busy"
@@ -346,7 +341,7 @@ def test_a_server_that_dies_thirty_times_at_random_changes_nothing_of_the_result
     hyperparameters = {**SHORT, "rollouts": 6, "updates_per_rollout": 2}
     sampler.restore()
     with serving(sampler) as url:
-        profile(settings, url)
+        far_profile(settings, url)
         whole = train(services, environment, hyperparameters)
     port, chance, deaths = urlsplit(url).port or 0, Random(5), 0
     while deaths < 30:
@@ -372,7 +367,7 @@ def test_an_agent_behind_an_endpoint_acts_by_token_ids_as_it_does_here(
     sampler.restore()
     arguments: dict[str, Any] = {"environment": environment, "n_tasks": 1, "attempts": 2, "max_turns": 1, "seed": 3}
     with serving(sampler) as url, in_process():
-        profile(settings, url, tokenizer=str(starter_folder()), token_ids="true")
+        far_profile(settings, url, tokenizer=str(starter_folder()), token_ids=True)
         far = ended(services, collect_rollouts(services, "endpoint:far", **arguments).job_id)
         near = ended(services, collect_rollouts(services, "starter", **arguments).job_id)
     assert far.status is JobStatus.SUCCEEDED, far.error
@@ -386,7 +381,7 @@ def test_an_agent_behind_an_endpoint_acts_by_token_ids_as_it_does_here(
     assert far.result is not None
     assert far.result.report["output_tokens"] == sum(len(tokens.token_ids) for tokens in sampled[0])
 
-    profile(settings, "http://127.0.0.1:9/v1", token_ids="true")
+    far_profile(settings, "http://127.0.0.1:9/v1", token_ids=True)
     error = error_of(collect_rollouts, services, "endpoint:far", **arguments)
     assert "a tokenizer beside token_ids = true" in error.message
 
@@ -401,7 +396,7 @@ def test_settings_that_a_server_cannot_follow_are_refused_before_a_job_starts(
         )  # fmt: skip
         return found.code, found.message
 
-    profile(settings, "http://127.0.0.1:9/v1")
+    far_profile(settings, "http://127.0.0.1:9/v1")
     cases = [
         ({**SHORT, "lora": None}, {}, "no_adapter", "set lora to {}"),
         ({**SHORT, "lora": {"dora": True}}, {}, "no_adapter", "dora true"),
@@ -416,5 +411,5 @@ def test_settings_that_a_server_cannot_follow_are_refused_before_a_job_starts(
     rounds = {"train": "grpo", "training": {name: SHORT[name] for name in ("lora", "sampler")}}
     evolving = error_of(start_training, waiting, "evolve", "starter", environment=environment, hyperparameters=rounds)
     assert evolving.code == "not_online", evolving
-    profile(settings, "https://example.com", protocol="anthropic")
+    far_profile(settings, "https://example.com", protocol="anthropic")
     assert refusal(SHORT)[0] == "no_logprobs"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fake_endpoint import profile, write_profiles
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.job import EvolveSpec, RolloutSpec, TrainSpec
 from quintain.scoring.registry import _REGISTERED, register
@@ -23,12 +24,6 @@ from trajectory_runs import answer, run, user
 
 INVENTORY = "quintain/inventory"
 MIX = {"parts": {"outcome": 0.8, "short": {"weight": 0.2, "type": "length", "full_at": 5}}, "cap": 0.9}
-JUDGE = """
-[{name}]
-protocol = "openai"
-base_url = "http://127.0.0.1:9/v1"
-model = "m"
-"""
 
 
 def test_one_reward_goes_into_every_kind_of_job(waiting: Services) -> None:
@@ -77,12 +72,12 @@ def test_a_judge_is_named_in_the_reward_or_is_the_only_endpoint(waiting: Service
     with pytest.raises(InvalidInput, match="there is no endpoint") as raised:
         reward_spec(waiting, "judge:default")
     assert raised.value.code == "no_judge"
-    waiting.settings.endpoints_file.write_text(JUDGE.format(name="fake"))
+    write_profiles(waiting.settings, profile("fake"))
     (part,) = reward_spec(waiting, "judge:default").parts
     (judge,) = part.judges
     assert judge.endpoint is not None
     assert (part.scorer, judge.endpoint.name, judge.rubric.name) == ("judge:default", "fake", "default")
-    waiting.settings.endpoints_file.write_text(JUDGE.format(name="fake") + JUDGE.format(name="other"))
+    write_profiles(waiting.settings, profile("fake"), profile("other"))
     with pytest.raises(InvalidInput, match="endpoints: fake, other"):
         reward_spec(waiting, {"judge:default": 1})
     asked = {

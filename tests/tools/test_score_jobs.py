@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fake_endpoint import profile, write_profiles
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.run_jobs import JudgeSpec, ScoreSpec
@@ -23,13 +24,12 @@ from quintain.tools.training.agents import resolve_agent
 from trajectory_runs import answer, call, run, user
 
 TRUSTED = False
-PROFILE = '[judge]\nprotocol = "openai"\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n'
 
 
 @pytest.fixture(autouse=True)
 def _endpoint(settings: Settings) -> None:
     """One endpoint profile, behind which nothing listens."""
-    settings.endpoints_file.write_text(PROFILE, encoding="utf-8")
+    write_profiles(settings, profile("judge"))
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_judge_that_is_not_there_is_told_before_a_job_begins(services: Service
 def test_a_key_that_is_not_set_is_told_before_a_job_begins(
     services: Services, runs: list[Trajectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.settings.endpoints_file.write_text(f'{PROFILE}api_key_env = "A_JUDGES_KEY"\n', encoding="utf-8")
+    write_profiles(services.settings, profile("judge", api_key_env="A_JUDGES_KEY"))
     monkeypatch.delenv("A_JUDGES_KEY", raising=False)
     with pytest.raises(InvalidInput, match="A_JUDGES_KEY is not set"):
         start_judging(services, runs, judge="endpoint:judge")

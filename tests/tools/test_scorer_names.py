@@ -290,7 +290,7 @@ def test_jobs_can_be_followed_where_they_can_be_started(settings: Settings) -> N
 
 def test_a_reward_that_would_be_ignored_is_refused(services: Services) -> None:
     from quintain.tools.training.methods import read_hyperparameters
-    from quintain.tools.training.requests import reward_agent
+    from quintain.tools.training.named_models import reward_agent
 
     whole, of_steps = reward_model(services), reward_model(services, "pm", "step_model")
 

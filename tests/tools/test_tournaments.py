@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from scipy.optimize import brentq
 
-from fake_endpoint import Answer, Asked, serving
+from fake_endpoint import Answer, Asked, profile, serving, write_profiles
 from fake_endpoint import says as replies
 from mcp_client import ToolCaller
 from quintain.evaluation.bradley_terry import ELO_SCALE
@@ -23,12 +23,6 @@ from scripted_judges import by_run
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
 
-PROFILE = """
-[judge]
-protocol = "openai"
-base_url = "{url}/v1"
-model = "judge-1"
-"""
 HALF = len(json.dumps(["", "", []]))
 """Characters that a step without words counts."""
 
@@ -58,7 +52,7 @@ def test_a_judges_tournament_values_each_run_by_its_chance_against_the_others(se
     runs += [run(None, user(), answer(f"Such a coin: {n}"), task=coin) for n in (1, 2)]
     ids = add_runs(services, *runs, run("alone"))
     with serving(judge) as fake:
-        services.settings.endpoints_file.write_text(PROFILE.format(url=fake.url), encoding="utf-8")
+        write_profiles(services.settings, profile("judge", fake.url))
         job = score_trajectories(services, "judge", judge="endpoint:judge", mode="pairwise", trajectory_ids=ids)
     ended = get_job(services, str(job.job_id))
     assert ended.status == "succeeded", ended.error

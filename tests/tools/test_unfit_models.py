@@ -15,7 +15,6 @@ from gguf_files import header, whole
 from quintain.records.agent import Sampling
 from quintain.records.dataset import DatasetRow, LabelledRow, PairRow, Row
 from quintain.records.record import counted
-from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent
@@ -32,12 +31,6 @@ from tools.stored_records import add_runs, error_of, freeze_rows
 from trajectory_runs import answer, run, user
 
 ACTING = {"environment": "quintain/inventory", "n_tasks": 1}
-
-
-@pytest.fixture
-def inbox(settings: Settings) -> Path:
-    settings.inbox_dir.mkdir(parents=True, exist_ok=True)
-    return settings.inbox_dir
 
 
 @pytest.fixture

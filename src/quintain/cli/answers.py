@@ -21,18 +21,14 @@ def run_tool(use: CommandRun) -> int:
     Returns:
         0: done; 1: the job did not succeed; 2: refused; 130: the job was left running by Ctrl-C.
     """
-    console = plain_console()
     services = use.services()
     result = use.call(services)
     if isinstance(result, JobStarted):
-        view = follow_start(services, use, result)
-        return view if isinstance(view, int) else show_job(use, view)
+        return show_job(use, follow_start(services, use, result))
     if isinstance(result, Picture):
-        _show_picture(console, result, use)
-    elif use.json_out:
-        use.print_json(result)
+        _show_picture(plain_console(), result, use)
     else:
-        show_record(console, result)
+        use.show(result, show_record)
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from quintain import __version__
-from quintain.cli.session import REFUSED, Session, plain_console
+from quintain.cli.session import Session, plain_console
 from quintain.errors import Conflict, Refused
 from quintain.records.record import counted
 from quintain.settings import read_settings
@@ -30,7 +30,6 @@ def backup_command(
 
     Caches, inbox/ and exports/ are left out. A last file, manifest.json, has the hash of every other one.
     """
-    status = REFUSED
     with Session(home) as session:
         services = session.services()
         if services.settings.database_url:
@@ -40,8 +39,6 @@ def backup_command(
             )
         manifest = back_up(services.settings.home, target, version=__version__, now=utc_now())
         _show("Backed up", target, manifest, json_out=json_out)
-        status = 0
-    raise typer.Exit(status)
 
 
 def restore_command(
@@ -55,14 +52,11 @@ def restore_command(
 
     Stop servers on that home first. Jobs that were under way become interrupted.
     """
-    status = REFUSED
     with Session(home):
         if check:
             _show("Every file is as it was backed up", source, verify(source), json_out=json_out)
         else:
             _restore(source, home, yes=yes, json_out=json_out)
-        status = 0
-    raise typer.Exit(status)
 
 
 def _restore(source: Path, home: Path | None, *, yes: bool, json_out: bool) -> None:

@@ -27,8 +27,6 @@ def run_evaluate(use: CommandRun) -> int:
     require_ending(use.own["report"])
     services = use.services()
     view = follow_start(services, use, use.call(services))
-    if isinstance(view, int):
-        return view
     if view.result is None or view.result.evaluation_id is None:
         return show_job(use, view)
     evaluation = services.store.evaluations.get(view.result.evaluation_id)
@@ -55,8 +53,6 @@ def run_compare(use: CommandRun) -> int:
     found = use.call(services)
     if found.job_id is not None:
         view = follow_start(services, use, found)
-        if isinstance(view, int):
-            return view
         if view.result is None or view.result.comparison_id is None:
             return show_job(use, view)
         found = use.call(services)

@@ -42,8 +42,6 @@ def run_evolve(use: CommandRun) -> int:
     services = use.services()
     document |= request_of(use.arguments)
     view = follow_start(services, use, start_config(services, document, {**settings, **chosen}, folder))
-    if isinstance(view, int):
-        return view
     return show_job(use, view, _show)
 
 

@@ -32,10 +32,7 @@ def run_export(use: CommandRun) -> int:
     if out is not None:
         _copy(Path(result.path), out)
         result = result.model_copy(update={"path": str(out.resolve())})
-    if use.json_out:
-        use.print_json(result)
-    else:
-        _show(plain_console(), result)
+    use.show(result, _show)
     return 0
 
 
@@ -48,8 +45,6 @@ def run_export_agent(use: CommandRun) -> int:
     console = plain_console(stderr=use.json_out)
     services = use.services()
     view = follow_start(services, use, use.call(services))
-    if isinstance(view, int):
-        return view
     if view.result is None:
         return show_job(use, view)
     report = view.result.report

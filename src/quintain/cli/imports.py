@@ -32,7 +32,6 @@ def run_import(use: CommandRun) -> int:
     Returns:
         0: something came in, or was imported before; 1: nothing did; 2: refused; 130: left running by Ctrl-C.
     """
-    console = plain_console()
     services = use.services(redact=()) if use.own["no_redact"] else use.services()
     listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
     max_files = int(listed.get("max_files", _LISTED))
@@ -45,10 +44,7 @@ def run_import(use: CommandRun) -> int:
             return show_job(use, view)
         report = ImportReport.model_validate(view.result.report)
         result = result_of(report, dry_run=bool(use.arguments.get("dry_run")), max_files=max_files)
-    if use.json_out:
-        use.print_json(result)
-    else:
-        show_import(console, result)
+    use.show(result, show_import)
     return 0 if result.imported or result.updated or result.duplicates or result.unchanged_files else 1
 
 

@@ -20,7 +20,7 @@ from quintain.cli.clients.clients import (
     planned_undo,
     server_command,
 )
-from quintain.cli.session import REFUSED, Session, plain_console
+from quintain.cli.session import Session, plain_console
 from quintain.errors import InvalidInput, Refused
 from quintain.records.record import nearest, shown
 from quintain.records.text import printable
@@ -51,7 +51,6 @@ def install(
 
     Everything else in the file stays, comments too. --undo puts the file back as it was.
     """
-    status = REFUSED
     with Session(None):
         if client not in CLIENTS:
             near = nearest(client, CLIENTS)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -23,17 +24,17 @@ from quintain.records.job import UNFINISHED, JobResult
 from quintain.records.text import printable
 from quintain.tools.jobs.figures import sparkline
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.results import CompareResult, JobStarted, JobView
+from quintain.tools.results import CompareResult, JobList, JobStarted, JobView
 from quintain.tools.services import Services
 
 
 def run_list(use: CommandRun) -> int:
     """List jobs; returns the exit status."""
-    found = use.call(use.services())
-    if use.json_out:
-        use.print_json(found)
-        return 0
-    console = plain_console()
+    use.show(use.call(use.services()), _print_list)
+    return 0
+
+
+def _print_list(console: Console, found: JobList) -> None:
     rows = []
     for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
@@ -44,13 +45,12 @@ def run_list(use: CommandRun) -> int:
         columns = ("job", "status", Column("step", right=True), "created", Column("work", cut=True))
         print_table(console, columns, rows)
     show_next_step(console, found)
-    return 0
 
 
 def run_show(use: CommandRun) -> int:
     """Show a job after the call; returns 1 where it has failed."""
     view = use.call(use.services())
-    use.print_json(view) if use.json_out else print_job(plain_console(), view)
+    use.show(view, print_job)
     return 1 if view.status == "failed" else 0
 
 
@@ -95,16 +95,22 @@ def run_watch(use: CommandRun) -> int:
     return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
 
 
-def follow_start(services: Services, use: CommandRun, started: JobStarted | CompareResult) -> JobView | int:
-    """Show the warnings of a start and follow the job to its end; or return the exit status where the command ends before it."""
+def follow_start(services: Services, use: CommandRun, started: JobStarted | CompareResult) -> JobView:
+    """Show the warnings of a start and follow the job to its end.
+
+    Raises:
+        typer.Exit: The command ends before the job: by --detach, or by Ctrl-C.
+    """
     assert started.job_id is not None
     for warning in started.warnings if isinstance(started, JobStarted) else ():
         plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
     if use.detach:
         plain_console().print(started.job_id)
-        return 0
+        raise typer.Exit
     view = watch(services, started.job_id, plain_console(stderr=use.json_out))
-    return INTERRUPTED if view.status in UNFINISHED else view
+    if view.status in UNFINISHED:
+        raise typer.Exit(INTERRUPTED)
+    return view
 
 
 def watch(services: Services, job_id: str, console: Console) -> JobView:

@@ -32,7 +32,7 @@ def run_judge(use: CommandRun) -> int:
         _show_agreement(use, agreement(services, services.store.judging.iterate()))
     elif use.own["answers"] is not None:
         answers = check(tool("submit_scores"), _answers(use.own["answers"]))
-        _show_submitted(use, submit_own_scores(services, **answers))
+        use.show(submit_own_scores(services, **answers), _show_submitted)
     elif use.json_out or use.arguments["judge"] == "assistant":
         use.print_json(use.call(services))
     else:
@@ -62,7 +62,7 @@ def _interview(use: CommandRun, services: Services, arguments: dict[str, Any]) -
             raise InvalidInput(
                 "only a person is asked at the terminal; an assistant judges with --judge assistant --json"
             )
-        _show_round(use, asked)
+        _show_round(console, asked)
         left -= ROUNDS
         if stopped or asked.submitted is None:
             return
@@ -104,18 +104,14 @@ def _line(console: Console, entry: Entry) -> str | None:
         console.print(f"Please choose one of: {', '.join(entry.options)}")
 
 
-def _show_round(use: CommandRun, result: JudgingBatchResult) -> None:
+def _show_round(console: Console, result: JudgingBatchResult) -> None:
     if result.submitted is not None:
-        _show_submitted(use, result.submitted)
+        _show_submitted(console, result.submitted)
     else:
-        show_next_step(plain_console(), result)
+        show_next_step(console, result)
 
 
-def _show_submitted(use: CommandRun, result: SubmitResult) -> None:
-    if use.json_out:
-        use.print_json(result)
-        return
-    console = plain_console()
+def _show_submitted(console: Console, result: SubmitResult) -> None:
     console.print(f"{result.accepted} stored, {len(result.rejected)} rejected, {len(result.remaining)} open.")
     for one in result.rejected:
         console.print(printable(f"{one.item_id}: {for_terminal(one.reason)}"))

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 
 from quintain.cli.main import HomeOption, app
-from quintain.cli.session import REFUSED, Session
+from quintain.cli.session import Session
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
 from quintain.records.filters import TrajectoryFilter
@@ -236,7 +236,6 @@ def _command(flags: Sequence[Flag], steps: Callable[[Values], Steps]) -> Callabl
     """Return a command with these flags that carries out its steps until one fails."""
 
     def run(**values: Any) -> None:
-        status = REFUSED
         with Session(None):
             try:
                 status = next((failed for words in steps(values) if (failed := _carry_out(words, values))), 0)

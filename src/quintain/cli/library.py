@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from rich.console import Console
+
 from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
-from quintain.cli.session import CommandRun, plain_console, show_next_step
+from quintain.cli.session import CommandRun, show_next_step
 from quintain.tools.results import LibraryResult, SearchResult
 
 Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
@@ -16,45 +18,36 @@ Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
 
 def run_search(use: CommandRun) -> int:
     """List runs; returns the exit status."""
-    found: SearchResult = use.call(use.services())
-    if use.json_out:
-        use.print_json(found)
-        return 0
-    sorted_by = use.arguments.get("sort")
-    value = Column("score" if sorted_by else "reward", right=True)
-    columns = [
-        Column("run"),
-        Column("outcome"),
-        value,
+    value = "score" if use.arguments.get("sort") else "reward"
+    columns = (
+        "run",
+        "outcome",
+        Column(value, right=True),
         Column("steps", right=True),
-        Column("agent"),
+        "agent",
         Column("task", cut=True),
-    ]
-    rows = [
-        (
-            run.id,
-            run.outcome.value,
-            run.score if sorted_by else run.reward,
-            run.steps,
-            _short(run.agent),
-            run.prompt or run.task_id,
-        )
-        for run in found.items
-    ]
-    console = plain_console()
-    if rows:
-        print_table(console, columns, rows)
-    show_next_step(console, found)
+    )
+
+    def printed(console: Console, found: SearchResult) -> None:
+        rows = [
+            (one.id, one.outcome.value, getattr(one, value), one.steps, _short(one.agent), one.prompt or one.task_id)
+            for one in found.items
+        ]
+        if rows:
+            print_table(console, columns, rows)
+        show_next_step(console, found)
+
+    use.show(use.call(use.services()), printed)
     return 0
 
 
 def run_library(use: CommandRun) -> int:
     """List what the library has of one kind; returns the exit status."""
-    found: LibraryResult = use.call(use.services())
-    if use.json_out:
-        use.print_json(found)
-        return 0
-    console = plain_console()
+    use.show(use.call(use.services()), _print_library)
+    return 0
+
+
+def _print_library(console: Console, found: LibraryResult) -> None:
     if not found.items:
         console.print(f"No {found.kind} yet.")
     elif found.kind in _TABLES:
@@ -68,7 +61,6 @@ def run_library(use: CommandRun) -> int:
     if found.next_cursor:
         console.print(f"There are more: --limit up to 200, or --cursor {found.next_cursor}")
     show_next_step(console, found)
-    return 0
 
 
 def moment(value: object) -> str:

@@ -50,10 +50,7 @@ def run_forget(use: CommandRun) -> int:
     if not use.own["yes"] and not typer.confirm("Remove the content of these runs for good? This cannot be undone"):
         return 1
     done = use.call(services)
-    if use.json_out:
-        use.print_json(done)
-    else:
-        _print_report(console, done)
+    use.show(done, _print_report)
     return 0
 
 

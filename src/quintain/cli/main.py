@@ -181,7 +181,7 @@ def _summary(name: str) -> str:
 
 
 def _tool_command(name: str) -> TyperCommand:
-    from quintain.cli.session import REFUSED, CommandRun, Session
+    from quintain.cli.session import CommandRun, Session
     from quintain.cli.tool_options import arguments_of, options_of, own_parameters
     from quintain.tools.catalog import tool
 
@@ -193,11 +193,13 @@ def _tool_command(name: str) -> TyperCommand:
 
     def run(**values: Any) -> None:
         own = {one.name: values[one.name] for one in about.own}
-        status = REFUSED
         with Session(values["home"], flags=flags) as session:
             arguments = arguments_of(about, options, values)
             use = CommandRun(spec, arguments, own, values["json_out"], session, values.get("detach", False))
-            status = _loaded(about.run)(use)
+            try:
+                status = _loaded(about.run)(use)
+            except typer.Exit as left:
+                status = left.exit_code
             if session.page is not None and not use.json_out:
                 typer.echo(f"Page: {session.page}")
         raise typer.Exit(status)

@@ -7,7 +7,7 @@ import json
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
-from quintain.cli.session import CommandRun, plain_console, show_next_step
+from quintain.cli.session import CommandRun, show_next_step
 from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.text import printable
 
@@ -17,12 +17,8 @@ BLOCKED = 1
 
 def run_plan(use: CommandRun) -> int:
     """Plan and show; returns the exit status: 0 it can be started, 1 something prevents it, 2 refused."""
-    console = plain_console()
     plan = use.call(use.services())
-    if use.json_out:
-        use.print_json(plan)
-    else:
-        _show(console, plan)
+    use.show(plan, _show)
     return BLOCKED if plan.blockers else 0
 
 

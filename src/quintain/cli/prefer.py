@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from quintain.tools.results import PreferencesResult
 
 def run_prefer(use: CommandRun) -> int:
     """Record mined or imported preferences; returns the exit status: 0 done, 2 refused."""
-    _print(use, use.call(use.services()), [])
+    use.show(use.call(use.services()), _show)
     return 0
 
 
@@ -32,7 +33,10 @@ def run_record_pairs(use: CommandRun) -> int:
     if not pairs:
         raise InvalidInput(f"{file} has no pair{': ' + unread[0] if unread else '; give one in each line'}")
     result = use.call(services, source=use.own["source"], pairs=pairs)
-    _print(use, result, unread)
+    if use.json_out:
+        use.print_json(result, unreadable_lines=unread)
+    else:
+        _show(plain_console(), result, unread)
     recorded = result.created or result.findings.get("replaced") or result.findings.get("unchanged")
     return 0 if recorded else REFUSED
 
@@ -44,7 +48,7 @@ def list_preferences(
     home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
 ) -> None:
     """List stored preferences, newest first."""
-    status, console = REFUSED, plain_console()
+    console = plain_console()
     with Session(home) as session:
         services = session.services()
         if run is not None:
@@ -58,16 +62,6 @@ def list_preferences(
             console.print(
                 "No preference is stored; record some with quintain prefer mine --all, or prefer record FILE."
             )
-        status = 0
-    raise typer.Exit(status)
-
-
-def _print(use: CommandRun, result: PreferencesResult, unread: list[str]) -> None:
-    console = plain_console()
-    if use.json_out:
-        use.print_json(result, unreadable_lines=unread)
-    else:
-        _show(console, result, unread)
 
 
 def _pairs_of(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
@@ -95,7 +89,7 @@ def _pairs_of(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return pairs, unread
 
 
-def _show(console: Console, result: PreferencesResult, unread: list[str]) -> None:
+def _show(console: Console, result: PreferencesResult, unread: Sequence[str] = ()) -> None:
     found = dict(result.findings)
     circles, notes = found.pop("circles", []), [*found.pop("warnings", []), *found.pop("changes", [])]
     more = "".join(f", {name} {n:,}" for name, n in found.items())

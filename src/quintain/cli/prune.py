@@ -11,7 +11,7 @@ import typer
 
 from quintain.cli.layout import Column, print_table
 from quintain.cli.library import moment
-from quintain.cli.session import REFUSED, Session, plain_console
+from quintain.cli.session import Session, plain_console
 from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.records.job import JobStatus
 from quintain.records.record import counted
@@ -33,7 +33,6 @@ def prune_command(
 
     Results, curves, logs and trained agents stay.
     """
-    status = REFUSED
     with Session(home) as session:
         services = session.services()
         folder, now = services.settings.jobs_dir, services.clock()
@@ -41,8 +40,6 @@ def prune_command(
         found = prunable(services.store, folder, now, older_than=timedelta(days=older_than), statuses=statuses)
         freed = sum(prune(one, folder) for one in found) if delete else 0
         _show(found, freed, deleted=delete, older_than=older_than, json_out=json_out)
-        status = 0
-    raise typer.Exit(status)
 
 
 def _show(found: list[Prunable], freed: int, *, deleted: bool, older_than: int, json_out: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quintain.cli.answers import show_record
-from quintain.cli.session import CommandRun, plain_console
+from quintain.cli.session import CommandRun
 from quintain.errors import InvalidInput, NotFound
 
 _MAX_BYTES = 64 * 2**20
@@ -23,7 +23,7 @@ def run_record(use: CommandRun) -> int:
     from_file = _arguments(read_json(file, _MAX_BYTES)) if file is not None else {}
     options = {name: value for name, value in use.arguments.items() if value is not None}
     recorded = use.call(use.services(), **{**from_file, **options})
-    use.print_json(recorded) if use.json_out else show_record(plain_console(), recorded)
+    use.show(recorded, show_record)
     return 0
 
 

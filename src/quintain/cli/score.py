@@ -26,10 +26,7 @@ def run_score(use: CommandRun) -> int:
     """
     combine = {"combine": "lower_bound"} if use.own["lower_bound"] else {}
     result = use.call(use.services(), **combine)
-    if use.json_out:
-        use.print_json(result)
-    else:
-        _show(plain_console(), result)
+    use.show(result, _show)
     return SUSPICIOUS if result.audit and result.audit["verdict"] == "suspicious" else 0
 
 

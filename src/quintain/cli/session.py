@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,7 @@ INTERRUPTED = 130
 
 @dataclass
 class Session:
-    """An error of ours ends the block with a line on stderr; what follows the block returns `REFUSED`."""
+    """A block whose services close at its end. An error of ours ends the command with a line on stderr and `REFUSED`."""
 
     home: Path | None
     """The home folder; None: the one of the settings."""
@@ -64,12 +64,12 @@ class Session:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> None:
         for services in self._opened:
             services.close()
         if isinstance(error, QuintainError):
             print_error(error, self.flags)
-        return isinstance(error, QuintainError)
+            raise typer.Exit(REFUSED) from None
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,10 @@ class CommandRun:
         if isinstance(result, Record):
             self.session.page = page_url(services.settings.home, dict(result))
         return result
+
+    def show(self, result: Any, printed: Callable[[Console, Any], None]) -> None:
+        """Print a result: whole as JSON where that is asked for, else by a function for people."""
+        self.print_json(result) if self.json_out else printed(plain_console(), result)
 
     def print_json(self, result: Record, **more: Any) -> None:
         """Print a whole result as JSON, with `ui_url` of its page while a web page shows the home.

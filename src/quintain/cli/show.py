@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +15,8 @@ from quintain.cli.library import moment, share
 from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.errors import InvalidInput
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
+from quintain.records.agent import Agent
+from quintain.records.evaluation import Evaluation
 from quintain.records.lineage import LineageNode
 from quintain.records.text import printable
 from quintain.tools.jobs.jobs import get_job
@@ -42,11 +44,7 @@ def run_show(use: CommandRun) -> int:
     if len(nodes) > 1:
         _show_session(name, nodes, json_out=use.json_out)
     elif nodes[0].kind == "trajectory":
-        view = use.call(services, trajectory_id=nodes[0].id)
-        if use.json_out:
-            use.print_json(view)
-        else:
-            _show_run(plain_console(), view)
+        use.show(use.call(services, trajectory_id=nodes[0].id), _show_run)
     else:
         _show_other(use, services, nodes[0])
     return 0
@@ -74,36 +72,27 @@ def _show_session(name: str, nodes: list[LineageNode], *, json_out: bool) -> Non
 
 def _show_other(use: CommandRun, services: Services, node: LineageNode) -> None:
     """Show a job, dataset, agent, evaluation or comparison; of a checkpoint its place in the lineage."""
-    console, store = plain_console(), services.store
-    if node.kind == "job":
-        view = get_job(services, node.id)
-        use.print_json(view) if use.json_out else print_job(console, view)
-    elif node.kind == "evaluation":
-        evaluation = store.evaluations.get(node.id)
-        use.print_json(evaluation) if use.json_out else print_report(console, evaluation_report(evaluation))
-    elif node.kind == "comparison":
-        comparison = store.evaluations.get_comparison(node.id)
-        use.print_json(comparison) if use.json_out else print_report(console, comparison_report(comparison))
-    elif node.kind == "dataset":
-        dataset = store.datasets.get(node.id)
-        use.print_json(dataset) if use.json_out else print_facts(
-            console, dataset.model_dump(mode="json", exclude={"files"})
-        )
-    elif node.kind == "agent":
-        agent = store.agents.get(node.id).without_install_path()
-        if use.json_out:
-            use.print_json(agent)
-        else:
-            print_facts(console, agent.model_dump(mode="json", exclude={"name", "version"}))
-            _show_evaluations(console, services, node.id)
-    elif use.json_out:
-        use.print_json(node)
-    else:
-        print_facts(console, node.model_dump(mode="json", exclude_none=True))
+    store = services.store
+    match node.kind:
+        case "job":
+            use.show(get_job(services, node.id), print_job)
+        case "evaluation":
+            evaluation = store.evaluations.get(node.id)
+            use.show(evaluation, lambda console, one: print_report(console, evaluation_report(one)))
+        case "comparison":
+            comparison = store.evaluations.get_comparison(node.id)
+            use.show(comparison, lambda console, one: print_report(console, comparison_report(one)))
+        case "agent":
+            evaluations = store.evaluations.of_agent(node.id)
+            agent = store.agents.get(node.id).without_install_path()
+            use.show(agent, lambda console, one: _show_agent(console, one, evaluations))
+        case _:
+            other = store.datasets.get(node.id) if node.kind == "dataset" else node
+            use.show(other, lambda console, one: print_facts(console, one.model_dump(mode="json", exclude={"files"})))
 
 
-def _show_evaluations(console: Console, services: Services, agent_id: str) -> None:
-    found = services.store.evaluations.of_agent(agent_id)
+def _show_agent(console: Console, agent: Agent, found: Sequence[Evaluation]) -> None:
+    print_facts(console, agent.model_dump(mode="json", exclude={"name", "version"}))
     rows = [
         (one.id, one.environment, share(one.rate.value), one.rate.n, one.split, moment(one.created_at)) for one in found
     ]

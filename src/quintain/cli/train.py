@@ -37,8 +37,6 @@ def run_train(use: CommandRun) -> int:
     stated = _folder(document.pop("output_dir", None))
     target = create_folder(use.own["output_dir"] or stated)
     view = follow_start(services, use, start_config(services, document, settings, folder))
-    if isinstance(view, int):
-        return view
     if target is not None and view.result is not None and view.result.agent:
         agent = services.store.agents.get(view.result.agent)
         copy_model(agent.model.adapter or agent.model.path, target)

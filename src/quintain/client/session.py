@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
@@ -75,10 +74,11 @@ class Session:
         Raises:
             QuintainError: as the tool.
         """
+        from quintain.tools.catalog import tool as find
         from quintain.tools.invocation import call
 
         chosen = {name: plain(value) for name, value in arguments.items() if value is not None}
-        return call(self.services(), _spec(tool), chosen)
+        return call(self.services(), find(tool), chosen)
 
     def read(self, function: Callable[[Services], T]) -> T:
         """Call a function with the open home."""
@@ -95,13 +95,6 @@ class Session:
                 f"expected {what} after `load`, got it before; await its method `load` first", code="not_loaded"
             )
         return self.read(function)
-
-
-@cache
-def _spec(tool: str) -> Any:
-    from quintain.tools.catalog import tool as find
-
-    return find(tool)
 
 
 def plain(value: Any) -> Any:

@@ -106,16 +106,12 @@ class QuintainServer(Server[Running]):
             arguments: Its arguments.
             written: How hints in the result and in errors name calls.
         """
-
-        async def no_report(progress: float, total: float | None, text: str | None) -> None:
-            return None
-
         try:
             if name not in self.bindings:
                 raise failures.unknown_tool(name, self.bindings)
             spec = self.bindings[name].spec.for_operator
             binding = replace(self.bindings[name], spec=spec, elsewhere={}, written=written)
-            return await call(binding, arguments, await self.services(), no_report)
+            return await call(binding, arguments, await self.services())
         except Exception as error:
             return failures.tool_failure(name, error, written=written)
 

@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, Tool, ToolAnnotations
-from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput, Refused
 from quintain.next_step import Hint, ToolCall
 from quintain.records.record import Record
-from quintain.records.text import require_clean
-from quintain.server import failures
 from quintain.server.apps import TOOL_META, app_data
 from quintain.server.listings import derived_listing, stored_listings
 from quintain.server.record_json import facts, scrub
-from quintain.tools.invocation import arguments_model, refuse_unknown
+from quintain.tools.invocation import check
 from quintain.tools.spec import IllustratedRecord, Picture, ToolSpec
 from quintain.tools.web_address import page_url
 
@@ -32,6 +29,10 @@ if TYPE_CHECKING:
     from quintain.tools.services import Services
 
 ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+async def no_report(progress: float, total: float | None, text: str | None) -> None:
+    """Report the progress of a call to nobody."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,6 @@ class Binding:
     """Whether this server refuses what changes anything."""
     written: Callable[[ToolCall], str] = str
     """How hints in its results name calls."""
-
-    @cached_property
-    def arguments(self) -> type[BaseModel]:
-        """The model of the arguments; this imports the tool."""
-        return arguments_model(self.spec)
 
 
 def bind_all(
@@ -94,7 +90,7 @@ def select(
 
 
 async def call(
-    binding: Binding, received: Mapping[str, Any], services: Services, report: ReportProgress
+    binding: Binding, received: Mapping[str, Any], services: Services, report: ReportProgress = no_report
 ) -> CallToolResult:
     """Check the arguments, run the tool in a worker thread, and put its answer in both channels of a result.
 
@@ -140,45 +136,16 @@ async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: R
 def read_arguments(binding: Binding, received: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as the function takes them.
 
-    Some clients send objects and lists as JSON strings: a string that is not a valid value is parsed as JSON.
-
     Raises:
-        UnknownField: an argument that the tool does not have.
-        InvalidInput: a value of the wrong type, outside its bounds, or that JSON and Unicode cannot carry.
+        UnknownField, InvalidInput: as `check`.
+        Refused: the call would start work on a read-only server.
     """
-    refuse_unknown(binding.spec.name, received, binding.arguments.model_fields)
-    require_clean(dict(received), "arguments")
-    try:
-        model = binding.arguments.model_validate(received)
-    except ValidationError as error:
-        parsed = _with_json_strings_parsed(received, {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]})
-        try:
-            if parsed == received:
-                raise error
-            require_clean(parsed, "arguments")
-            model = binding.arguments.model_validate(parsed)
-        except ValidationError as second:
-            raise failures.invalid_arguments(
-                binding.spec.name, second, binding.listing.input_schema, binding.arguments
-            ) from None
-    if binding.read_only and (switch := binding.spec.writes_with) and getattr(model, switch):
+    arguments = check(binding.spec, received)
+    if binding.read_only and (switch := binding.spec.writes_with) and arguments.get(switch):
         raise Refused(
             f"expected {switch}=false, got true on a read-only server; leave {switch!r} out", code="read_only"
         )
-    return {name: getattr(model, name) for name in model.model_fields_set}
-
-
-def _with_json_strings_parsed(received: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    parsed = dict(received)
-    for name in names & received.keys():
-        if isinstance(received[name], str):
-            try:
-                value = json.loads(received[name])
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, (dict, list)):
-                parsed[name] = value
-    return parsed
+    return arguments
 
 
 def to_result(binding: Binding, value: Record | Picture, home: Path) -> CallToolResult:

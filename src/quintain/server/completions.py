@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -28,48 +28,34 @@ def complete(services: Services, argument: str, start: str) -> list[str]:
     return [f"{prefix}{value}" for value in islice(matching, MAX_COMPLETIONS)]
 
 
-def _jobs(services: Services) -> list[str]:
-    return [job.id for job in services.store.jobs.page(limit=_NEWEST).items]
+def _stored(*things: str) -> Callable[[Services], list[str]]:
+    """Return the function that lists the newest ids of these parts of the store."""
+
+    def newest(services: Services) -> list[str]:
+        pages = (_page(services, thing) for thing in things)
+        return [item.id or "" for items in pages for item in items]
+
+    return newest
 
 
-def _datasets(services: Services) -> list[str]:
-    return [item.id for item in services.store.datasets.page(limit=_NEWEST).items]
+def _page(services: Services, thing: str) -> Iterable[Any]:
+    store = services.store
+    if thing == "trajectories":
+        from quintain.records.filters import TrajectoryFilter
 
-
-def _agents(services: Services) -> list[str]:
-    return [agent.id or "" for agent in services.store.agents.page(limit=_NEWEST).items]
+        return store.trajectories.search(TrajectoryFilter(), limit=_NEWEST).items
+    if thing == "judging":
+        return store.judging.newest(_NEWEST)
+    page = store.evaluations.page_comparisons if thing == "comparisons" else getattr(store, thing).page
+    return page(limit=_NEWEST).items
 
 
 def _agent_names(services: Services) -> list[str]:
     return [agent.name for agent in services.store.agents.page(limit=_NEWEST).items]
 
 
-def _trajectories(services: Services) -> list[str]:
-    from quintain.records.filters import TrajectoryFilter
-
-    found = services.store.trajectories.search(TrajectoryFilter(), limit=_NEWEST)
-    return [item.id or "" for item in found.items]
-
-
-def _calibrations(services: Services) -> list[str]:
-    return [item.id for item in services.store.calibrations.page(limit=_NEWEST).items]
-
-
-def _evaluations(services: Services) -> list[str]:
-    return [item.id or "" for item in services.store.evaluations.page(limit=_NEWEST).items]
-
-
-def _comparisons(services: Services) -> list[str]:
-    return [item.id or "" for item in services.store.evaluations.page_comparisons(limit=_NEWEST).items]
-
-
-def _things(services: Services) -> list[str]:
-    sources = (_agents, _datasets, _jobs, _evaluations, _comparisons, _trajectories)
-    return [value for source in sources for value in source(services)]
-
-
-def _batches(services: Services) -> list[str]:
-    return [batch.id or "" for batch in services.store.judging.newest(_NEWEST)]
+def _agents_and_names(services: Services) -> list[str]:
+    return [*_agent_names(services), *_stored("agents")(services)]
 
 
 def _rubrics(services: Services) -> list[str]:
@@ -92,21 +78,21 @@ def _methods(services: Services) -> Iterable[str]:
 
 
 SOURCES: Mapping[str, Callable[[Services], Iterable[str]]] = {
-    "job_id": _jobs,
-    "dataset_id": _datasets,
-    "agent_id": _agents,
-    "trajectory_id": _trajectories,
-    "calibration_id": _calibrations,
-    "comparison_id": _comparisons,
-    "batch_id": _batches,
-    "id": _things,
+    "job_id": _stored("jobs"),
+    "dataset_id": _stored("datasets"),
+    "agent_id": _stored("agents"),
+    "trajectory_id": _stored("trajectories"),
+    "calibration_id": _stored("calibrations"),
+    "comparison_id": _stored("comparisons"),
+    "batch_id": _stored("judging"),
+    "id": _stored("agents", "datasets", "jobs", "evaluations", "comparisons", "trajectories"),
     "tail": lambda services: _LOG_TAILS,
     "environment": _environments,
     "method": _methods,
-    "model": lambda services: ("starter", *_agent_names(services), *_agents(services)),
-    "agents": lambda services: (*_agent_names(services), *_agents(services)),
+    "model": lambda services: ("starter", *_agents_and_names(services)),
+    "agents": _agents_and_names,
     "agent": _agent_names,
-    "run": lambda services: (*_trajectories(services), *_jobs(services)),
+    "run": _stored("trajectories", "jobs"),
     "rubric": _rubrics,
 }
 """Argument -> the function that returns its values."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent
-from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.next_step import Hint, ToolCall
-from quintain.records.record import explain, nearest, valid_fields
+from quintain.records.record import nearest
 from quintain.server.record_json import scrub
 
 logger = logging.getLogger(__name__)
@@ -72,40 +71,3 @@ def unknown_tool(name: str, known: Collection[str]) -> NotFound:
     """A tool that this server does not have, or not with these switches."""
     valid = ", ".join(sorted(known)) or "none"
     return NotFound(f"there is no tool {name!r}{nearest(name, known)}; valid: {valid}", code="unknown_tool")
-
-
-def invalid_arguments(
-    tool: str, error: ValidationError, schema: Mapping[str, Any], model: type[BaseModel]
-) -> InvalidInput:
-    """Arguments of the wrong type or outside their bounds, with the bounds of the first one at fault.
-
-    Args:
-        tool: The tool's name.
-        error: The error of the argument model.
-        schema: The tool's input schema.
-        model: The argument model, whose fields are listed for an unknown nested field.
-    """
-    location = error.errors(include_url=False, include_context=False)[0]["loc"]
-    name = str(location[0]) if location else ""
-    bounds = _bounds(schema.get("properties", {}).get(name, {})) or valid_fields(error, model)
-    valid = f"; valid `{name}`: {bounds}" if bounds else ""
-    return InvalidInput(
-        Hint(f"{explain(error, 'arguments')}{valid}; correct it and call ", ToolCall(tool, {}), " again")
-    )
-
-
-def _bounds(schema: Mapping[str, Any]) -> str:
-    """What an argument may be (of an object: its fields), in a few words; empty where it sets no bound, or has several types."""
-    if "anyOf" in schema:
-        return ""
-    for names in ("enum", "properties"):
-        if names in schema:
-            return ", ".join(map(str, schema[names]))
-    if "const" in schema:
-        return str(schema["const"])
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is not None and high is not None:
-        return f"{low}..{high}"
-    limits = [("at least", low), ("above", schema.get("exclusiveMinimum"))]
-    limits += [("at most", high), ("below", schema.get("exclusiveMaximum")), ("matching", schema.get("pattern"))]
-    return ", ".join(f"{word} {bound}" for word, bound in limits if bound is not None)

@@ -106,7 +106,7 @@ class Tasks:
         job = await self._job(ctx, params.task_id)
         found = _task(job)
         if found["status"] == "completed":
-            view = await call(self._bindings["get_job"], {"job_id": job.id}, await _services(ctx), _no_report)
+            view = await call(self._bindings["get_job"], {"job_id": job.id}, await _services(ctx))
             result = _final(view, is_error=job.status == "failed")
             found["result"] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         return {"resultType": "complete", **found}
@@ -185,7 +185,3 @@ def _final(view: CallToolResult, *, is_error: bool) -> CallToolResult:
 
 async def _services(ctx: _Context) -> Any:
     return await ctx.lifespan_context.services()
-
-
-async def _no_report(progress: float, total: float | None, text: str | None) -> None:
-    return None

@@ -3,6 +3,7 @@
 `RLTrainingTool` and `Recorder` are imported when they are first asked for: a server that lists its tools needs neither.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,16 +31,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "RLTrainingTool":
-        from quintain.tools.facade import RLTrainingTool
-
-        return RLTrainingTool
-    if name == "Recorder":
-        from quintain.tools.recorder import Recorder
-
-        return Recorder
-    if name in __all__:
-        from quintain.tools import trainer_wrappers
-
-        return getattr(trainer_wrappers, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = {"RLTrainingTool": "facade", "Recorder": "recorder"}.get(name, "trainer_wrappers")
+    return getattr(import_module(f"quintain.tools.{module}"), name)

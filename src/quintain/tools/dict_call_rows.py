@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from quintain.datasets.rows import read_rows
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import InvalidInput
 from quintain.jobs.directory import write_atomically
 from quintain.records.dataset import DatasetKind, DatasetRow
 from quintain.records.record import shown
 from quintain.tools.data.row_references import find_rows, named_dataset, test_rows
 from quintain.tools.invocation import refuse_unknown
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 DEFAULT_ROWS = "gsm8k"
 """Rows of `train` and `load_dataset` without `dataset`, as HelloAgents documents them."""
@@ -31,11 +31,10 @@ def default_rows(services: Services) -> str:
     Raises:
         InvalidInput: neither exists.
     """
-    try:
-        return services.store.datasets.get(DEFAULT_ROWS).id
-    except NotFound:
-        if find_rows(services, DEFAULT_ROWS) is not None:
-            return DEFAULT_ROWS
+    if (dataset := find(services.store.datasets.get, DEFAULT_ROWS)) is not None:
+        return dataset.id
+    if find_rows(services, DEFAULT_ROWS) is not None:
+        return DEFAULT_ROWS
     raise InvalidInput(
         "train needs `dataset`: a dataset id or name from export or register_dataset, a file of rows, or a list of rows; for "
         "grpo or dpo and without `max_samples` also `environment`. Without any of these it is "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping
 from functools import cache, reduce
 from operator import or_
@@ -13,6 +14,7 @@ from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from quintain.errors import InvalidInput, UnknownField
+from quintain.next_step import Hint, ToolCall
 from quintain.records.record import explain, nearest, shown, valid_fields
 from quintain.records.text import require_clean
 from quintain.tools.spec import ToolSpec
@@ -28,7 +30,7 @@ MAX_FIELDS = 200
 
 
 def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> Any:
-    """Check the arguments and run the tool.
+    """Check the arguments and run the tool; every face of the catalog checks them here.
 
     Raises:
         UnknownField: an argument that the tool does not have; names the valid ones and the nearest.
@@ -38,21 +40,74 @@ def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> An
 
 
 def check(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as the tool takes them; nothing is run.
+    """Return the arguments as the tool takes them; nothing is run.
+
+    Some clients send objects and lists as JSON strings: a string that is not a valid value is parsed as JSON.
 
     Raises:
         UnknownField: as `call`.
         InvalidInput: as `call`.
     """
-    require_clean(dict(arguments), "arguments")
     model = arguments_model(spec)
     refuse_unknown(spec.name, arguments, model.model_fields)
+    require_clean(dict(arguments), "arguments")
     try:
-        checked = model.model_validate(dict(arguments))
+        try:
+            checked = model.model_validate(dict(arguments))
+        except ValidationError as error:
+            parsed = _with_json_strings_parsed(arguments, {str(one["loc"][0]) for one in error.errors() if one["loc"]})
+            if parsed == arguments:
+                raise
+            require_clean(parsed, "arguments")
+            checked = model.model_validate(parsed)
     except ValidationError as error:
-        fields = valid_fields(error, model)
-        raise InvalidInput(f"{explain(error, spec.name)}{'; valid: ' if fields else ''}{fields}") from None
+        raise _invalid(spec.name, error, model) from None
     return {name: getattr(checked, name) for name in checked.model_fields_set}
+
+
+def _with_json_strings_parsed(arguments: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    parsed = dict(arguments)
+    for name in names & arguments.keys():
+        if isinstance(arguments[name], str):
+            try:
+                value = json.loads(arguments[name])
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, (dict, list)):
+                parsed[name] = value
+    return parsed
+
+
+def _invalid(tool: str, error: ValidationError, model: type[BaseModel]) -> InvalidInput:
+    """Return the error of arguments of the wrong type or outside their bounds, with the bounds of the first one at fault."""
+    from quintain.tools.training.methods import inline_definitions  # few calls are wrong
+
+    location = error.errors(include_url=False, include_context=False)[0]["loc"]
+    name = str(location[0]) if location else ""
+    schema = inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
+    bounds = _bounds(schema) or valid_fields(error, model)
+    valid = f"; valid `{name}`: {bounds}" if bounds else ""
+    return InvalidInput(
+        Hint(f"{explain(error, 'arguments')}{valid}; correct it and call ", ToolCall(tool, {}), " again")
+    )
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    """What an argument may be (of an object: its fields), in a few words; empty where it sets no bound, or has several types."""
+    if "anyOf" in schema:
+        branches = [branch for branch in schema["anyOf"] if branch.get("type") != "null"]
+        return _bounds(branches[0]) if len(branches) == 1 else ""
+    for names in ("enum", "properties"):
+        if names in schema:
+            return ", ".join(map(str, schema[names]))
+    if "const" in schema:
+        return str(schema["const"])
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        return f"{low}..{high}"
+    limits = [("at least", low), ("above", schema.get("exclusiveMinimum"))]
+    limits += [("at most", high), ("below", schema.get("exclusiveMaximum")), ("matching", schema.get("pattern"))]
+    return ", ".join(f"{word} {bound}" for word, bound in limits if bound is not None)
 
 
 def refuse_unknown(tool: str, arguments: Mapping[str, Any], valid: Mapping[str, Any]) -> None:

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Self
 
-from quintain.errors import InvalidInput, NotFound, TrainingFailed
+from quintain.errors import InvalidInput, NotFound
 from quintain.records.documents import read_document
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.settings import read_settings
-from quintain.tools.facade import RLTrainingTool
+from quintain.tools.dict_call_trainers import call, read_objects, train
 from quintain.tools.knowlyr_environments import (
     AgentEnv,
     EnvWrapper,
@@ -160,34 +160,18 @@ def _collected_by_job(
     """Let a model act as `collect_rollouts` does, and return its runs."""
     if not isinstance(env_id, str):
         raise InvalidInput("env_id: expected the id of an environment for a model, got an instance; name it")
-    tool = RLTrainingTool()
-    try:
-        registered = {"action": "register", "name": "knowlyr-agent", "model": agent.model}
-        settings = {"sampling": {"temperature": agent.temperature, "max_new_tokens": agent.max_new_tokens}}
-        prompt = {} if agent.system_prompt is None else {"system_prompt": agent.system_prompt}
-        known = _answered(tool, {**registered, **settings, **prompt})
-        acting = {"agent": known["agent"]["id"], "environment": environment_name(env_id), "n_tasks": n_episodes}
-        played = _answered(tool, {"action": "collect", **acting, "max_turns": max_steps, "wait": True})
-        runs = played["result"]["trajectories"]["filter"]
-        return [recorded_row(run) for run in _runs(runs)]
-    finally:
-        tool.close()
-
-
-def _runs(chosen: Mapping[str, Any]) -> list[Trajectory]:
-    """Return the stored runs of a filter, whole."""
+    registered = {"action": "register", "name": "knowlyr-agent", "model": agent.model}
+    settings = {"sampling": {"temperature": agent.temperature, "max_new_tokens": agent.max_new_tokens}}
+    prompt = {} if agent.system_prompt is None else {"system_prompt": agent.system_prompt}
+    known = call({**registered, **settings, **prompt})
+    acting = {"agent": known["agent"]["id"], "environment": environment_name(env_id), "n_tasks": n_episodes}
+    played = call({"action": "collect", **acting, "max_turns": max_steps, "wait": True})
+    chosen = TrajectoryFilter.model_validate(played["result"]["trajectories"]["filter"])
     services = open_services(read_settings(None), trusted=True)
     try:
-        return list(services.store.trajectories.iterate(TrajectoryFilter.model_validate(chosen)))
+        return [recorded_row(run) for run in services.store.trajectories.iterate(chosen)]
     finally:
         services.close()
-
-
-def _answered(tool: RLTrainingTool, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(tool.run(parameters))
-    if answer["status"] == "error":
-        raise TrainingFailed(str(answer.get("message")), code=str(answer.get("code", "failed")))
-    return answer
 
 
 class DatasetExporter:
@@ -219,13 +203,9 @@ class DatasetExporter:
         return self._export("benchmark", self.trajectories, output_path)
 
     def _export(self, kind: str, rows: Path, output_path: str | Path) -> int:
-        tool = RLTrainingTool()
         share = {} if kind == "benchmark" else {"validation_share": 0}
         asked = {"action": "export", "kind": kind, "name": dataset_name(rows, kind), "path": str(rows.absolute())}
-        try:
-            answer = _answered(tool, {**asked, **share, "format": "knowlyr"})
-        finally:
-            tool.close()
+        answer = call({**asked, **share, "format": "knowlyr"})
         target = Path(output_path)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(answer["path"], EXPORTED[kind]), target)
@@ -248,33 +228,19 @@ def with_task_texts(preferences: Path, trajectories: Path, target: Path) -> Path
 
     Raises:
         NotFound: a file does not exist.
-        InvalidInput: a file is not JSONL.
+        InvalidInput: as `read_objects`.
     """
     texts = {
         str(row.get("task_id")): row["metadata"]["task_description"]
-        for row in _rows(trajectories)
+        for row in read_objects(trajectories)
         if isinstance(row.get("metadata"), dict) and row["metadata"].get("task_description")
     }
     with target.open("w", encoding="utf-8") as file:
-        for row in _rows(preferences):
+        for row in read_objects(preferences):
             text = texts.get(str(row.get("task_id")))
             known = {**row, "metadata": {"task_description": text, **(row.get("metadata") or {})}} if text else row
             file.write(f"{json.dumps(known, ensure_ascii=False)}\n")
     return target
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            row = json.loads(line) if line.strip() else None
-            if isinstance(row, dict):
-                yield row
-            elif row is not None:
-                raise InvalidInput(f"{path} line {number}: expected an object, got {type(row).__name__}; correct it")
-    except OSError as error:
-        raise NotFound(f"{path} cannot be read ({error.strerror}); name a JSONL file") from None
-    except ValueError as error:
-        raise InvalidInput(f"{path} is not JSONL ({error}); write one object a line") from None
 
 
 class SFTConfig:
@@ -317,23 +283,9 @@ class SFTTrainer:
             TrainingFailed: the call was refused or the job failed.
         """
         settings = {"num_epochs": 3, "batch_size": 4, **self.config.settings}
-        request: dict[str, Any] = {name: settings.pop(name) for name in ("seed",) if name in settings}
-        request |= {"use_lora": bool(settings.pop("use_lora", False)), "hyperparameters": settings}
-        tool = RLTrainingTool()
-        try:
-            return _answered(
-                tool,
-                {
-                    "action": "train",
-                    "algorithm": self.algorithm,
-                    "model_name": self.config.model_name_or_path,
-                    "dataset": self.config.train_file,
-                    "output_dir": str(Path(self.config.output_dir, "final")),
-                    **request,
-                },
-            )
-        finally:
-            tool.close()
+        lora, folder = bool(settings.pop("use_lora", False)), str(Path(self.config.output_dir, "final"))
+        model, rows = self.config.model_name_or_path, self.config.train_file
+        return train(self.algorithm, model, rows, settings, use_lora=lora, output_dir=folder)
 
 
 class DPOTrainer(SFTTrainer):

@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from quintain.errors import InvalidInput, NotFound, TrainingFailed
+from quintain.errors import InvalidInput, NotFound
 from quintain.settings import read_settings
 from quintain.tools.data.row_references import ROW_SUFFIXES
-from quintain.tools.facade import RLTrainingTool
+from quintain.tools.dict_call_trainers import call, read_objects, train
 
 _DEFAULTS = {"num_epochs": 3, "batch_size": 4, "gradient_accumulation": 8}
 
@@ -67,7 +67,8 @@ class AgentSFTTrainer:
             TrainingFailed: none of the dialogs can be used.
         """
         name, _, split = self.config.train_data.partition(":")
-        dialogs = _dialogs(_file_of(name, self.config.home), split)
+        rows = read_objects(_file_of(name, self.config.home))
+        dialogs = [row for row in rows if not split or row.get("split", split) == split]
         weights = self.config.task_weights
         with TemporaryDirectory(prefix="dialogs-") as aside:
             path = Path(aside, f"{Path(name).stem}.jsonl")
@@ -79,7 +80,8 @@ class AgentSFTTrainer:
                 "path": str(path),
                 "validation_share": 0,
             }
-            answer = self._answered(asked | ({} if weights is None else {"curation": {"task_weights": dict(weights)}}))
+            drawn = {} if weights is None else {"curation": {"task_weights": dict(weights)}}
+            answer = call(asked | drawn, self.config.home)
         self._dataset = str(answer["dataset_id"])
         return answer
 
@@ -93,19 +95,10 @@ class AgentSFTTrainer:
         if self._dataset is None:
             self.prepare_datasets()
         settings = dict(self.config.settings)
-        request = {"seed": settings.pop("seed")} if "seed" in settings else {}
         lora = settings.pop("use_lora", any(name.startswith("lora") for name in settings))
-        answer = self._answered(
-            {
-                "action": "train",
-                "algorithm": "sft",
-                "model_name": self.config.base_model,
-                "dataset": self._dataset,
-                "use_lora": lora if self.use_lora is None else self.use_lora,
-                "hyperparameters": settings,
-                **request,
-            }
-        )
+        use_lora = lora if self.use_lora is None else self.use_lora
+        model, home = self.config.base_model, self.config.home
+        answer = train("sft", model, self._dataset, settings, use_lora=use_lora, home=home)
         self._model = str(answer["output_dir"])
         return answer
 
@@ -118,16 +111,6 @@ class AgentSFTTrainer:
         if self._model is None:
             raise InvalidInput("expected a trained model, got none; call train() first")
         shutil.copytree(self._model, path, dirs_exist_ok=True)
-
-    def _answered(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        tool = RLTrainingTool(self.config.home)
-        try:
-            answer: dict[str, Any] = json.loads(tool.run(parameters))
-        finally:
-            tool.close()
-        if answer["status"] != "success":
-            raise TrainingFailed(str(answer.get("message")), code=str(answer.get("code", "failed")))
-        return answer
 
 
 class AgentLoRATrainer(AgentSFTTrainer):
@@ -143,19 +126,3 @@ def _file_of(name: str, home: Path | None) -> Path:
         if path.is_file():
             return path
     raise NotFound(f"expected a file of dialogs, got {name!r}; put it into {str(inbox)!r} as {name}.jsonl")
-
-
-def _dialogs(path: Path, split: str) -> list[dict[str, Any]]:
-    """Read the dialogs of a JSON or JSONL file; those of another split are left out.
-
-    Raises:
-        InvalidInput: the file is neither.
-    """
-    text = path.read_text(encoding="utf-8")
-    try:
-        rows = (
-            json.loads(text) if text.lstrip().startswith("[") else [json.loads(row) for row in text.splitlines() if row]
-        )
-    except ValueError as error:
-        raise InvalidInput(f"{path} is not JSON or JSONL ({error}); write one dialog a line") from None
-    return [row for row in rows if isinstance(row, dict) and (not split or row.get("split", split) == split)]

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from quintain.environments.configuration import configure
-from quintain.errors import Unavailable
+from quintain.errors import NotFound, Unavailable
 from quintain.settings import Settings
 
 if TYPE_CHECKING:
     from quintain.jobs.runner import JobRunner
     from quintain.store.store import Store
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,14 @@ class Services:
     def close(self) -> None:
         """Close the database; running jobs continue."""
         self.store.close()
+
+
+def find(get: Callable[[str], T], reference: str) -> T | None:
+    """Return what a `get` of the store returns; None: nothing has this id or name, or it was deleted."""
+    try:
+        return get(reference)
+    except NotFound:
+        return None
 
 
 def utc_now() -> datetime:

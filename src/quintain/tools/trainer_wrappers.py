@@ -6,16 +6,15 @@ SFTTrainerWrapper(model_name="starter", dataset=create_sft_dataset(max_samples=1
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from quintain.errors import InvalidInput, TrainingFailed
+from quintain.errors import InvalidInput
 from quintain.tools.dict_call_rows import DEFAULT_ROWS
-from quintain.tools.facade import RLTrainingTool
+from quintain.tools.dict_call_trainers import train
 
 
 @dataclass(frozen=True)
@@ -98,17 +97,16 @@ class SFTTrainerWrapper:
             **settings: Further hyperparameters, also under TRL's names.
         """
         rows = dataset if isinstance(dataset, Rows | str) else [dict(row) for row in dataset]
-        self._tool, self.output_dir = RLTrainingTool(home), str(output_dir)
+        self.output_dir = str(output_dir)
         self._call: dict[str, Any] = {
-            "action": "train",
-            "algorithm": self.algorithm,
-            "model_name": model_name,
+            "model": model_name,
             "dataset": rows.name if isinstance(rows, Rows) else rows,
+            "settings": {**({"lora": dict(lora_config)} if use_lora and lora_config else {}), **settings},
+            "use_lora": use_lora,
+            "home": home,
             "num_epochs": num_epochs,
             "batch_size": batch_size or self.batch_size,
             "output_dir": self.output_dir,
-            "use_lora": use_lora,
-            "hyperparameters": {**({"lora": dict(lora_config)} if use_lora and lora_config else {}), **settings},
         }
         if isinstance(rows, Rows) and rows.max_samples is not None:
             self._call["max_samples"] = rows.max_samples
@@ -121,11 +119,7 @@ class SFTTrainerWrapper:
         Raises:
             TrainingFailed: the call was refused or the job failed; message and code are those of the answer.
         """
-        answer: dict[str, Any] = json.loads(self._tool.run(self._call))
-        self._tool.close()
-        if answer["status"] != "success":
-            raise TrainingFailed(str(answer.get("message")), code=str(answer.get("code", "failed")))
-        return answer
+        return train(self.algorithm, **self._call)
 
     def save_model(self, path: str) -> None:
         """Copy the trained model to a folder.

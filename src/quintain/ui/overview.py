@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from quintain.errors import NotFound
 from quintain.next_step import Hint
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import TrajectoryFilter
@@ -43,10 +42,8 @@ def overview(services: Services, written: Written) -> dict[str, Any]:
 def _measured(services: Services, evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation with that of the agent's parent on the same tasks, where there is one."""
     before = None
-    try:
-        parent = services.store.agents.get(evaluation.agent_id).parent
-    except NotFound:
-        parent = None
+    agent = services.store.agents.find(evaluation.agent_id)
+    parent = None if agent is None else agent.parent
     if parent is not None:
         same = (one for one in services.store.evaluations.of_agent(parent) if one.suite_hash == evaluation.suite_hash)
         before = next(same, None)

@@ -22,22 +22,14 @@ class Unreadable(ValueError):
         self.line = line
 
 
-class Member(NamedTuple):
-    """A member of an object."""
-
-    start: int
-    """Place of its name's first quote."""
-    value: int
-    end: int
-
-
 class Node(NamedTuple):
     """A value, where it is, and the members of an object."""
 
     value: Any
     start: int
     end: int
-    members: Mapping[str, tuple[Member, Node]]
+    members: Mapping[str, tuple[int, Node]]
+    """Name -> the place of its first quote, and the value."""
 
 
 def loads(text: str) -> Any:
@@ -69,9 +61,9 @@ def with_entry(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str:
         found = node.members.get(name)
         if found is None:
             return _inserted(text, node, name, _nested(path[depth + 1 :], value), depth, indent)
-        member, node = found
+        _, node = found
     written = json.dumps(value, indent=indent, ensure_ascii=False).replace("\n", "\n" + indent * len(path))
-    return text[: member.value] + written + text[member.end :]
+    return text[: node.start] + written + text[node.end :]
 
 
 def without_entry(text: str, path: Sequence[str]) -> str:
@@ -89,17 +81,17 @@ def without_entry(text: str, path: Sequence[str]) -> str:
         parent = parent.members[name][1]
     if path[-1] not in parent.members:
         return text
-    member, _ = parent.members[path[-1]]
-    others = sorted(one for name, (one, _) in parent.members.items() if name != path[-1])
-    before = [one for one in others if one.end <= member.start]
-    after = [one for one in others if one.start >= member.end]
+    here, node = parent.members[path[-1]]
+    after = [place for place, _ in parent.members.values() if place > here]
+    before = [other.end for place, other in parent.members.values() if place < here]
     if after:  # with its comma, up to the next member
-        return text[: member.start] + text[after[0].start :]
+        return text[:here] + text[min(after) :]
+    end = _past_comma(text, node.end)
     if before:  # with the comma before it; a comment after the member before stays
-        comma = _comma_after(text, before[-1].end, member.start)
-        return text[:comma] + text[comma + 1 : member.start].rstrip() + text[_past_comma(text, member.end) :]
-    start, end = text.rfind("\n", 0, member.start), _past_comma(text, member.end)
-    return text[: start if text[start + 1 : member.start].isspace() else member.start] + text[end:]
+        comma = _Parser(text).skipped(max(before))
+        return text[:comma] + text[comma + 1 : here].rstrip() + text[end:]
+    start = text.rfind("\n", 0, here)
+    return text[: start if text[start + 1 : here].isspace() else here] + text[end:]
 
 
 def _nested(path: Sequence[str], value: Any) -> Any:
@@ -121,7 +113,7 @@ def _inserted(text: str, node: Node, name: str, value: Any, depth: int, indent: 
     if not node.members:
         inside = text[node.start + 1 : node.end - 1].rstrip()  # comments in an empty object stay
         return f"{text[: node.start + 1]}{inside}{margin}{entry}\n{indent * depth}{text[node.end - 1 :]}"
-    last = max(member.end for member, _ in node.members.values())
+    last = max(member.end for _, member in node.members.values())
     has_comma = _past_comma(text, last) > last
     rest = text[last + 1 if has_comma and text[last] == "," else last :]
     line_end = _end_of_line_comment(rest)
@@ -140,16 +132,10 @@ def _past_comma(text: str, place: int) -> int:
     return after + 1 if after < len(text) and text[after] == "," else place
 
 
-def _comma_after(text: str, place: int, end: int) -> int:
-    after = _Parser(text).skipped(place)
-    assert after < end
-    return after
-
-
 def _indent_of(text: str, node: Node) -> str:
     """Return the indentation of the outermost object's members."""
-    for member, _ in node.members.values():
-        margin = text[text.rfind("\n", 0, member.start) + 1 : member.start]
+    for place, _ in node.members.values():
+        margin = text[text.rfind("\n", 0, place) + 1 : place]
         if margin and margin.isspace():
             return margin
     return "  "
@@ -209,7 +195,7 @@ class _Parser:
             raise self._fault(f"expected a value, got {text[place : place + 20]!r}", place) from None
 
     def _object(self, place: int, depth: int) -> Node:
-        text, members = self._text, dict[str, tuple[Member, Node]]()
+        text, members = self._text, dict[str, tuple[int, Node]]()
         here = self.skipped(place + 1)
         while not text.startswith("}", here):
             if not text.startswith('"', here):
@@ -221,7 +207,7 @@ class _Parser:
             node = self._value(self.skipped(colon + 1), depth + 1)
             if name in members:
                 raise self._fault(f"expected {name!r:.40} once in an object, got it twice", here)
-            members[name] = Member(here, node.start, node.end), node
+            members[name] = here, node
             here = self._after_item(node.end, "}")
         return Node({name: node.value for name, (_, node) in members.items()}, place, here + 1, members)
 

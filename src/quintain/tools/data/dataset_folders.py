@@ -19,13 +19,13 @@ from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.selection import ExportCounts, agent_digest, is_held_out
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.datasets.text_dataset import Source, check_text, write_text
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import InvalidInput
 from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow
 from quintain.records.record import Name, explain
 from quintain.records.text import require_clean
 from quintain.scoring.preferences.mining import Group, Pair
 from quintain.tools.data.multi_run_rows import group_lines, pair_lines
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 _PAIRING = {"margin": 0.0, "max_pairs_per_task": 4}
 ROW_DEFAULTS: Mapping[str, Mapping[str, float]] = {"kto": {"desirable_from": 0.5}, "dpo": _PAIRING, "reward": _PAIRING}
@@ -87,7 +87,7 @@ def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True
     # Texts that were frozen with their secrets are others than those without.
     redacted = ["redacted", *services.settings.redact] if services.settings.redact else []
     name = f"text-{_digest(*map(sha256_of, files), *redacted)}"
-    if (found := _found(services, name)) is not None or not make:
+    if (found := frozen_dataset(services, name)) is not None or not make:
         return found
     return freeze_text(services, files, new_options(services, name, "text")).dataset.id
 
@@ -108,7 +108,7 @@ def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = Tru
     if n >= dataset.splits["train"]:
         return dataset.id
     name = f"{dataset.name[:60]}-first-{n}-{_digest(dataset.id, *dataset.files.values())}"
-    if (found := _found(services, name)) is not None:
+    if (found := frozen_dataset(services, name)) is not None:
         return found
     rows = read_rows(Path(dataset.path), "train", dataset.files.get("train.jsonl"), kind=dataset.kind)
     if not make:
@@ -121,13 +121,10 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-def _found(services: Services, name: str) -> str | None:
+def frozen_dataset(services: Services, name: str) -> str | None:
     """Return the id of the dataset with this name unless its folder is gone."""
-    try:
-        dataset = services.store.datasets.get(name)
-    except NotFound:
-        return None
-    return dataset.id if Path(dataset.path).is_dir() else None
+    dataset = find(services.store.datasets.get, name)
+    return dataset.id if dataset is not None and Path(dataset.path).is_dir() else None
 
 
 def freeze_ready_made(

@@ -144,7 +144,7 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
 def _things(services: Services, done: Forgotten, request: _Request) -> Iterable[TouchedThing]:
     touched, learning = done.touched, _still_learning(services, done)
     for job_id in learning:  # first: an answer lists so many things and no more
-        yield _to_be_stopped(services, job_id) if request.dry_run else _stopped(services, job_id)
+        yield _stopped(services, job_id, dry_run=request.dry_run)
     for run_id in touched.trajectories:
         remedy = Hint(
             "It goes on from a forgotten run, or was started by one, and may contain some of its text: forget it too with ",
@@ -159,13 +159,12 @@ def _things(services: Services, done: Forgotten, request: _Request) -> Iterable[
             call("export_dataset", kind=dataset.kind, name=dataset.name, filter={"dataset_id": dataset_id}),
             "." if request.copies else f"; then delete {dataset.path}.",
         )
-        if dataset_id in done.blocked:
-            yield TouchedThing(kind="dataset", id=dataset_id, state="blocked", remedy=remedy)
-        else:
+        blocked = dataset_id in done.blocked
+        if not blocked:
             remedy = Hint(
                 "It contains no forgotten run, but a run listed here; forget that one too, and it is blocked."
             )
-            yield TouchedThing(kind="dataset", id=dataset_id, state="kept", remedy=remedy)
+        yield TouchedThing(kind="dataset", id=dataset_id, state="blocked" if blocked else "kept", remedy=remedy)
     for job_id in touched.jobs:
         if job_id not in learning:
             yield _job(services, job_id)
@@ -203,46 +202,43 @@ def _still_learning(services: Services, done: Forgotten) -> list[str]:
     ]
 
 
-def _stopped(services: Services, job_id: str) -> TouchedThing:
-    """Cancel a job that learns from a forgotten run, and report its state."""
-    with suppress(OSError):  # its folder is gone or cannot be written: the request is stored, and is passed on later
-        services.jobs.cancel(job_id)
+def _stopped(services: Services, job_id: str, *, dry_run: bool) -> TouchedThing:
+    """Cancel a job that learns from a forgotten run unless this is a dry run, and report its state."""
+    if not dry_run:
+        with suppress(
+            OSError
+        ):  # its folder is gone or cannot be written: the request is stored, and is passed on later
+            services.jobs.cancel(job_id)
     job = services.store.jobs.get(job_id)
-    if isinstance(job.spec, ExportAgentSpec):
-        state = "cancelled" if job.status is JobStatus.CANCELLED else "stopping"
-        remedy = "It hands over an agent that learned from them; it was asked to stop, and leaves no files then."
-        return TouchedThing(kind="job", id=job_id, state=state, remedy=remedy)
-    if job.status is JobStatus.CANCELLED:
-        remedy = "It had not begun; start it again on a new export."
-        return TouchedThing(kind="job", id=job_id, state="cancelled", remedy=remedy)
-    follow = call("get_job", job_id=job_id, wait_s=30)
-    remedy = Hint(
-        "It has read or played them, and was asked to stop; ",
-        follow,
-        " shows when it has stopped. Its results so far stay; start anew without them: export again, or begin another "
-        "evolution.",
-    )
-    return TouchedThing(kind="job", id=job_id, state="stopping", remedy=remedy)
-
-
-def _to_be_stopped(services: Services, job_id: str) -> TouchedThing:
-    remedy = "It learns from them or uploads them, and would be asked to stop."
-    return TouchedThing(kind="job", id=job_id, state=services.store.jobs.get(job_id).status, remedy=remedy)
+    if dry_run:
+        remedy = Hint("It learns from them or uploads them, and would be asked to stop.")
+    elif isinstance(job.spec, ExportAgentSpec):
+        remedy = Hint("It hands over an agent that learned from them; it was asked to stop, and leaves no files then.")
+    elif job.status is JobStatus.CANCELLED:
+        remedy = Hint("It had not begun; start it again on a new export.")
+    else:
+        remedy = Hint(
+            "It has read or played them, and was asked to stop; ",
+            call("get_job", job_id=job_id, wait_s=30),
+            " shows when it has stopped. Its results so far stay; start anew without them: export again, or begin another "
+            "evolution.",
+        )
+    state = job.status if dry_run or job.status is JobStatus.CANCELLED else "stopping"
+    return TouchedThing(kind="job", id=job_id, state=state, remedy=remedy)
 
 
 def _job(services: Services, job_id: str) -> TouchedThing:
     job = services.store.jobs.get(job_id)
     if job.status in UNFINISHED:
         remedy = Hint("It works with what it has read already. Stop it with ", call("cancel_job", job_id=job_id), ".")
-        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
-    if isinstance(job.spec, PushSpec):
+    elif isinstance(job.spec, PushSpec):
         remedy = Hint(f"It uploaded them: delete {job.spec.destination}, and its copies.")
-        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
-    if isinstance(job.spec, ExportAgentSpec) and (Path(job.spec.destination).is_dir() or job.spec.push_to):
+    elif isinstance(job.spec, ExportAgentSpec) and (Path(job.spec.destination).is_dir() or job.spec.push_to):
         places = " and ".join(filter(None, (job.spec.destination, job.spec.push_to)))
         remedy = Hint(f"It handed over an agent that learned from them: delete {places}, and its copies.")
-        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
-    return TouchedThing(kind="job", id=job_id, state=job.status, remedy="It does not go on; its results stay readable.")
+    else:
+        remedy = Hint("It does not go on; its results stay readable.")
+    return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
 
 
 def _deletable(services: Services, done: Forgotten, *, copies: bool) -> Iterable[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import Field, StrictBool
@@ -17,12 +17,6 @@ from quintain.records.record import counted
 from quintain.tools.results import LearnedFrom, LineageResult
 from quintain.tools.services import Services
 from quintain.tools.spec import DEPRECATED
-
-if TYPE_CHECKING:
-    pass
-
-_SHOWN = 100
-"""Affected objects and copies in an answer; the rest is counted."""
 
 _DEPTH = 6
 

@@ -36,6 +36,14 @@ def pair_lines(
         )
 
 
+def logged_margin(chosen: Mapping[str, float], rejected: Mapping[str, float]) -> float | None:
+    """Return the margin in the logged scores of both sides of a pair: that of the chosen side, else the difference of their scores."""
+    if "margin" in chosen:
+        return chosen["margin"]
+    ours, theirs = chosen.get("score"), rejected.get("score")
+    return None if ours is None or theirs is None else ours - theirs
+
+
 def group_lines(
     services: Services, groups: Iterable[Group], step_values: Mapping[str, StepValues] | None = None
 ) -> Iterator[KeyedRow]:

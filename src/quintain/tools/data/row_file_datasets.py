@@ -36,6 +36,7 @@ from quintain.scoring.preferences.mining import Pair
 from quintain.tools.artifacts import url_of
 from quintain.tools.data.dataset_folders import freeze, freeze_text
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
+from quintain.tools.data.multi_run_rows import logged_margin
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
 
@@ -268,7 +269,12 @@ def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
         if run.pair is not None and run.good is not None:
             sides.setdefault(run.pair, {})[run.good] = run
     pairs = [
-        Pair(task="", chosen=held[True].id, rejected=held[False].id, margin=_margin(held[True], held[False]))
+        Pair(
+            task="",
+            chosen=held[True].id,
+            rejected=held[False].id,
+            margin=logged_margin(held[True].scores, held[False].scores),
+        )
         for held in sides.values()
         if len(held) == 2
     ]
@@ -276,11 +282,3 @@ def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
         tally.dropped["duplicate"] += repeated
         tally.seen += repeated
     return pairs
-
-
-def _margin(chosen: _StoredRun, rejected: _StoredRun) -> float | None:
-    """Return the margin of the chosen side, if the row states it."""
-    if "margin" in chosen.scores:
-        return chosen.scores["margin"]
-    ours, theirs = chosen.scores.get("score"), rejected.scores.get("score")
-    return None if ours is None or theirs is None else ours - theirs

@@ -15,7 +15,7 @@ from quintain.datasets.selection import ExportCounts
 from quintain.errors import NotFound
 from quintain.importers.protocol import Report
 from quintain.records.dataset import DatasetKind
-from quintain.tools.data.dataset_folders import ROW_DEFAULTS, new_options
+from quintain.tools.data.dataset_folders import ROW_DEFAULTS, frozen_dataset, new_options
 from quintain.tools.data.row_file_datasets import freeze_file
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
@@ -76,14 +76,8 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
     digest = sha256_of(path)[:12] if path.is_file() else path.parent.name.rpartition("-")[2][:12]
     label = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:60] or "rows"
     frozen = f"{label}-{kind}-{digest}"
-    try:
-        known = services.store.datasets.get(frozen)
-        if Path(known.path).is_dir():
-            return known.id
-    except NotFound:
-        pass
-    if not make:
-        return None
+    if (known := frozen_dataset(services, frozen)) is not None or not make:
+        return known
     options = replace(new_options(services, frozen, kind), making=ROW_DEFAULTS.get(kind, {}))
     return freeze_file(services, name if is_url(name) else str(path), {}, options, ExportCounts()).dataset.id
 

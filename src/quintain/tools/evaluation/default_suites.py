@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import filecmp
 from itertools import islice
 from pathlib import Path
 
 from quintain.datasets.rows import read_rows, task_of, trajectories_of
 from quintain.environments.references import parse_reference
 from quintain.environments.registry import knows
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.job import EvolveSpec, TrainSpec
 from quintain.tools.data.row_references import has_questions, test_rows
 from quintain.tools.evaluation.learning_curves import ancestors_of
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
+from quintain.tools.training.model_references import trained_agent
 
 DEFAULT_ENVIRONMENT = "quintain/inventory"
 """Suite of a model that was trained on nothing here."""
@@ -30,40 +30,20 @@ def default_suite(services: Services, agent: str) -> dict[str, str]:
     Raises:
         InvalidInput: its training data name no environment, and nothing of them is held out.
     """
-    known = services.store.agents.find(agent) or _copied_agent(services, agent)
+    known = services.store.agents.find(agent) or trained_agent(services, Path(agent).expanduser())
     for one in ancestors_of(services, known.id or "") if known is not None else ():
         if (environment := _environment_of_job(services, one)) is not None:
             return {"environment": environment}
         if one.dataset_id is not None:
-            try:
-                dataset = services.store.datasets.get(one.dataset_id)
-            except NotFound:
-                continue
-            return _suite_of(services, agent, dataset)
+            dataset = find(services.store.datasets.get, one.dataset_id)
+            if dataset is not None:
+                return _suite_of(services, agent, dataset)
     return {"environment": DEFAULT_ENVIRONMENT}
 
 
-def _copied_agent(services: Services, folder: str) -> Agent | None:
-    """Return the trained agent whose weights a folder holds, such as the `output_dir` of a training; None: unknown weights."""
-    for name in ("adapter_model.safetensors", "model.safetensors"):
-        copy = Path(folder).expanduser() / name
-        if not copy.is_file():
-            continue
-        for agent in services.store.agents.page(limit=200, cursor=None).items:
-            own = Path(agent.model.adapter or agent.model.path) / name
-            if agent.job_id is not None and own.is_file() and filecmp.cmp(own, copy, shallow=False):
-                return agent
-    return None
-
-
 def _environment_of_job(services: Services, agent: Agent) -> str | None:
-    if agent.job_id is None:
-        return None
-    try:
-        spec = services.store.jobs.get(agent.job_id.partition("/")[0]).spec
-    except NotFound:
-        return None
-    return spec.environment if isinstance(spec, TrainSpec | EvolveSpec) else None
+    job = find(services.store.jobs.get, agent.job_id.partition("/")[0]) if agent.job_id else None
+    return job.spec.environment if job is not None and isinstance(job.spec, TrainSpec | EvolveSpec) else None
 
 
 def _suite_of(services: Services, agent: str, dataset: Dataset) -> dict[str, str]:

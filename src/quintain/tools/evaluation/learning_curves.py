@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quintain.errors import NotFound
 from quintain.records.agent import Agent
 from quintain.records.evaluation import CurvePoint, Evaluation, LearningCurve
 from quintain.tools.services import Services
 
-_GENERATIONS = 20
-
 
 def ancestors_of(services: Services, agent_id: str) -> list[Agent]:
     """The agent and those that it was trained from, the nearest first, as far as they are still known."""
-    found: list[Agent] = []
-    parent: str | None = agent_id
-    while parent is not None and len(found) <= _GENERATIONS and parent not in {agent.id for agent in found}:
-        try:
-            found.append(services.store.agents.get(parent))
-        except NotFound:  # the agent was deleted: return what was found
-            break
-        parent = found[-1].parent
-    return found
+    found: dict[str | None, Agent] = {}
+    agent = services.store.agents.find(agent_id)
+    while agent is not None and agent.id not in found:
+        found[agent.id] = agent
+        agent = services.store.agents.find(agent.parent) if agent.parent else None
+    return list(found.values())
 
 
 def learning_curves(

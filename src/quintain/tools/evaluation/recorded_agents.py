@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from quintain.datasets.splits import task_key
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import InvalidInput
 from quintain.evaluation.summary import success_rate
 from quintain.next_step import Hint, call
 from quintain.records.agent import Sampling
@@ -37,7 +37,7 @@ def recorded_evaluations(
     Raises:
         InvalidInput: no task has an outcome of all agents.
     """
-    if any(_is_registered(services, name) for name in agents):
+    if any(name.startswith(("eval-", "endpoint:")) or services.store.agents.find(name) for name in agents):
         return None
     results = {name: _newest_by_task(services, name, environment) for name in agents}
     if not any(results.values()):
@@ -73,16 +73,6 @@ def recorded_evaluations(
             )
         )
     return found
-
-
-def _is_registered(services: Services, name: str) -> bool:
-    if name.startswith(("eval-", "endpoint:")):
-        return True
-    try:
-        services.store.agents.get(name)
-    except NotFound:
-        return False
-    return True
 
 
 def _newest_by_task(services: Services, agent: str, environment: str | None) -> dict[str, EpisodeResult]:

@@ -121,7 +121,7 @@ def collect_rollouts(
         max_turns=max_turns,
         tags=require_tags(tags or ()),
     )
-    return _started(services, spec, request_key)
+    return start(services, spec, request_key, warnings=acting_warnings(spec.agent, spec.sampling))
 
 
 def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
@@ -198,8 +198,7 @@ def evaluate_agent(
                 "opponent, actors and a temperature out, or name an environment"
             )
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
-        started = start(services, rows, request_key)
-        return started.model_copy(update={"warnings": (*started.warnings, *_row_notes(suite, rows))})
+        return start(services, rows, request_key, warnings=_row_notes(suite, rows))
     acting = playing_fields(services, agent, suite.environment, opponent, actors)
     played = EvaluateSpec(
         **acting,
@@ -212,12 +211,7 @@ def evaluate_agent(
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    return _started(services, played, request_key)
-
-
-def _started(services: Services, spec: RolloutSpec | EvaluateSpec, request_key: str | None) -> JobStarted:
-    started = start(services, spec, request_key)
-    return started.model_copy(update={"warnings": (*started.warnings, *acting_warnings(spec.agent, spec.sampling))})
+    return start(services, played, request_key, warnings=acting_warnings(played.agent, played.sampling))
 
 
 class _Suite(NamedTuple):

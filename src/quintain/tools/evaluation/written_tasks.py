@@ -6,7 +6,6 @@ be solved and that its checker notices it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from quintain.environments.references import Reference, parse_reference, parts_o
 from quintain.environments.servers import PREFIX
 from quintain.environments.task_rows import task_of
 from quintain.errors import InvalidInput, QuintainError, Unavailable
+from quintain.jobs.directory import write_atomically
 from quintain.records.record import clip, explain
 from quintain.records.trajectory import Task
 from quintain.tools.services import Services
@@ -102,18 +102,11 @@ def _store(services: Services, tasks: Sequence[Task]) -> Path:
     folder = services.settings.inbox_dir / _FOLDER
     text = write_rows(tasks)
     path = folder / f"{digest(text)}.jsonl"
-    aside = folder / f".{os.getpid()}-{path.name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
+        write_atomically(path, text.encode())
     except OSError as error:
         raise Unavailable(
             f"tasks cannot be written to {folder} ({error.strerror}); free the disk or its rights"
         ) from error
-    finally:
-        aside.unlink(missing_ok=True)
     return path

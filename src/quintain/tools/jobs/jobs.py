@@ -211,18 +211,35 @@ def _require_remembered_rounds(services: Services, job: Job) -> None:
         made_by = services.store.jobs.get(made_by.resumed_from) if made_by.resumed_from else None
 
 
-def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStarted:
-    """Start a job for a tool and return how to follow it."""
+def start(
+    services: Services,
+    spec: JobSpec,
+    request_key: str | None,
+    *,
+    note: str = "",
+    warnings: tuple[Hint, ...] = (),
+) -> JobStarted:
+    """Start a job for a tool and return how to follow it.
+
+    Args:
+        services: Where the job is started.
+        spec: What it does.
+        request_key: Unfinished jobs with this key are returned instead; None: always start one.
+        note: A sentence before the next step.
+        warnings: What speaks against the request.
+    """
     if "actor_backend" in type(spec).model_fields:
         spec = spec.model_copy(update={"actor_backend": services.settings.actor_backend})
     job, deduplicated = services.jobs.start(spec, request_key=request_key)
-    again = "The same request is already under way. " if deduplicated else ""
+    again = f"{note} " if note else ""
+    again += "The same request is already under way. " if deduplicated else ""
     again += forgotten_sources_note(services, spec.agent.id if hasattr(spec, "agent") else None)
     return JobStarted(
         job_id=job.id,
         status=job.status,
         resource_uri=f"job://{job.id}",
         deduplicated=deduplicated,
+        warnings=warnings,
         next_step=Hint(
             f"{again}Follow it with ",
             call("get_job", job_id=job.id, until="done", wait_s=50),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from quintain.records.agent import Agent
 from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
@@ -33,12 +32,12 @@ def label_of(spec: JobSpec) -> str:
 def _label(spec: JobSpec) -> str:
     match spec:
         case TrainSpec():
-            return f"{spec.method} {_name(spec.agent)} -> {spec.name} on {spec.dataset_id or spec.environment}"
+            return f"{spec.method} {spec.agent.name} -> {spec.name} on {spec.dataset_id or spec.environment}"
         case RecipeSpec():
             stages = ", ".join(stage.label for stage in spec.stages)
-            return f"recipe {_name(spec.agent)} -> {spec.name}: {stages}"
+            return f"recipe {spec.agent.name} -> {spec.name}: {stages}"
         case EvolveSpec():
-            return f"evolve {_name(spec.agent)} -> {spec.name} on {spec.environment}"
+            return f"evolve {spec.agent.name} -> {spec.name} on {spec.environment}"
         case RolloutSpec():
             tasks = _tasks(spec.n_tasks, spec.attempts, "attempt")
             return f"rollouts of {_players(spec)} in {spec.environment}: {tasks}, {spec.split}"
@@ -47,9 +46,9 @@ def _label(spec: JobSpec) -> str:
             return f"evaluate {_players(spec)} on {spec.dataset_id or spec.environment}: {tasks}, {spec.split}"
         case CompareSpec(a=a, b=b):
             tasks = _tasks(a.n_tasks, a.repeats, "repeat")
-            return f"compare {_name(a.agent)} and {_name(b.agent)} in {a.environment}: at most {tasks}, {a.split}"
+            return f"compare {a.agent.name} and {b.agent.name} in {a.environment}: at most {tasks}, {a.split}"
         case EvaluateDatasetSpec():
-            return f"evaluate {_name(spec.agent)} on {spec.dataset_id}: {spec.split}"
+            return f"evaluate {spec.agent.name} on {spec.dataset_id}: {spec.split}"
         case _:
             return _data_label(spec)
 
@@ -59,26 +58,24 @@ def _data_label(spec: JobSpec) -> str:
         case ImportSpec():
             return f"import {spec.path}{' (dry run)' if spec.dry_run else ''}"
         case PreviewSpec():
-            return f"preview {spec.dataset_id} for {spec.config.method} of {_name(spec.agent)}"
+            return f"preview {spec.dataset_id} for {spec.config.method} of {spec.agent.name}"
         case JudgeSpec():
             return f"judge {counted(spec.runs.n, 'run')} by {spec.rubric.name} with {spec.endpoint.name}"
         case ScoreSpec():
             by = "" if spec.rubric is None else f" by {spec.rubric.name}"
-            return f"score {counted(spec.runs.n, 'run')}{by} with {_name(spec.agent)}"
+            return f"score {counted(spec.runs.n, 'run')}{by} with {spec.agent.name}"
         case StepLabelSpec():
-            return f"step labels of {counted(spec.runs.n, 'run')} by {_name(spec.agent)} in {spec.environment}"
+            return f"step labels of {counted(spec.runs.n, 'run')} by {spec.agent.name} in {spec.environment}"
         case InfluenceSpec():
             return (
-                f"influence of {counted(spec.runs.n, 'run')} on {counted(spec.targets.n, 'run')} by {_name(spec.agent)}"
+                f"influence of {counted(spec.runs.n, 'run')} on {counted(spec.targets.n, 'run')} by {spec.agent.name}"
             )
         case ReplaySpec():
             return f"replay {counted(spec.runs.n, 'run')}"
         case TalkSpec():
-            return f"talk to {_name(spec.agent)}" + (
-                f" with the tools of {spec.environment}" if spec.environment else ""
-            )
+            return f"talk to {spec.agent.name}" + (f" with the tools of {spec.environment}" if spec.environment else "")
         case ExportAgentSpec():
-            return f"export {_name(spec.agent)} as {spec.format}"
+            return f"export {spec.agent.name} as {spec.format}"
         case FetchSpec():
             return f"fetch {spec.url}"
         case PushSpec():
@@ -87,13 +84,9 @@ def _data_label(spec: JobSpec) -> str:
             return spec.kind
 
 
-def _name(agent: Agent) -> str:
-    return agent.name
-
-
 def _players(spec: RolloutSpec | EvaluateSpec) -> str:
-    against = f" against {_name(spec.opponent)}" if spec.opponent is not None else ""
-    return f"{_name(spec.agent)}{against}"
+    against = f" against {spec.opponent.name}" if spec.opponent is not None else ""
+    return f"{spec.agent.name}{against}"
 
 
 def _tasks(n: int, each: int, of: str) -> str:

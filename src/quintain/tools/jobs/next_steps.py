@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from quintain.environments.registry import knows
-from quintain.errors import NotFound
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.dataset import MEASURABLE_KINDS
 from quintain.records.filters import TrajectoryFilter
@@ -25,7 +24,7 @@ from quintain.records.job import (
 )
 from quintain.records.record import clip, counted
 from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 
 def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
@@ -156,10 +155,7 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
     played = services.store.trajectories.search(TrajectoryFilter(dataset_id=dataset_id), limit=1).items
     if played and played[0].environment and knows(played[0].environment):
         return {"environment": played[0].environment}
-    try:
-        dataset = services.store.datasets.get(dataset_id)
-    except NotFound:  # deleted since
-        dataset = None
+    dataset = find(services.store.datasets.get, dataset_id)
     if dataset is None or dataset.kind not in MEASURABLE_KINDS:
         return {"environment": "quintain/inventory"}
     split = {} if {"validation", "test"} & {name for name, n in dataset.splits.items() if n} else {"split": "train"}

@@ -17,7 +17,7 @@ from quintain.records.judging import Endpoint
 from quintain.records.record import Record, clip, counted
 from quintain.tools.jobs.figures import figure_of
 from quintain.tools.jobs.labels import label_of
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 _MOST_CHARS = 2000
 """Characters of a value in a table."""
@@ -43,20 +43,18 @@ def report_of(services: Services, id: str) -> tuple[Report, Figure | None]:
         return job_report(services, store.jobs.get(id)), _figure(services, id)
     if id.startswith("ds-"):
         return dataset_report(store.datasets.get(id)), None
-    try:
-        agent = store.agents.get(id)
-    except NotFound:
-        try:
-            return dataset_report(store.datasets.get(id)), None
-        except NotFound:
-            raise NotFound(
-                Hint(
-                    f"expected the id of a job, comparison, evaluation, agent or dataset, got {id!r}; call ",
-                    call("list_jobs"),
-                    " or ",
-                    call("list_library", kind="agents"),
-                )
-            ) from None
+    agent = store.agents.find(id)
+    if agent is None and (dataset := find(store.datasets.get, id)) is not None:
+        return dataset_report(dataset), None
+    if agent is None:
+        raise NotFound(
+            Hint(
+                f"expected the id of a job, comparison, evaluation, agent or dataset, got {id!r}; call ",
+                call("list_jobs"),
+                " or ",
+                call("list_library", kind="agents"),
+            )
+        )
     trained = None if agent.job_id is None else _figure(services, agent.job_id.partition("/")[0])
     return agent_report(services, agent), trained
 
@@ -78,7 +76,9 @@ def job_report(services: Services, job: Job) -> Report:
         known = job.result.model_dump(mode="json", exclude_defaults=True)
         report = known.pop("report", {})
         sections.append(Section("Result", table=_facts({**known, **report})))
-        if job.result.evaluation_id is not None and (found := _evaluation(services, job.result.evaluation_id)):
+        if job.result.evaluation_id is not None and (
+            found := find(services.store.evaluations.get, job.result.evaluation_id)
+        ):
             sections += [
                 one._replace(heading=f"Evaluation: {one.heading.lower()}") for one in evaluation_report(found).sections
             ]
@@ -146,13 +146,6 @@ def _figure(services: Services, job_id: str) -> Figure | None:
     try:
         return figure_of(services, job_id)
     except (InvalidInput, NotFound):
-        return None
-
-
-def _evaluation(services: Services, evaluation_id: str) -> Evaluation | None:
-    try:
-        return services.store.evaluations.get(evaluation_id)
-    except NotFound:
         return None
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quintain.errors import NotFound
 from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel, Point, line, spans_decades
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvolveSpec, Job, RecipeSpec
 from quintain.records.record import counted
 from quintain.tools.jobs.curves import StepReport, step_reports
 from quintain.tools.jobs.training_figure import measured_line, subtitle
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 _MOST_TRAININGS = 5
 """Trainings of a recipe that are drawn, the first ones."""
@@ -45,7 +44,7 @@ def recipe_figure(services: Services, job: Job) -> Figure:
     ticks = list[Mark]()
     for stage in stages:
         reached += stage["steps"] if stage["kind"] != "evaluate" else 0
-        if stage.get("evaluation_id") and (found := _evaluation(services, stage["evaluation_id"])) is not None:
+        if stage.get("evaluation_id") and (found := find(services.store.evaluations.get, stage["evaluation_id"])):
             measured.append((reached, found))
             ticks.append(Mark(x=reached, label=f"{stage['stage']}\n(step {reached})"))
     panels = _losses_by_stage(reports)
@@ -101,7 +100,7 @@ def _success_by_round(services: Services, reports: Sequence[StepReport], report:
 def _new_tasks(services: Services, report: dict[str, Any], best: int) -> list[Line]:
     """Return start and result on the tasks that chose no round, if both were measured."""
     ids = report.get("final", {}).get("evaluations", ())
-    found = [_evaluation(services, one) for one in ids]
+    found = [find(services.store.evaluations.get, one) for one in ids]
     if not best or len(found) != 2 or found[0] is None or found[1] is None:
         return []
     # Beside the points of the rounds, so that the intervals do not cover each other.
@@ -155,10 +154,3 @@ def _round(stage: str) -> int:
 def _stage_name(stage: str) -> str:
     number, _, name = stage.partition("-")
     return f"round {int(number)}" if name == "train" and number.isdecimal() else name
-
-
-def _evaluation(services: Services, evaluation_id: str) -> Evaluation | None:
-    try:
-        return services.store.evaluations.get(evaluation_id)
-    except NotFound:
-        return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quintain.errors import NotFound
 from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel, Point, line, spans_decades
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
@@ -13,7 +12,7 @@ from quintain.records.hyperparameters import ROLES
 from quintain.records.job import Job, TrainSpec
 from quintain.records.record import counted
 from quintain.tools.jobs.curves import Points, points_of, resumptions, step_reports
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 from quintain.tools.training.methods import METHODS
 
 _MOST_PANELS = 4
@@ -91,10 +90,7 @@ def training_figure(services: Services, job: Job) -> Figure:
 
 def _accuracy(services: Services, job: Job) -> str:
     """Return the held-out accuracy of a model that does not act, with its interval; empty if it is unknown."""
-    try:
-        agent = services.store.agents.get(job.result.agent) if job.result and job.result.agent else None
-    except NotFound:
-        return ""
+    agent = services.store.agents.find(job.result.agent) if job.result and job.result.agent else None
     return "" if agent is None or agent.held_out is None else str(agent.held_out)
 
 
@@ -102,10 +98,8 @@ def training_title(services: Services, spec: TrainSpec) -> str:
     """Return what was trained on what by which method."""
     source = spec.environment or ""
     if spec.dataset_id is not None:
-        try:
-            source = _dataset_title(services.store.datasets.get(spec.dataset_id))
-        except NotFound:
-            source = spec.dataset_id
+        dataset = find(services.store.datasets.get, spec.dataset_id)
+        source = spec.dataset_id if dataset is None else _dataset_title(dataset)
     lead = METHODS[spec.method].partition(":")[0]
     acting = "in" if spec.environment is not None else "on"
     return f"{lead}: {spec.agent.name} \N{RIGHTWARDS ARROW} {spec.name}, {acting} {source}"

@@ -30,7 +30,7 @@ from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.consensus import circles, disagreements
 from quintain.scoring.preferences.forks import Fork, fork_step, mine_forks, path_of
 from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
-from quintain.tools.data.multi_run_rows import with_runs
+from quintain.tools.data.multi_run_rows import logged_margin, with_runs
 from quintain.tools.labels.scorer_resolution import full_scorer_name, runs_with_values, verdict
 from quintain.tools.results import PreferencesResult, Skipped
 from quintain.tools.run_selection import FILTER_FIELDS, select
@@ -200,7 +200,8 @@ def _imported(services: Services, runs: Iterable[Trajectory]) -> _PreferenceBatc
     for pair in sides.values():
         if len(pair) == 2:
             (chosen, ours), (rejected, theirs) = pair["chosen"], pair["rejected"]
-            whole.append((_margin(ours, theirs), (chosen, rejected)))
+            margin = logged_margin(ours, theirs)
+            whole.append((None if margin is None or margin < 0 else margin, (chosen, rejected)))
         else:
             batch.skip("other_side_missing", "the other side of the pair is not among these runs; widen the filter")
     for margin, (one, other) in with_runs(services, whole):
@@ -211,14 +212,6 @@ def _imported(services: Services, runs: Iterable[Trajectory]) -> _PreferenceBatc
                 Preference(a=one.id or "", b=other.id or "", better="a", source="imported", margin=margin)
             )
     return batch
-
-
-def _margin(chosen: Mapping[str, float], rejected: Mapping[str, float]) -> float | None:
-    """Return the logged margin of the chosen side; None where there is none, or it is negative."""
-    margin = chosen.get("margin")
-    if margin is None and "score" in chosen and "score" in rejected:
-        margin = chosen["score"] - rejected["score"]
-    return margin if margin is None or margin >= 0 else None
 
 
 def _fault(one: Trajectory, other: Trajectory, step: int | None = None) -> tuple[str, str] | None:

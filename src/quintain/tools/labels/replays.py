@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.environments.registry import PATH_OPTIONS
-from quintain.errors import InvalidInput, NotFound, QuintainError
+from quintain.errors import InvalidInput, QuintainError
 from quintain.records.job import CompareSpec, EvaluateSpec, EvolveSpec, JobSpec, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.record import clip
 from quintain.records.run_jobs import ReplaySpec
@@ -15,7 +15,7 @@ from quintain.tools.data.run_files import write_runs
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 from quintain.tools.training.requests import spec_key
 
 
@@ -82,10 +82,8 @@ def recorded_reference(services: Services) -> Callable[[Trajectory], str | None]
     known: dict[tuple[str, str], str] = {}
 
     def look_up(environment: str, job_id: str) -> str:
-        try:
-            played = set(_played_in(services.store.jobs.get(job_id).spec))
-        except NotFound:
-            return environment
+        job = find(services.store.jobs.get, job_id)
+        played = set(_played_in(job.spec)) if job is not None else ()
         fitting = [one for one in played if parts_of(one) is None and parse_reference(one).id == environment]
         return fitting[0] if len(fitting) == 1 else environment
 

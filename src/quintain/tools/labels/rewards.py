@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
-from quintain.endpoints.profiles import find_profile, read_profiles
+from quintain.endpoints.profiles import read_profiles
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
+from quintain.records.hyperparameters import ONLINE_METHODS
 from quintain.records.record import clip
 from quintain.records.reward import JudgePart, RewardPart, RewardSpec, SandboxChoice
 from quintain.sandbox.sandbox import open_sandbox
@@ -17,13 +17,33 @@ from quintain.scoring.declared import DEFAULTS, DeclaredScorer
 from quintain.scoring.recorded import AGENT, RAW, is_recorded, source_of
 from quintain.scoring.registry import is_registered, registered_declared, registered_function
 from quintain.scoring.registry import scorer as find_scorer
-from quintain.tools.data.run_files import JUDGEMENTS
 from quintain.tools.labels.reward_parsing import ParsedPart, parse_reward
-from quintain.tools.labels.score_jobs import judge_agent, rubric_of
+from quintain.tools.labels.score_jobs import judge_fields, rubric_of
 from quintain.tools.services import Services
-from quintain.tools.training.agents import ENDPOINT, require_key, require_reward_model
+from quintain.tools.training.agents import ENDPOINT, require_reward_model
 
 _IMPORT_S = 60.0
+
+REWARDED = frozenset({"grpo", "ranking", "dpo", "orpo", "simpo", "bc"})
+"""Methods that learn from the rewards or the order of a dataset's runs."""
+
+
+def training_reward(services: Services, method: str, reward: object, *, acts: bool) -> RewardSpec | None:
+    """Return the reward of a training; None where none is named.
+
+    Raises:
+        InvalidInput: The method does not learn from rewards, or as `reward_spec`.
+        NotFound: As `reward_spec`.
+    """
+    if reward is None:
+        return None
+    if not acts and method not in REWARDED:
+        raise InvalidInput(
+            f"{method} does not learn from rewards, so `reward` would have no effect; leave it out, or use one of "
+            f"{', '.join(sorted(REWARDED))} on a dataset, or {', '.join(sorted(ONLINE_METHODS))} or evolve in an environment",
+            code="no_reward",
+        )
+    return reward_spec(services, reward)
 
 
 def reward_spec(services: Services, value: object, where: str = "reward", *, calibrate: bool = True) -> RewardSpec:
@@ -116,31 +136,18 @@ def _judged(services: Services, part: ParsedPart, *, calibrate: bool) -> RewardP
     source = source_of(part.name)
     rubric = rubric_of(services, part.rubric if part.rubric is not None else source.rubric, "score")
     mode = part.mode or "score"
-    common = {
-        "rubric": rubric,
-        "mode": mode,
-        "control": services.settings.judge_control,
-        "cache_dir": str(services.settings.cache_dir / JUDGEMENTS),
-    }
     if len(part.judges) > 1 and not calibrate:
         raise InvalidInput(
             f"{clip(part.name)!r}: expected one judge of runs that are stored, got {len(part.judges)}; name one, and let the "
             "others judge the stored runs"
         )
-    judges = tuple(_judge(services, name, common) for name in part.judges or (_only_endpoint(services, part.name),))
+    named = part.judges or (_only_endpoint(services, part.name),)
+    judges = tuple(JudgePart(**judge_fields(services, name, rubric, mode)) for name in named)
     scorer = f"judge:{rubric.name}"
     # A calibration is fitted to ratings of single runs. Shares of a group's other runs are not on its scale.
     fits = calibrate and not source.raw and mode == "score"
     calibration = services.store.calibrations.newest(scorer) if fits else None
     return RewardPart(scorer=scorer, weight=part.weight, judges=judges, calibration=calibration)
-
-
-def _judge(services: Services, name: str, common: dict[str, Any]) -> JudgePart:
-    if name.startswith(ENDPOINT):
-        endpoint = find_profile(services.settings.endpoints_file, name.removeprefix(ENDPOINT))
-        require_key(endpoint)
-        return JudgePart(endpoint=endpoint, **common)
-    return JudgePart(agent=judge_agent(services, name), **common)
 
 
 def _only_endpoint(services: Services, name: str) -> str:

@@ -55,21 +55,28 @@ def start_judging(
         InvalidInput: the key's variable is not set, or the agent is no judge.
         Refused: the profile is not safe to use.
     """
-    common: dict[str, Any] = {
-        "rubric": rubric_of(services, rubric, mode, profile),
-        "mode": mode,
-        "control": services.settings.judge_control,
-        "cache_dir": str(services.settings.cache_dir / JUDGEMENTS),
-    }
-    spec: JudgeSpec | ScoreSpec
-    if judge.startswith(ENDPOINT):
-        endpoint = find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))
-        require_key(endpoint)
-        spec = JudgeSpec(endpoint=endpoint, runs=write_runs(services, runs), **common)
-    else:
-        agent = judge_agent(services, judge)
-        spec = ScoreSpec(agent=agent, runs=write_runs(services, runs), **common)
+    fields = judge_fields(services, judge, rubric_of(services, rubric, mode, profile), mode)
+    kind = JudgeSpec if "endpoint" in fields else ScoreSpec
+    spec: JudgeSpec | ScoreSpec = kind(runs=write_runs(services, runs), **fields)
     return start(services, spec, spec_key(spec))
+
+
+def judge_fields(services: Services, judge: str, rubric: Rubric, mode: str) -> dict[str, Any]:
+    """Return the fields of a spec about who judges and by what: `endpoint` or `agent`, and the rubric.
+
+    Raises:
+        NotFound: there is no such profile or agent.
+        InvalidInput: as `start_judging`.
+        Refused: the profile is not safe to use.
+    """
+    who: dict[str, Any]
+    if judge.startswith(ENDPOINT):
+        who = {"endpoint": find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))}
+        require_key(who["endpoint"])
+    else:
+        who = {"agent": judge_agent(services, judge)}
+    cache = str(services.settings.cache_dir / JUDGEMENTS)
+    return {**who, "rubric": rubric, "mode": mode, "control": services.settings.judge_control, "cache_dir": cache}
 
 
 def rubric_of(
@@ -105,8 +112,7 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
         )
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     spec = ScoreSpec(agent=scorer, runs=write_runs(services, runs), cache_dir=cache)
-    started = start(services, spec, spec_key(spec))
-    return started.model_copy(update={"next_step": Hint(agreement_note(scorer), " ", started.next_step)})
+    return start(services, spec, spec_key(spec), note=agreement_note(scorer))
 
 
 def judge_agent(services: Services, name: str) -> Agent:

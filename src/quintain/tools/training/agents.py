@@ -332,8 +332,10 @@ def retriever_folder(agent: Agent) -> str:
     return agent.model.adapter or agent.model.path
 
 
-def agreement_note(agent: Agent) -> str:
-    """Return a note on the held-out accuracy of a reward model."""
+def agreement_note(agent: Agent | None) -> str:
+    """Return a note on the held-out accuracy of a reward model; without one, an empty text."""
+    if agent is None:
+        return ""
     if agent.held_out is None:
         return (
             f"The accuracy of {agent.id} is unknown: it has no held-out labels (export its data with validation_share, and "

@@ -22,6 +22,7 @@ from quintain.records.text import require_clean
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.invocation import refuse_unknown
 from quintain.tools.jobs.jobs import start
+from quintain.tools.labels.rewards import training_reward
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
@@ -40,21 +41,18 @@ from quintain.tools.training.methods import (
     merge_settings,
     read_hyperparameters,
 )
+from quintain.tools.training.named_models import named_models
 from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output,
     read_request,
-    reward_agent,
     spec_key,
     usable_settings,
     with_adapter_settings,
 )
-from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import Source
 from quintain.tools.training.start import require_no_dataset, train
-from quintain.tools.training.teachers import teacher_of
-from quintain.tools.training.training_rewards import training_reward
 
 _SOURCES = ("dataset", "text", "environment")
 _REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")
@@ -165,9 +163,9 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
     _recipe(services, request, stages, folder, make=False)  # all stages are checked before a dataset is created for any
     spec = _recipe(services, request, stages, folder, make=True)
     key = request.request_key or spec_key(spec)
-    started = start(services, spec.model_copy(update=new_output(services, spec.name)), key)
     configs = [stage.config for stage in spec.stages if isinstance(stage, TrainStage)]
-    return started.model_copy(update={"warnings": settings_warnings(configs, spec.agent)})
+    stored = spec.model_copy(update=new_output(services, spec.name))
+    return start(services, stored, key, warnings=settings_warnings(configs, spec.agent))
 
 
 def _recipe(
@@ -176,9 +174,7 @@ def _recipe(
     agent = require_policy(resolve_agent(services, request.model), "begin a recipe")
     name = request.name or f"{agent.name}-recipe"[:100]
     try:
-        read = [
-            _of_agent(services, _stage(services, stage, i, folder, make=make), agent) for i, stage in enumerate(stages)
-        ]
+        read = [_stage(services, stage, i, folder, agent, make=make) for i, stage in enumerate(stages)]
         _require_actors(read)
         _require_adapters(read)
         if any(isinstance(stage, TrainStage) for stage in read):
@@ -197,17 +193,10 @@ def _recipe(
         raise InvalidInput(explain(error, "recipe")) from None
 
 
-def _of_agent(services: Services, stage: Stage, agent: Agent) -> Stage:
-    """Return a stage with what depends on the recipe's agent: settings of its adapter, and a teacher of its tokens."""
-    if not isinstance(stage, TrainStage):
-        return stage
-    config = with_adapter_settings(stage.config, agent)
-    teacher = teacher_of(services, config, agent, acts=stage.environment is not None)
-    sampler = sampler_of(services, config)
-    return stage.model_copy(update={"config": config, **teacher._asdict(), **sampler._asdict()})
-
-
-def _stage(services: Services, document: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:
+def _stage(
+    services: Services, document: Mapping[str, Any], index: int, folder: Path, agent: Agent, *, make: bool
+) -> Stage:
+    """Return a stage of a recipe that begins with an agent, whose adapter and tokens decide settings and teachers."""
     where = f"stages[{index}]"
     try:
         method = _method_of(document)
@@ -221,19 +210,19 @@ def _stage(services: Services, document: Mapping[str, Any], index: int, folder: 
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         source = _source(method, document, folder).resolve(services, method, make=make)
-        config = usable_settings(services, config, source.get("environment"))
+        config = with_adapter_settings(usable_settings(services, config, source.get("environment")), agent)
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
-        agent = document.get("agent")
-        require_free_name(agent or "")
+        name = document.get("agent")
+        require_free_name(name or "")
         label = document.get("label", method)
         return TrainStage(
             label=label,
             method=method,
             config=config,
-            reward_agent=reward_agent(services, config),
             reward=training_reward(services, method, document.get("reward"), acts="environment" in source),
             rows=rows,
-            agent=agent,
+            agent=name,
+            **named_models(services, config, agent, acts="environment" in source),
             **source,
         )
     except ValidationError as error:

@@ -12,7 +12,8 @@ from quintain.records.job import RecipeSpec
 from quintain.records.recipe import EarlierSkill, Stage, TrainStage
 from quintain.records.record import shown
 from quintain.tools.data.lineage import require_remembered
-from quintain.tools.services import Services
+from quintain.tools.evaluation.learning_curves import ancestors_of
+from quintain.tools.services import Services, find
 from quintain.tools.training.agents import require_weights, resolve_agent
 from quintain.tools.training.sources import require_intact
 
@@ -159,26 +160,15 @@ def _skill(
 
 def _line(services: Services, agent: Agent) -> Iterator[str | None]:
     """Yield the ids of an agent and of those that it was trained from."""
-    seen = set[str | None]()
-    while agent.id not in seen:
-        seen.add(agent.id)
-        yield agent.id
-        yield from _earlier_stages(services, agent)
-        if agent.parent is None:
-            return
-        try:
-            agent = services.store.agents.get(agent.parent)
-        except NotFound:
-            return
+    for one in ancestors_of(services, agent.id or ""):
+        yield one.id
+        yield from _earlier_stages(services, one)
 
 
 def _earlier_stages(services: Services, agent: Agent) -> Iterator[str | None]:
     """Yield the ids of the agents that earlier stages of the agent's recipe made."""
-    try:
-        job = services.store.jobs.get((agent.job_id or "").split("/")[0])
-    except NotFound:
-        return
-    if isinstance(job.spec, RecipeSpec) and agent.created_at is not None:
+    job = find(services.store.jobs.get, (agent.job_id or "").split("/")[0])
+    if job is not None and isinstance(job.spec, RecipeSpec) and agent.created_at is not None:
         of_job = services.store.agents.of_job(job.id)
         yield from (one.id for one in of_job if one.created_at and one.created_at <= agent.created_at)
 

@@ -13,21 +13,21 @@ from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import EvolveSpec
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start
+from quintain.tools.labels.rewards import training_reward
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
 from quintain.tools.training.methods import EVOLVE, check_evolution
+from quintain.tools.training.named_models import reward_agent
 from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output,
-    reward_agent,
     spec_key,
     start_agent,
     usable_settings,
     with_adapter_settings,
 )
-from quintain.tools.training.training_rewards import training_reward
 
 
 def start_evolution(
@@ -51,11 +51,11 @@ def start_evolution(
     """
     spec = evolution_spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
-    started = start(services, spec.model_copy(update=new_output(services, spec.name)), key)
-    started = started.model_copy(update={"warnings": settings_warnings([spec.training], spec.agent)})
-    if spec.reward_agent is None:
-        return started
-    return started.model_copy(update={"next_step": Hint(agreement_note(spec.reward_agent), " ", started.next_step)})
+    stored, warnings = (
+        spec.model_copy(update=new_output(services, spec.name)),
+        settings_warnings([spec.training], spec.agent),
+    )
+    return start(services, stored, key, note=agreement_note(spec.reward_agent), warnings=warnings)
 
 
 def evolution_spec(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
+from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.handover import (
@@ -25,10 +24,11 @@ from quintain.records.handover import (
 from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
 from quintain.tools.artifacts import PushTo, destination_of
 from quintain.tools.data.lineage import require_no_forgotten_sources
+from quintain.tools.evaluation.learning_curves import ancestors_of
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import writable
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 from quintain.tools.training.agents import require_loadable, require_weights, resolve_agent
 from quintain.tools.training.requests import RequestKey
 
@@ -130,22 +130,17 @@ def _provenance(services: Services, agent: Agent) -> Provenance:
 
 def _ancestors(services: Services, agent: Agent) -> Iterator[Ancestor]:
     """The agent, its parent, and so on to the base model."""
-    seen: set[str] = set()
-    current: Agent | None = agent
-    while current is not None and current.id is not None and current.id not in seen:
-        seen.add(current.id)
+    for current in ancestors_of(services, agent.id or ""):
         job_id, _, stage = (current.job_id or "").partition("/")
-        spec: JobSpec | None = None
-        with suppress(NotFound):
-            spec = services.store.jobs.get(job_id).spec if job_id else None
+        job = find(services.store.jobs.get, job_id) if job_id else None
+        spec = None if job is None else job.spec
         yield Ancestor(
-            agent=current.id,
+            agent=current.id or current.name,
             methods=_methods(spec, stage),
             dataset_id=current.dataset_id,
             environment=spec.environment if isinstance(spec, TrainSpec | EvolveSpec) else None,
             job_id=current.job_id,
         )
-        current = services.store.agents.find(current.parent) if current.parent else None
 
 
 def _methods(spec: JobSpec | None, stage: str) -> tuple[str, ...]:

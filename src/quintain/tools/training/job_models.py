@@ -15,7 +15,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.job import EvolveSpec, Job, RecipeSpec, TrainSpec
 from quintain.records.record import clip
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 from quintain.tools.training.model_folders import is_model, model_in, role_in
 
 _CHECKPOINTS = "checkpoints"
@@ -40,10 +40,7 @@ def agent_of_job(services: Services, reference: str) -> Agent | None:
         Conflict: the checkpoint was written by an earlier version.
     """
     inside = _below_jobs(services, reference)
-    try:
-        job = services.store.jobs.get(inside[0]) if inside else None
-    except NotFound:
-        job = None
+    job = find(services.store.jobs.get, inside[0]) if inside else None
     if job is None or inside is None:
         return None
     if not isinstance(job.spec, TrainSpec | RecipeSpec | EvolveSpec):

@@ -113,7 +113,7 @@ def _with_origin(services: Services, base: Agent, folder: Path) -> Agent:
     """Return the agent with settings and parent of the one whose files these are: an export of it, or a copy."""
     exported = _exported(folder)
     if exported is None:
-        original = _original(services, base.model)
+        original = trained_agent(services, Path(base.model.adapter or base.model.path))
         return base if original is None else _with_settings(base, original, original.id)
     here = services.store.agents.find(exported.id) if exported.id else None
     same = here is not None and (here.created_at, here.model) == (exported.created_at, exported.model)
@@ -137,13 +137,13 @@ def _exported(folder: Path) -> Agent | None:
         return None
 
 
-def _original(services: Services, model: ModelRef) -> Agent | None:
-    """Return the trained agent of which these weights are a copy, such as in the `output_dir` of a dict call."""
-    weights = _weights(model)
+def trained_agent(services: Services, folder: Path) -> Agent | None:
+    """Return the trained agent whose weights a folder has a copy of, such as the `output_dir` of a dict call; None: unknown."""
+    weights = _weights(folder)
     if weights is None:
         return None
     for agent in services.store.agents.page(limit=_COMPARED).items:
-        other = _weights(agent.model) if agent.job_id is not None else None
+        other = None if agent.job_id is None else _weights(Path(agent.model.adapter or agent.model.path))
         try:  # of different weights, the first block differs
             if other is not None and other.name == weights.name and filecmp.cmp(other, weights, shallow=False):
                 return agent
@@ -152,11 +152,8 @@ def _original(services: Services, model: ModelRef) -> Agent | None:
     return None
 
 
-def _weights(model: ModelRef) -> Path | None:
-    """Return the first file of weights of a trained model; None if it has none."""
-    if model.source != "folder" and not model.adapter:
-        return None
-    folder = Path(model.adapter or model.path)
+def _weights(folder: Path) -> Path | None:
+    """Return the first file of weights in a model's folder; None if it has none."""
     found = (path for path in sorted(folder.glob("*.safetensors")) if path.name != "value_head.safetensors")
     path = next(found, None)
     return path if path is not None and path.stat().st_size else None

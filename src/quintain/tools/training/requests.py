@@ -20,7 +20,6 @@ from quintain.records.hyperparameters import (
     ROLES,
     DistillConfig,
     DPOConfig,
-    GRPOConfig,
     OnlineConfig,
     SelfPlayConfig,
     TrainingConfig,
@@ -34,7 +33,6 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     require_bitsandbytes,
     require_policy,
-    require_reward_model,
     require_weights,
     resolve_agent,
 )
@@ -64,6 +62,18 @@ RequestKey = Annotated[
     str | None,
     Field(max_length=200, description="Repeats with this key return its unfinished job."),
 ]
+
+
+_ONLINE_ONLY = {
+    "self_play": "self_play would have no effect on a dataset; leave it out, or give `environment`, a game, instead",
+    "sampler": "sampler would have no effect on a dataset, whose runs are played already; leave it out, or give `environment` "
+    "instead",
+    "constraint": "constraint would have no effect: its multiplier follows the costs of runs that the agent plays; leave it out, "
+    "or give `environment` instead of the dataset",
+    "kl_stop": "kl_stop would have no effect on a dataset: a KL divergence is estimated on what the model samples while it learns; "
+    "leave it out and give early_stopping_patience, or give `environment` instead of the dataset",
+}
+"""Setting -> why it has no effect on a dataset."""
 
 
 class Request(Record):
@@ -99,29 +109,6 @@ def start_agent(services: Services, method: str, model: str) -> Agent:
     """
     agent = require_weights(resolve_agent(services, model), f"be trained by {method}")
     return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
-
-
-def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
-    """Return the agent that GRPO's `reward_model` names; None where it is not set.
-
-    Raises:
-        InvalidInput: it does not value runs.
-        NotFound: there is no such agent.
-        Refused: as `resolve_agent`.
-    """
-    if not isinstance(config, GRPOConfig) or config.reward_model is None:
-        return None
-    agent = require_reward_model(resolve_agent(services, config.reward_model), "be the reward_model of grpo")
-    if config.step_level and agent.role == "reward_model":
-        raise InvalidInput(
-            Hint(
-                f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
-                "an agent of ",
-                call("start_training", method="prm", dataset_id=...),
-                " as reward_model",
-            )
-        )
-    return agent
 
 
 def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfig:
@@ -207,33 +194,12 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
     Raises:
         InvalidInput: names the settings.
     """
-    acts = environment is not None
-    self_play: SelfPlayConfig | None = getattr(config, "self_play", None)  # of the methods that act
     if environment is not None:
-        require_self_play(environment, self_play)
-    elif self_play is not None:
-        raise InvalidInput(
-            "self_play would have no effect on a dataset; leave it out, or give `environment`, a game, instead",
-            code="not_online",
-        )
-    if not acts and getattr(config, "sampler", None) is not None:
-        raise InvalidInput(
-            "sampler would have no effect on a dataset, whose runs are played already; leave it out, or give `environment` instead",
-            code="not_online",
-        )
-    if not acts and isinstance(config, GRPOConfig) and config.constraint is not None:
-        raise InvalidInput(
-            "constraint would have no effect: its multiplier follows the costs of runs that the agent plays; leave it out, or "
-            "give `environment` instead of the dataset",
-            code="not_online",
-        )
-    if not acts and config.kl_stop is not None:
-        raise InvalidInput(
-            "kl_stop would have no effect on a dataset: a KL divergence is estimated on what the model samples while it learns; "
-            "leave it out and give early_stopping_patience, or give `environment` instead of the dataset",
-            code="not_online",
-        )
-    if acts or not isinstance(config, DPOConfig | DistillConfig):
+        return require_self_play(environment, getattr(config, "self_play", None))  # only methods that act have it
+    useless = next((name for name in _ONLINE_ONLY if getattr(config, name, None) is not None), None)
+    if useless is not None:
+        raise InvalidInput(_ONLINE_ONLY[useless], code="not_online")
+    if not isinstance(config, DPOConfig | DistillConfig):
         return
     only = ACTING_ONLY if isinstance(config, DPOConfig) else {*OnlineConfig.model_fields, "clip_low", "clip_high"}
     defaults = type(config).model_fields

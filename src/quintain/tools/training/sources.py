@@ -10,7 +10,7 @@ from quintain.artifacts.locations import is_url
 from quintain.datasets.manifest import FILE_NAME, sha256_of
 from quintain.datasets.recorded_calls import require_calls
 from quintain.datasets.rows import read_rows
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS
@@ -19,7 +19,7 @@ from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.data.row_references import find_rows, has_questions, named_dataset
 from quintain.tools.evaluation.environment_references import usable_reference
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 _MAKING_IT = {
     "text": Hint(
@@ -81,18 +81,10 @@ def acting_on_questions(services: Services, method: str, source: Source) -> Sour
     name = source.dataset
     if method not in ONLINE_METHODS or name is None or source.environment is not None:
         return source
-    path = None if _is_dataset(services, name) else find_rows(services, name)
+    path = find_rows(services, name) if find(services.store.datasets.get, name) is None else None
     if path is None or not has_questions(path):
         return source
     return source._replace(dataset=None, environment=f"quintain/math?file={name if is_url(name) else path}")
-
-
-def _is_dataset(services: Services, name: str) -> bool:
-    try:
-        services.store.datasets.get(name)
-    except NotFound:
-        return False
-    return True
 
 
 def training_source(

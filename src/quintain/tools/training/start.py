@@ -9,18 +9,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput
-from quintain.next_step import Hint
 from quintain.records.hyperparameters import Method, TrainingConfig
 from quintain.records.job import TrainSpec
 from quintain.records.record import shown
 from quintain.tools.evaluation.environment_references import Environments
 from quintain.tools.jobs.jobs import start
+from quintain.tools.labels.rewards import training_reward
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
 from quintain.tools.training.earlier_skills import earlier_skill
 from quintain.tools.training.evolve import start_evolution
 from quintain.tools.training.methods import EVOLVE, canonical_settings, read_hyperparameters, require_method
+from quintain.tools.training.named_models import named_models
 from quintain.tools.training.planning.warnings import start_warnings
 from quintain.tools.training.requests import (
     AgentReference,
@@ -30,16 +31,12 @@ from quintain.tools.training.requests import (
     RewardArgument,
     TrainingSeed,
     new_output,
-    reward_agent,
     spec_key,
     start_agent,
     usable_settings,
     with_adapter_settings,
 )
-from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import Source
-from quintain.tools.training.teachers import teacher_of
-from quintain.tools.training.training_rewards import training_reward
 
 
 def start_training(
@@ -105,12 +102,10 @@ def train(
         Refused: as `resolve_agent`.
     """
     require_free_name(request.name or "")
-    judge = reward_agent(services, config)
     agent = start_agent(services, method, request.model)
     config = with_adapter_settings(config, agent)
     earlier = earlier_skill(services, config, agent)
-    teacher = teacher_of(services, config, agent, acts=source.environment is not None)
-    sampler = sampler_of(services, config)
+    models = named_models(services, config, agent, acts=source.environment is not None)
     fields = source.resolve(services, method, make=False)
     config = usable_settings(services, config, fields.get("environment"))
     reward = training_reward(services, method, request.reward, acts=source.environment is not None)
@@ -125,20 +120,15 @@ def train(
         output_dir="",
         cache_dir=str(services.settings.cache_dir),
         config=config,
-        reward_agent=judge,
-        **teacher._asdict(),
-        **sampler._asdict(),
+        **models,
         earlier=earlier,
         reward=reward,
         seed=request.seed,
         **fields,
     )
     key = request.request_key or spec_key(spec)
-    started = start(services, spec.model_copy(update=new_output(services, name)), key)
-    started = started.model_copy(update={"warnings": start_warnings(services, spec)})
-    if judge is None:
-        return started
-    return started.model_copy(update={"next_step": Hint(agreement_note(judge), " ", started.next_step)})
+    stored = spec.model_copy(update=new_output(services, name))
+    return start(services, stored, key, note=agreement_note(spec.reward_agent), warnings=start_warnings(services, spec))
 
 
 def copy_model(model: str, folder: Path | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
@@ -11,6 +11,7 @@ from quintain.records.judging import Criterion, JudgingBatch, JudgingMode
 from quintain.records.record import shown
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.labels.judging.batches import ShownItem, names_of
+from quintain.tools.labels.judging.results import JudgingItem
 from quintain.tools.spec import Entry
 
 SCALE = ("1", "2", "3", "4", "5")
@@ -159,6 +160,14 @@ def _ranking(chosen: Mapping[str, str], n: int) -> list[list[int]]:
         place: [run for run in range(1, n + 1) if chosen[f"place_{run}"] == str(place)] for place in range(1, n + 1)
     }
     return [runs for runs in places.values() if runs]
+
+
+def judging_items(batch: JudgingBatch, shown_items: Iterable[ShownItem]) -> tuple[JudgingItem, ...]:
+    """Return the items of a batch as a client sees them, each with the form of its answer."""
+    return tuple(
+        JudgingItem(item_id=one.item.item_id, text=one.text, answer=answer_instruction(batch, one))
+        for one in shown_items
+    )
 
 
 def answer_instruction(batch: JudgingBatch, shown_item: ShownItem) -> str:

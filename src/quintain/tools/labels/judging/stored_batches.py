@@ -10,7 +10,7 @@ from quintain.records.record import Record
 from quintain.records.score import Score
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.tools.labels.judging.batches import ShownItem, show_item
-from quintain.tools.labels.judging.forms import answer_instruction
+from quintain.tools.labels.judging.forms import judging_items
 from quintain.tools.labels.judging.results import JudgingItem
 from quintain.tools.labels.rubric_names import used_rubrics
 from quintain.tools.services import Services
@@ -55,9 +55,7 @@ def stored_batch(services: Services, batch_id: str) -> StoredBatch:
         rater=batch.rater,
         mode=batch.mode,
         rubric=batch.rubric,
-        items=tuple(
-            JudgingItem(item_id=one.item.item_id, text=one.text, answer=answer_instruction(batch, one)) for one in shown
-        ),
+        items=judging_items(batch, shown),
         answered={
             one.item.item_id: _answer(services, batch, one) for one in shown if one.item.item_id in batch.answered
         },

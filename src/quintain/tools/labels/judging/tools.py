@@ -26,10 +26,10 @@ from quintain.tools.labels.judging.batches import (
     mark_of_batch,
     show_item,
 )
-from quintain.tools.labels.judging.forms import answer_instruction
-from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
+from quintain.tools.labels.judging.forms import answer_instruction, judging_items
+from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_state
-from quintain.tools.labels.judging.submissions import SubmissionReport
+from quintain.tools.labels.judging.submissions import AnswerSource, SubmissionReport
 from quintain.tools.labels.rubric_names import find_rubric
 from quintain.tools.run_selection import FILTER_FIELDS, RunIds
 from quintain.tools.services import Services
@@ -92,15 +92,20 @@ def submit_scores(services: Services, batch_id: _BatchId, scores: _Answers) -> S
     Of one run also `outcome`, if known, and `correction` {step, thought, actions[] or message}: what the agent should have
     done; it becomes a run to learn from and a preference.
     """
-    batch = _found(services, batch_id)
-    done = store_answers(services, batch, scores)
-    return submit_result(services, services.store.judging.get(batch_id), done)
+    return _submitted(services, batch_id, scores, "tool")
 
 
 def submit_own_scores(services: Services, batch_id: _BatchId, scores: _Answers) -> SubmitResult:
     """Store answers as `submit_scores` does, from the terminal or the web page: the rater's own, and not relayed."""
-    batch = _found(services, batch_id)
-    done = store_answers(services, batch, scores, by="operator")
+    return _submitted(services, batch_id, scores, "operator")
+
+
+def _submitted(services: Services, batch_id: str, scores: Sequence[Any], by: AnswerSource) -> SubmitResult:
+    try:
+        batch = services.store.judging.get(batch_id)
+    except NotFound as error:
+        raise NotFound(Hint(error.message, "; ", call("get_judging_batch", limit=5), " makes a new one")) from None
+    done = store_answers(services, batch, scores, by=by)
     return submit_result(services, services.store.judging.get(batch_id), done)
 
 
@@ -238,9 +243,7 @@ def _given_out(
             batch.mode, batch.rubric, None if batch.judge == "person" else mark_of_batch(batch.id)
         ),
         rubric=batch.rubric,
-        items=tuple(
-            JudgingItem(item_id=one.item.item_id, text=one.text, answer=answer_instruction(batch, one)) for one in shown
-        ),
+        items=judging_items(batch, shown),
         notice=notice,
         agreement=_agreement(services, batch.rater),
         next_step=_how_to_submit(batch, answer_instruction(batch, shown[0])),
@@ -357,10 +360,3 @@ def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str]
 def _agreement(services: Services, rater: str) -> Agreement | None:
     batches = [batch for batch in services.store.judging.newest(_BATCHES) if batch.rater == rater]
     return agreement(services, batches, rater)
-
-
-def _found(services: Services, batch_id: str) -> JudgingBatch:
-    try:
-        return services.store.judging.get(batch_id)
-    except NotFound as error:
-        raise NotFound(Hint(error.message, "; ", call("get_judging_batch", limit=5), " makes a new one")) from None

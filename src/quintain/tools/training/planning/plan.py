@@ -16,11 +16,13 @@ from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.plan import Blocker, Estimate, TrainingPlan
 from quintain.records.record import require_number
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
+from quintain.tools.labels.rewards import REWARDED
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.earlier_skills import earlier_skill
 from quintain.tools.training.evolve import evolution_spec
 from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, merge_settings, require_method
+from quintain.tools.training.named_models import named_models
 from quintain.tools.training.planning.choice import Choice, Wish, choose
 from quintain.tools.training.planning.concerns import step_value_notes
 from quintain.tools.training.planning.data import DataFacts, look_at_data
@@ -51,10 +53,7 @@ from quintain.tools.training.requests import (
     usable_settings,
     with_adapter_settings,
 )
-from quintain.tools.training.samplers import sampler_of
 from quintain.tools.training.sources import training_source
-from quintain.tools.training.teachers import teacher_of
-from quintain.tools.training.training_rewards import REWARDED
 
 T = TypeVar("T")
 
@@ -229,8 +228,7 @@ def _require_startable(services: Services, choice: Choice, settled: PlanSettings
         usable_settings(services, settled.config, choice.environment)
         config = with_adapter_settings(settled.config, agent)
         earlier_skill(services, config, agent)
-        teacher_of(services, config, agent, acts=choice.environment is not None)
-        sampler_of(services, config)
+        named_models(services, config, agent, acts=choice.environment is not None)
 
 
 def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:

@@ -1,19 +1,27 @@
-"""Teachers of distillation: who they are, and whether their tokens are those of the student. Nothing of torch is loaded."""
+"""Agents and endpoints that the settings of a training name: a reward model, a teacher, who samples. Nothing of torch is loaded."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from quintain.endpoints.profiles import find_profile
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import DistillConfig, TrainingConfig
+from quintain.records.hyperparameters import DistillConfig, GRPOConfig, SamplerConfig, TrainingConfig
 from quintain.records.judging import Endpoint
 from quintain.tools.services import Services
-from quintain.tools.training.agents import endpoint_of, require_policy, require_weights, resolve_agent
+from quintain.tools.training.agents import (
+    ENDPOINT,
+    endpoint_of,
+    require_policy,
+    require_reward_model,
+    require_weights,
+    resolve_agent,
+)
 from quintain.tools.training.model_folders import cached_snapshot
 
 _FILE_NAME = "tokenizer.json"
@@ -22,15 +30,49 @@ _MAX_TOKENIZER = 128 * 2**20
 """Bytes of a tokenizer.json; the largest in use have about 35 MB."""
 
 
-class TeacherFields(NamedTuple):
-    """The fields of a spec that name a teacher."""
+def named_models(services: Services, config: TrainingConfig, agent: Agent, *, acts: bool) -> dict[str, Any]:
+    """Return the fields of a spec about the models that the settings name: `reward_agent`, of a teacher, and of who samples.
 
-    teacher_agent: Agent | None = None
-    teacher_endpoint: Endpoint | None = None
+    Args:
+        services: Where agents and endpoints are found.
+        config: Checked settings.
+        agent: Who is trained.
+        acts: Whether the method learns in an environment.
+
+    Raises:
+        InvalidInput: A model that cannot serve the purpose, or whose tokens are not known to be the agent's.
+        NotFound: There is no such agent or endpoint.
+        Refused: As `resolve_agent` and `find_profile`.
+    """
+    judge = {"reward_agent": reward_agent(services, config)}
+    return judge | _teacher(services, config, agent, acts=acts) | _sampler(services, config)
 
 
-def teacher_of(services: Services, config: TrainingConfig, student: Agent, *, acts: bool) -> TeacherFields:
-    """Return the teacher of a distillation; nothing for other methods, or where log-probs are recorded.
+def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
+    """Return the agent that GRPO's `reward_model` names; None where it is not set.
+
+    Raises:
+        InvalidInput: it does not value runs.
+        NotFound: there is no such agent.
+        Refused: as `resolve_agent`.
+    """
+    if not isinstance(config, GRPOConfig) or config.reward_model is None:
+        return None
+    agent = require_reward_model(resolve_agent(services, config.reward_model), "be the reward_model of grpo")
+    if config.step_level and agent.role == "reward_model":
+        raise InvalidInput(
+            Hint(
+                f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
+                "an agent of ",
+                call("start_training", method="prm", dataset_id=...),
+                " as reward_model",
+            )
+        )
+    return agent
+
+
+def _teacher(services: Services, config: TrainingConfig, student: Agent, *, acts: bool) -> dict[str, Any]:
+    """Return the fields of a teacher of distillation; none for other methods, or where log-probs are recorded.
 
     Raises:
         InvalidInput: Nobody teaches online (`no_teacher`), the teacher does not act or gives no log-probs, or its tokenizer is
@@ -39,7 +81,7 @@ def teacher_of(services: Services, config: TrainingConfig, student: Agent, *, ac
         Refused: As `resolve_agent`.
     """
     if not isinstance(config, DistillConfig):
-        return TeacherFields()
+        return {}
     if config.teacher is None:
         if acts:
             raise InvalidInput(
@@ -47,7 +89,7 @@ def teacher_of(services: Services, config: TrainingConfig, student: Agent, *, ac
                 "played; name an agent, a model folder or endpoint:NAME in hyperparameters.teacher, or give a dataset",
                 code="no_teacher",
             )
-        return TeacherFields()
+        return {}
     teacher = require_policy(resolve_agent(services, config.teacher), "teach by distill")
     endpoint = endpoint_of(services, teacher)
     if endpoint is None:
@@ -59,7 +101,42 @@ def teacher_of(services: Services, config: TrainingConfig, student: Agent, *, ac
             code="no_logprobs",
         )
     _require_same_tokens(student, teacher, endpoint)
-    return TeacherFields(teacher, endpoint)
+    return {"teacher_agent": teacher, "teacher_endpoint": endpoint}
+
+
+def _sampler(services: Services, config: TrainingConfig) -> dict[str, Any]:
+    """Return the field of the endpoint that samples the episodes; none where the trainer samples itself.
+
+    Raises:
+        InvalidInput: The training has no adapter that could be handed over (`no_adapter`) or plays against itself
+            (`no_self_play`), or the endpoint gives no log-probs (`no_logprobs`).
+        NotFound: There is no such profile.
+        Refused: As `find_profile`.
+    """
+    sampler: SamplerConfig | None = getattr(config, "sampler", None)  # of the methods that act
+    if sampler is None:
+        return {}
+    if config.lora is None or config.lora.dora:
+        got = "null" if config.lora is None else "dora true"
+        raise InvalidInput(
+            f"expected lora without dora beside sampler, because the server gets the adapter after each update, got {got}; set lora "
+            "to {}, or leave sampler out",
+            code="no_adapter",
+        )
+    if getattr(config, "self_play", None) is not None:
+        raise InvalidInput(
+            "expected self_play null beside sampler, got settings: a server samples with one adapter, not with earlier versions; "
+            "leave one of the two out",
+            code="no_self_play",
+        )
+    endpoint = find_profile(services.settings.endpoints_file, sampler.endpoint.removeprefix(ENDPOINT))
+    if endpoint.protocol != "openai":
+        raise InvalidInput(
+            f"expected an endpoint that gives token ids and log-probs, got {endpoint.name!r} of protocol {endpoint.protocol!r}, "
+            "which has none; name an OpenAI-compatible server such as vLLM",
+            code="no_logprobs",
+        )
+    return {"sampler_endpoint": endpoint}
 
 
 def _require_same_tokens(student: Agent, teacher: Agent, endpoint: Endpoint | None) -> None:
