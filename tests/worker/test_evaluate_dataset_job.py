@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,16 @@ def test_loss_and_next_action_distinguish_models_and_evaluations_pair_by_row(tmp
     pair = compare([random, trained], ["random", "trained"], "cmp-1", None).comparisons[0]
     assert pair.n_tasks == 4
     assert pair.reward.difference > 0.5
+
+
+def test_the_figures_of_the_job_end_as_those_of_its_result(tmp_path: Path) -> None:
+    """Rows differ in length, so means over rows would be other numbers under the same names."""
+    rows = [DatasetRow(trajectory=run) for run in expert_runs(6, "held_out")]
+    assert len({len(row.trajectory.agent_steps) for row in rows}) > 1
+    result, _ = measured(tmp_path / "a" / "job-1", rows)
+    events = (json.loads(line) for line in (tmp_path / "a" / "job-1" / "events.jsonl").read_text().splitlines())
+    metrics = [event["metrics"] for event in events if event.get("metrics")][-1]
+    assert metrics == {name: result.report[name] for name in ("loss", "tool_match", "action_match")}
 
 
 def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_path: Path, tiny_agent: Agent) -> None:
