@@ -26,6 +26,7 @@ from quintain.trainers.loop.report import (
     empty_steps,
     label_warnings,
     left_out,
+    never_as_low,
     nothing_supervised,
     report_of,
     rising_loss,
@@ -164,6 +165,8 @@ def _conclude(run: Run, dataset: ExampleBatch, start: RunSetup, selection: Selec
         reporter.warn("ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}")
     if warning := rising_loss(run):
         reporter.warn("diverged", warning)
+    elif warning := never_as_low(run):
+        reporter.warn("loss_rose", warning)
     reporter.phase("saving")
     with run.passes.running():
         gather_full_params(start.loaded.model)

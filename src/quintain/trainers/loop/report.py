@@ -21,6 +21,11 @@ from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import PARTS, Run
 from quintain.trainers.rollout_source import RolloutSource
 
+_MANY_STEPS = 20
+"""From this number of steps on, the lowest loss of half of them does not depend on single batches."""
+_CLEARLY_HIGHER = 0.1
+"""Nats a token, where the first loss is near 0."""
+
 
 class TrainingReport(Record):
     """Report of a training run."""
@@ -239,6 +244,21 @@ def rising_loss(run: Run) -> str | None:
     return (
         f"the loss rose from {first:.4g} to {final:.4g}: the run has diverged{harm}; "
         f"train again with a learning_rate below {run.config.learning_rate:g}, or with grad_clip on"
+    )
+
+
+def never_as_low(run: Run) -> str | None:
+    """Return a warning if all of the last half of many steps had a far higher loss than the first, on the weights to keep."""
+    first, late = run.tally.get("first_loss"), run.tally.get("late_loss")
+    is_kept = bool(run.validation) and run.config.keep_best
+    if not run.objective.linear or is_kept or first is None or late is None or run.total < _MANY_STEPS:
+        return None
+    if getattr(run.config, "curriculum", None) is not None or late <= max(2 * first, first + _CLEARLY_HIGHER):
+        return None
+    return (
+        f"the first step had a loss of {first:.4g} and no step of the second half one below {late:.4g}: the agent may be worse than "
+        f"before; compare it with its start, train again with a learning_rate below {run.config.learning_rate:g}, or export the "
+        "dataset with validation_share, which keeps the best weights"
     )
 
 
