@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import evaluate_dataset
 from trajectory_runs import answer as say
 from trajectory_runs import run, user
-from worker.job_folder import STARTER, Stopping, evaluation, expert_runs, outputs
+from worker.job_folder import STARTER, Stopping, evaluation, events, expert_runs, outputs
 
 
 def measured(
@@ -76,9 +75,8 @@ def test_the_figures_of_the_job_end_as_those_of_its_result(tmp_path: Path) -> No
     rows = [DatasetRow(trajectory=run) for run in expert_runs(6, "held_out")]
     assert len({len(row.trajectory.agent_steps) for row in rows}) > 1
     result, _ = measured(tmp_path / "a" / "job-1", rows)
-    events = (json.loads(line) for line in (tmp_path / "a" / "job-1" / "events.jsonl").read_text().splitlines())
-    metrics = [event["metrics"] for event in events if event.get("metrics")][-1]
-    assert metrics == {name: result.report[name] for name in ("loss", "tool_match", "action_match")}
+    totals = [event.totals for event in events(tmp_path / "a" / "job-1") if event.type == "progress"][-1]
+    assert totals == {name: result.report[name] for name in ("loss", "tool_match", "action_match")}
 
 
 def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_path: Path, tiny_agent: Agent) -> None:
