@@ -109,8 +109,8 @@ def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str
         path = root + "".join(f"[{p}]" if isinstance(p, int) else f".{clip(p)}" for p in fault["loc"])
         if fault["type"] == "extra_forbidden":
             elsewhere = " or put it under `extra`" if root == "trajectory" else ""
-            near = nearest(".".join(map(str, fault["loc"])), known)
-            parts.append(f"{path} is not a known field{near}; remove it{elsewhere}")
+            near = nearest(".".join(map(str, fault["loc"])), known) or nearest(fault["loc"][-1], known)
+            parts.append(f"{path} is not a known field{near}; {'rename' if near else 'remove'} it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
         else:

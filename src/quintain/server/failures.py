@@ -87,10 +87,15 @@ def invalid_arguments(
     """
     location = error.errors(include_url=False, include_context=False)[0]["loc"]
     name = str(location[0]) if location else ""
-    bounds = _bounds(schema.get("properties", {}).get(name, {})) or valid_fields(error, model)
+    fields = valid_fields(error, model)
+    bounds = _bounds(schema.get("properties", {}).get(name, {})) or fields
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
     return InvalidInput(
-        Hint(f"{explain(error, 'arguments')}{valid}; correct it and call ", ToolCall(tool, {}), " again")
+        Hint(
+            f"{explain(error, 'arguments', fields.split(', '))}{valid}; correct it and call ",
+            ToolCall(tool, {}),
+            " again",
+        )
     )
 
 

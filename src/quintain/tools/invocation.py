@@ -51,7 +51,9 @@ def check(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
         checked = model.model_validate(dict(arguments))
     except ValidationError as error:
         fields = valid_fields(error, model)
-        raise InvalidInput(f"{explain(error, spec.name)}{'; valid: ' if fields else ''}{fields}") from None
+        raise InvalidInput(
+            f"{explain(error, spec.name, fields.split(', '))}{'; valid: ' if fields else ''}{fields}"
+        ) from None
     return {name: getattr(checked, name) for name in checked.model_fields_set}
 
 
