@@ -85,10 +85,12 @@ def invalid_arguments(
         schema: The tool's input schema.
         model: The argument model, whose fields are listed for an unknown nested field.
     """
-    location = error.errors(include_url=False, include_context=False)[0]["loc"]
-    name = str(location[0]) if location else ""
+    fault = error.errors(include_url=False)[0]
+    name = str(fault["loc"][0]) if fault["loc"] else ""
     fields = valid_fields(error, model)
-    bounds = _bounds(schema.get("properties", {}).get(name, {})) or fields
+    # What a whole object or a refusal of our own allows is no help against a wrong value within it.
+    inner = len(fault["loc"]) > 1 or isinstance(fault.get("ctx", {}).get("error"), QuintainError)
+    bounds = fields or ("" if inner else _bounds(schema.get("properties", {}).get(name, {})))
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
     return InvalidInput(
         Hint(
