@@ -124,6 +124,33 @@ def test_only_what_was_preferred_is_an_example_to_follow(services: Services) -> 
     assert (_said(result), result.dropped) == ([("2+2?", "4")], {"undesirable": 1})
 
 
+@pytest.mark.parametrize(("good", "bad"), [(1, -1), (1, 0), (True, False), ("pass", "fail")])
+def test_the_column_named_as_the_label_marks_rows_good_or_bad(services: Services, good: object, bad: object) -> None:
+    rows = [{"prompt": "2+2?", "response": answer, "mark": mark} for answer, mark in (("4", good), ("5", bad))]
+    _write(services, "marked.jsonl", rows)
+    result = _export(services, "kto", "marked.jsonl", columns={"label": "mark"})
+    assert {row.trajectory.steps[-1].message: row.desirable for row in _rows(result)} == {"4": True, "5": False}
+
+
+def test_a_label_that_is_no_mark_and_a_file_without_marks_are_refused_by_their_cause(services: Services) -> None:
+    """The rows are not of unknown outcome: their label cannot be read, or nobody named it."""
+    _write(services, "thumbs.jsonl", [{**row, "mark": "up"} for row in SUMS])
+    with pytest.raises(InvalidInput, match=r"no_rows.*expected true, false, 1, 0 or -1 in 'mark', the label, got 'up'"):
+        _export(services, "kto", "thumbs.jsonl", columns={"label": "mark"})
+    for columns in (None, {"lable": "mark"}):
+        with pytest.raises(InvalidInput, match=r"no_labels.*got 2 rows of thumbs.jsonl without a label.*columns="):
+            _export(services, "kto", "thumbs.jsonl", columns=columns)
+    _write(services, "mixed.jsonl", [{**SUMS[0], "mark": "up"}, {**SUMS[1], "mark": True}])
+    result = _export(services, "kto", "mixed.jsonl", columns={"label": "mark"})
+    assert (result.rows, [row.line for row in result.rejected]) == (1, [1])
+
+
+def test_an_empty_file_is_called_empty(services: Services) -> None:
+    (services.settings.inbox_dir / "empty.jsonl").write_text("")
+    with pytest.raises(InvalidInput, match=r"expected rows in empty.jsonl, got none"):
+        _export(services, "sft", "empty.jsonl")
+
+
 def test_labels_stay_unpaired_and_one_that_contradicts_another_is_none(services: Services) -> None:
     rows = [("2+2?", "4", True), ("2+2?", "5", False), ("3+3?", "6", True), ("9?", "9", True), ("9?", "9", False)]
     _write(services, "kto.jsonl", [dict(zip(("prompt", "completion", "label"), row, strict=True)) for row in rows])

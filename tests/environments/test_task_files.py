@@ -23,9 +23,11 @@ from quintain.environments.task_files import FileTasks, read_tasks, split_of
 from quintain.environments.task_rows import task_of
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.evaluation.suites import plan_suite
+from quintain.records.job import EvaluateSpec
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
 from quintain.tools.evaluation.environment_references import usable_reference
+from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.services import open_services
 from quintain.tools.training.config_files import start_recipe
 from quintain.tools.training.sources import training_source
@@ -152,13 +154,50 @@ def test_every_bad_line_is_named_with_its_reason(tmp_path: Path) -> None:
     assert "'mixed.jsonl' has 6 bad rows" in message
     for part in (
         "line 2: ",
-        "line 3: duplicate id 'a', first in line 1",
+        "line 3: duplicate id 'a', first in line 1 with other content",
         "line 4: expected a JSON object, got [1, 2]",
         "line 5: row.prompt",
         "line 6: expected an id or a prompt, got the fields type",
         "and 1 more line",
     ):
         assert part in message
+
+
+def test_a_row_that_repeats_another_is_the_same_task(tmp_path: Path) -> None:
+    """A list of questions repeats some; their ids are of the questions, and nobody wrote them."""
+    rows = [{"question": text, "answer": "#### 4"} for text in ("2 + 2?", "3 + 1?", "2 + 2?")]
+    whole = read_tasks(written(tmp_path / "sums.jsonl", *rows))
+    assert ([task.prompt for task in whole.tasks], whole.lines) == (["2 + 2?", "3 + 1?"], (1, 2))
+    assert whole.digest == read_tasks(written(tmp_path / "once.jsonl", *rows[:2])).digest
+    with pytest.raises(InvalidInput, match=r"line 2: duplicate id .* with other content"):
+        read_tasks(written(tmp_path / "torn.jsonl", rows[0], {**rows[0], "answer": "#### 5"}))
+
+
+def test_all_tasks_of_a_file_are_as_many_as_it_has(tmp_path: Path) -> None:
+    whole = read_tasks(written(tmp_path / "few.jsonl", *numbered(9)))
+    assert len(whole.draw("all", 100, seed=0)) == 9
+    with pytest.raises(InvalidInput, match=r"too_many_tasks.*of at most \d, got 100"):
+        whole.draw("train", 100, seed=0)
+
+
+def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(settings: Settings) -> None:
+    """With split='all' the default number of tasks is no bound for a smaller file."""
+    services = open_services(settings)
+    written(settings.inbox_dir / "few.jsonl", *numbered(9))
+    try:
+        few = "quintain/tasks?file=few.jsonl"
+        with pytest.raises(InvalidInput, match="too_many_tasks"):
+            evaluate_agent(services, "starter", few)
+        with pytest.raises(InvalidInput, match="too_many_tasks"):
+            collect_rollouts(services, "starter", few)
+        assert services.store.jobs.page().items == ()
+        started = evaluate_agent(services, "starter", few, split="all")
+        spec = services.store.jobs.get(started.job_id).spec
+        services.jobs.cancel(started.job_id)
+    finally:
+        services.close()
+    assert isinstance(spec, EvaluateSpec)
+    assert spec.n_tasks == 9
 
 
 def test_an_empty_file_and_a_missing_file_are_different_errors(tmp_path: Path) -> None:

@@ -119,6 +119,19 @@ def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Set
     cases: list[tuple[str, dict[str, Any], list[str]]] = [
         ("search_trajectories", {"limitt": 1}, ["[unknown_argument]", "did you mean 'limit'", "valid: filter, limit"]),
         ("search_trajectories", {"filter": {"agnt": "x"}}, ["filter.agnt", "valid `filter`: job_id, agent"]),
+        (
+            "search_trajectories",
+            {"filter": {"since": "yesterday"}},
+            ["filter.since: Input should be", "(got 'yesterday'); correct"],
+        ),
+        (
+            "start_training",
+            {"method": "rlhf", "model": "starter"},
+            [
+                "arguments.method: expected one of sft, bc,",
+                "use 'ppo' (policy gradients with a value head); list_library(",
+            ],
+        ),
         ("search_trajectories", {"limit": 500}, ["got 500", "1..200", "call search_trajectories again"]),
         ("get_trajectory", {"trajectory_id": "traj-x"}, ["[not_found]", "'traj-x'", "call search_trajectories"]),
         ("get_job", {"job_id": "job-x"}, ["[not_found]", "'job-x'", "call list_jobs"]),

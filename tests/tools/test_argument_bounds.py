@@ -20,6 +20,7 @@ from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, 
 from quintain.tools.labels.judging.submissions import Submission
 from quintain.tools.labels.preferences import StatedPair
 from quintain.tools.spec import ToolSpec
+from quintain.tools.training.methods import read_hyperparameters
 
 
 def unbounded(schema: Any, records: dict[str, Any], path: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -86,6 +87,14 @@ def test_too_many_entries_are_refused_with_the_bound_before_anything_runs() -> N
         check(tool("record_preferences"), {"source": "person", "pairs": pairs})
 
 
+def test_a_wrong_setting_is_answered_without_the_names_of_all_settings() -> None:
+    """They are of use where a name is wrong, and cost 150 tokens."""
+    with pytest.raises(InvalidInput, match=r"hyperparameters.epochs: .*0.001 \(got 0\)$"):
+        read_hyperparameters("sft", {"epochs": 0})
+    with pytest.raises(InvalidInput, match=r"did you mean 'epochs'.*; fields of sft: epochs, "):
+        read_hyperparameters("sft", {"epoch": 1})
+
+
 def test_an_unknown_field_of_an_object_is_refused_with_the_valid_ones(ask: ToolCaller) -> None:
     given = {"kind": "sft", "name": "x", "filter": {"tags": ["a"]}}
     (curation, filter) = ask.refused(
@@ -96,3 +105,8 @@ def test_an_unknown_field_of_an_object_is_refused_with_the_valid_ones(ask: ToolC
     assert "arguments.curation.keep_best is not a known field" in curation
     assert "valid `curation`: min_reward, max_reward, min_steps, max_steps, top_share," in curation
     assert "valid `filter`: job_id, agent," in filter
+    assert "arguments.filter.tag is not a known field (did you mean 'tags'?); rename it" in filter
+    with pytest.raises(
+        InvalidInput, match=r"curation.max_row is not a known field \(did you mean 'max_rows'\?\); rename it"
+    ):
+        check(tool("export_dataset"), given | {"curation": {"max_row": 3}})

@@ -312,6 +312,9 @@ def test_a_sequential_comparison_plays_until_it_is_decided_and_the_same_call_ret
     assert "decided after 16 tasks of 100" in report
     with pytest.raises(NotFound):  # a rate that was stopped on purpose is on no leaderboard
         environment_leaderboard(services, "quintain/inventory")
+    for stopped in (names, [item.evaluation_a for item in found.comparisons] + names[1:]):
+        with pytest.raises(InvalidInput, match=r"stopped_early.*evaluate_agent\(.*sequential=True"):
+            compare_agents(services, stopped, "quintain/inventory")  # its number of tasks depends on its results
     for agents, changes, code in (
         (["a", "b", "c"], {}, "two_agents"),
         (["eval-1", "expert"], {}, "not_playable"),

@@ -141,6 +141,7 @@ def test_after_episodes_without_a_verdict_the_next_step_plays_one_in_the_environ
 
 
 def test_an_agent_trained_on_rows_that_were_not_played_is_measured_on_its_dataset(waiting: Services) -> None:
+    """By its id: the name may be that of a newer dataset."""
     dataset_id = freeze_rows(waiting, "text", [TextRow(text="a"), TextRow(text="b")], "notes")
     spec = TrainSpec(
         method="pretrain", agent=STARTER, dataset_id=dataset_id, name="n", output_dir="unused", config=PRETRAIN
@@ -149,7 +150,7 @@ def test_an_agent_trained_on_rows_that_were_not_played_is_measured_on_its_datase
     result = JobResult(agent="agent:n@1")
     waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
     evaluate, _ = get_job(waiting, job_id).next_step.calls
-    assert evaluate.arguments == {"agent": "agent:n@1", "dataset_id": "notes", "split": "train"}
+    assert evaluate.arguments == {"agent": "agent:n@1", "dataset_id": dataset_id, "split": "train"}
 
 
 def test_an_evaluation_without_verdicts_and_losses_is_not_to_be_compared(waiting: Services) -> None:

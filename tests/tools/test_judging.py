@@ -44,6 +44,17 @@ def of(services: Services, batch: JudgingBatchResult) -> JudgingBatch:
     return services.store.judging.get(batch.batch_id)
 
 
+def test_a_rubric_of_a_used_name_with_other_criteria_is_noticed(services: Services) -> None:
+    """Values of both would be averaged under one name, and two people would be compared on different questions."""
+    add_runs(services, *attempts("t1", 4))
+    first = get_judging_batch(services, 2, rubric={"name": "brief", "criteria": ["short", "honest"]})
+    assert "used with other criteria" not in first.notice
+    assert "used with other criteria" not in get_judging_batch(services, 2, rubric="brief").notice
+    other = get_judging_batch(services, 2, rubric={"name": "brief", "criteria": ["short", "kind"]})
+    assert "The rubric brief was used with other criteria (short, honest)" in other.notice
+    assert "give it another name" in other.notice
+
+
 def test_a_batch_is_blind_and_the_store_keeps_ids_alone(services: Services) -> None:
     secret = run(
         "t1",

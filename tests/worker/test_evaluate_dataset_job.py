@@ -23,7 +23,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import evaluate_dataset
 from trajectory_runs import answer as say
 from trajectory_runs import run, user
-from worker.job_folder import STARTER, Stopping, evaluation, expert_runs, outputs
+from worker.job_folder import STARTER, Stopping, evaluation, events, expert_runs, outputs
 
 
 def measured(
@@ -68,6 +68,15 @@ def test_loss_and_next_action_distinguish_models_and_evaluations_pair_by_row(tmp
     pair = compare([random, trained], ["random", "trained"], "cmp-1", None).comparisons[0]
     assert pair.n_tasks == 4
     assert pair.reward.difference > 0.5
+
+
+def test_the_figures_of_the_job_end_as_those_of_its_result(tmp_path: Path) -> None:
+    """Rows differ in length, so means over rows would be other numbers under the same names."""
+    rows = [DatasetRow(trajectory=run) for run in expert_runs(6, "held_out")]
+    assert len({len(row.trajectory.agent_steps) for row in rows}) > 1
+    result, _ = measured(tmp_path / "a" / "job-1", rows)
+    totals = [event.totals for event in events(tmp_path / "a" / "job-1") if event.type == "progress"][-1]
+    assert totals == {name: result.report[name] for name in ("loss", "tool_match", "action_match")}
 
 
 def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_path: Path, tiny_agent: Agent) -> None:

@@ -56,7 +56,7 @@ class TaskFile:
         return f"{version}+{self.digest[:16]}"
 
     def draw(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` tasks of a split or of `all`, shuffled by seed; fewer tasks with the same seed are a prefix of more.
+        """Return `n` tasks of a split, or up to `n` of all, shuffled by seed; fewer with the same seed are a prefix of more.
 
         Raises:
             InvalidInput: an unknown split, or more tasks than it has.
@@ -67,7 +67,7 @@ class TaskFile:
         found = sorted(
             (task for task in self.tasks if task.metadata["split"] in wanted), key=lambda task: task.id or ""
         )
-        if not 0 <= n <= len(found):
+        if n < 0 or (n > len(found) and split != ALL):
             raise InvalidInput(
                 f"expected n_tasks of at most {len(found)}, got {n}: {clip(self.path.name)!r} has {counted(len(found), 'task')} in "
                 f"{split} and {len(self.tasks) - len(found)} in the other split; take fewer, evaluate with split='{ALL}', or name the "
@@ -96,7 +96,7 @@ def read_tasks(path: Path) -> TaskFile:
 
     Raises:
         NotFound: the file does not exist.
-        InvalidInput: bad rows or duplicate ids, with line and reason; no tasks; or too many.
+        InvalidInput: bad rows, or different tasks of one id, with line and reason; no tasks; or too many.
     """
     resolved = path.expanduser().resolve()
     try:
@@ -118,7 +118,10 @@ def _read(path: Path, *_: int) -> TaskFile:
     for line, task in _rows(path, report):
         assert task.id is not None
         if task.id in tasks:
-            report.reject(line, f"duplicate id {clip(task.id)!r}, first in line {places[task.id]}")
+            if task != tasks[task.id]:  # a row that repeats another is the same task
+                report.reject(
+                    line, f"duplicate id {clip(task.id)!r}, first in line {places[task.id]} with other content"
+                )
             continue
         tasks[task.id], places[task.id] = task, line
         if len(tasks) > MAX_TASKS:

@@ -71,6 +71,11 @@ def as_verdict(value: Any) -> bool | None:
     return bool(known) if known in (0.0, 1.0) else None
 
 
+def as_label(value: Any) -> bool | None:
+    """Return whether a label marks an answer as good: a verdict, or -1 for bad; else None."""
+    return False if as_number(value) == -1 else as_verdict(value)
+
+
 def outcome_of(row: Mapping[str, Any]) -> Outcome:
     """Return the outcome stated by a row's columns: a verdict, else a reward of exactly 1 or 0, else unknown."""
     reward, score = row.get("reward"), row.get("score")

@@ -10,6 +10,8 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from quintain.errors import QuintainError
+
 
 class Record(BaseModel):
     """A frozen model that rejects unknown fields and numbers that JSON cannot represent."""
@@ -97,7 +99,7 @@ def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str
         root: Name of the whole value in the message.
         known: Field names, nested ones with dots. The most similar is suggested for an unknown field.
     """
-    found = error.errors(include_url=False, include_context=False)
+    found = error.errors(include_url=False)
     # pydantic counts only valid members of a list, so `too_short` next to an invalid member is not a second error.
     faults = [
         fault
@@ -109,10 +111,13 @@ def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str
         path = root + "".join(f"[{p}]" if isinstance(p, int) else f".{clip(p)}" for p in fault["loc"])
         if fault["type"] == "extra_forbidden":
             elsewhere = " or put it under `extra`" if root == "trajectory" else ""
-            near = nearest(".".join(map(str, fault["loc"])), known)
-            parts.append(f"{path} is not a known field{near}; remove it{elsewhere}")
+            near = nearest(".".join(map(str, fault["loc"])), known) or nearest(fault["loc"][-1], known)
+            parts.append(f"{path} is not a known field{near}; {'rename' if near else 'remove'} it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
+        elif isinstance(cause := fault.get("ctx", {}).get("error"), QuintainError):
+            named = f"{fault['loc'][-1]}: " if fault["loc"] else ""
+            parts.append(f"{path}: {cause.message.removeprefix(named)}")
         else:
             parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
     more = len(faults) - len(parts)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from quintain.errors import InvalidInput, UnknownField
+from quintain.errors import InvalidInput, QuintainError, UnknownField
 from quintain.next_step import Hint, ToolCall
 from quintain.records.record import explain, nearest, shown, valid_fields
 from quintain.records.text import require_clean
@@ -82,13 +82,20 @@ def _invalid(tool: str, error: ValidationError, model: type[BaseModel]) -> Inval
     """Return the error of arguments of the wrong type or outside their bounds, with the bounds of the first one at fault."""
     from quintain.tools.training.methods import inline_definitions  # few calls are wrong
 
-    location = error.errors(include_url=False, include_context=False)[0]["loc"]
-    name = str(location[0]) if location else ""
-    schema = inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
-    bounds = _bounds(schema) or valid_fields(error, model)
+    fault = error.errors(include_url=False)[0]
+    name = str(fault["loc"][0]) if fault["loc"] else ""
+    fields = valid_fields(error, model)
+    # What a whole object or a refusal of our own allows is no help against a wrong value within it.
+    inner = len(fault["loc"]) > 1 or isinstance(fault.get("ctx", {}).get("error"), QuintainError)
+    schema = {} if inner else inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
+    bounds = fields or _bounds(schema)
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
     return InvalidInput(
-        Hint(f"{explain(error, 'arguments')}{valid}; correct it and call ", ToolCall(tool, {}), " again")
+        Hint(
+            f"{explain(error, 'arguments', fields.split(', '))}{valid}; correct it and call ",
+            ToolCall(tool, {}),
+            " again",
+        )
     )
 
 

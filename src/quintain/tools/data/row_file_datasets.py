@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -24,13 +24,15 @@ from quintain.datasets.row_files import (
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.importers.log_file import NumberedValue
+from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
 from quintain.records.imports import IngestStatus, Rejected
-from quintain.records.record import clip
+from quintain.records.record import clip, shown
 from quintain.records.text import printable
-from quintain.records.trajectory import PAIR_MARK, Source, Trajectory
+from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.mining import Pair
 from quintain.tools.artifacts import url_of
@@ -95,6 +97,8 @@ class _StoredRun(NamedTuple):
     pair: str | None
     """Name shared by both sides of a pair."""
     scores: Mapping[str, float]
+    ended: bool
+    """Whether the row states how the run ended."""
 
 
 def freeze_file(
@@ -128,13 +132,7 @@ def freeze_file(
         if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
-    if not runs:
-        examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
-        raise InvalidInput(
-            f"none of the rows in {clip(path)} can be read{f': {examples}' if examples else ''}. Name their fields with `columns`, such "
-            'as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, text',
-            code="no_rows",
-        )
+    _require_readable(path, runs, options, tally)
     statements, ids = _row_statements(runs, options, tally)
     criteria = options.criteria
     if statements.pairs:
@@ -144,11 +142,35 @@ def freeze_file(
     return freeze(services, lines_of(services, stored, options, tally, statements), options, tally)
 
 
+def _require_readable(path: str, runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> None:
+    """Refuse a file without a row that can be read, or without a mark where the kind learns from marks.
+
+    Raises:
+        InvalidInput: with the first faults, and what to write or name.
+    """
+    if not runs and not tally.rejected:
+        raise InvalidInput(f"expected rows in {clip(path)}, got none; write one JSON object per line", code="no_rows")
+    if not runs:
+        examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
+        raise InvalidInput(
+            f"none of the rows in {clip(path)} can be read: {examples}. Name their fields with `columns`, such "
+            'as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, text',
+            code="no_rows",
+        )
+    by_marks = options.kind == "kto" and options.criteria.scorer is None
+    if by_marks and not any(run.good is not None or run.ended for run in runs):
+        raise InvalidInput(
+            f"expected rows marked good or bad, got {len(runs)} rows of {clip(path)} without a label that is true or false; name the "
+            'column of the marks, such as columns={"label": "thumbs"}',
+            code="no_labels",
+        )
+
+
 def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
-    mark = run.extra.get(PAIR_MARK)
+    mark, ended = run.extra.get(PAIR_MARK), run.outcome.status is not OutcomeStatus.UNKNOWN
     if isinstance(mark, Mapping):
-        return _StoredRun(trajectory_id, mark.get("side") == "chosen", str(mark.get("pair")), run.outcome.scores)
-    return _StoredRun(trajectory_id, run.logged_label, None, run.outcome.scores)
+        return _StoredRun(trajectory_id, mark.get("side") == "chosen", str(mark.get("pair")), run.outcome.scores, ended)
+    return _StoredRun(trajectory_id, run.logged_label, None, run.outcome.scores, ended)
 
 
 def _row_statements(
@@ -197,9 +219,9 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     """Yield the row files of a path; files that must be converted first go to the folder `aside`."""
     place = _place(services, request.path)
     if place is None:
-        lines = request.aside / "hub.jsonl"
-        write_lines(hub_rows(request.path), request.columns, lines)
-        yield _Origin(lines, f"https://huggingface.co/datasets/{request.path}", sha256_of(lines), Report())
+        lines, report = request.aside / "hub.jsonl", Report()
+        write_lines(_labelled(hub_rows(request.path), request.columns, report), request.columns, lines)
+        yield _Origin(lines, f"https://huggingface.co/datasets/{request.path}", sha256_of(lines), report)
         return
     files = RowFiles(_text_files(place), []) if request.text else row_files(place)
     if files.left_out:
@@ -209,7 +231,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
         if request.columns or needs_lines(file, text=request.text):
             lines = request.aside / f"{number}.jsonl"
             try:
-                write_lines(rows_of(file, report), request.columns, lines)
+                write_lines(_labelled(rows_of(file, report), request.columns, report), request.columns, lines)
             except InvalidInput as error:  # what came before the damage is good, and so are the other files
                 report.reject(None, error.message)
         name = str(file)
@@ -217,6 +239,20 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
             inside = file.relative_to(place).as_posix() if place.is_dir() else ""
             name = f"{url_of(services, request.path)}/{inside}".rstrip("/")
         yield _Origin(lines, _safe(name) if services.settings.redact else name, sha256_of(file), report)
+
+
+def _labelled(rows: Iterable[NumberedValue], columns: Mapping[str, str], report: Report) -> Iterator[NumberedValue]:
+    """Yield rows with the column that is named as the label as true or false; reject those whose label is neither."""
+    column = columns.get("label")
+    for number, row in rows:
+        if column is None or not isinstance(row, Mapping) or row.get(column) is None:
+            yield NumberedValue(number, row)
+        elif (label := as_label(row[column])) is None:
+            report.reject(
+                number, f"expected true, false, 1, 0 or -1 in {column!r}, the label, got {shown(row[column])}"
+            )
+        else:
+            yield NumberedValue(number, {**row, column: label})
 
 
 def _left_out(files: Sequence[Path], folder: Path) -> str:

@@ -157,8 +157,14 @@ def _evaluations(services: Services, agents: Sequence[str], environment: str | N
 
 
 def _candidates(services: Services, name: str, environment: str | None) -> list[Evaluation]:
+    """Return the evaluations by which a name can be compared, the one to prefer first.
+
+    Raises:
+        NotFound: it has none.
+        InvalidInput: each was stopped by its results, so that no test for a fixed number of tasks is valid.
+    """
     if name.startswith("eval-"):
-        return [services.store.evaluations.get(name)]
+        return _of_fixed_size([services.store.evaluations.get(name)])
     agent = resolve_agent(services, name) if name.startswith(ENDPOINT) else services.store.agents.get(name)
     found = services.store.evaluations.of_agent(agent.id or "")
     found = [item for item in found if environment in {None, item.environment}]
@@ -170,7 +176,24 @@ def _candidates(services: Services, name: str, environment: str | None) -> list[
             Hint(f"{agent.id} has no finished evaluation{where}; call ", evaluate, " and wait for it"),
             code="not_evaluated",
         )
-    return found
+    return _of_fixed_size(found)
+
+
+def _of_fixed_size(found: list[Evaluation]) -> list[Evaluation]:
+    fixed = [item for item in found if item.purpose != "sequential"]
+    if not fixed:
+        newest = found[0]
+        raise InvalidInput(
+            Hint(
+                f"expected an evaluation on a fixed number of tasks, got {newest.id} of {newest.agent_id}, which a sequential "
+                "comparison stopped once it was decided: a test of its tasks finds differences that are not there. Evaluate it with ",
+                call("evaluate_agent", agent=newest.agent_id, environment=newest.environment),
+                ", or read the valid test with ",
+                call("compare_agents", agents=[..., ...], environment=newest.environment, sequential=True),
+            ),
+            code="stopped_early",
+        )
+    return fixed
 
 
 def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[Evaluation]]) -> InvalidInput:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, WithJsonSchema
 
 from quintain.environments.demonstrations import expert_of
+from quintain.environments.references import parse_reference, parts_of
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint
@@ -42,6 +43,8 @@ from quintain.tools.training.planning.warnings import acting_warnings
 from quintain.tools.training.requests import RequestKey
 from quintain.tools.training.sources import require_intact
 
+_FROM_FILE = frozenset({"file", "tasks"})
+"""Options of an environment that name a file of tasks."""
 SELF = "self"
 """The opponent that is the agent itself."""
 
@@ -107,6 +110,7 @@ def collect_rollouts(
     if tasks is not None:
         environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)
     acting = playing_fields(services, agent, environment, opponent, actors)
+    n_tasks = _task_count(acting["environment"], split, n_tasks, seed)
     spec = RolloutSpec(
         written=tasks is not None,
         **acting,
@@ -204,7 +208,7 @@ def evaluate_agent(
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
         split=suite.split,
-        n_tasks=suite.n_tasks,
+        n_tasks=_task_count(acting["environment"], suite.split, suite.n_tasks, seed),
         repeats=repeats,
         seed=seed,
         sampling=sampling_of(services, acting["agent"], sampling),
@@ -212,6 +216,17 @@ def evaluate_agent(
         forbidden=tuple(forbidden or ()),
     )
     return start(services, played, request_key, warnings=acting_warnings(played.agent, played.sampling))
+
+
+def _task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
+    """Return how many tasks will be played: of all tasks of a file, no more than it has.
+
+    Raises:
+        InvalidInput: the split of a file has fewer tasks.
+    """
+    if parts_of(reference) is not None or not _FROM_FILE & parse_reference(reference).options.keys():
+        return n_tasks
+    return len(task_source(reference).tasks(split, n_tasks, seed))
 
 
 class _Suite(NamedTuple):

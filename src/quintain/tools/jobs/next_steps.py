@@ -159,7 +159,7 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
     if dataset is None or dataset.kind not in MEASURABLE_KINDS:
         return {"environment": "quintain/inventory"}
     split = {} if {"validation", "test"} & {name for name, n in dataset.splits.items() if n} else {"split": "train"}
-    return {"dataset_id": dataset.name} | split
+    return {"dataset_id": dataset.id} | split  # a name may be that of a newer dataset
 
 
 def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:

@@ -40,6 +40,17 @@ def find_rubric(
     )
 
 
+def name_shared(services: Services, chosen: Rubric) -> str:
+    """Return a sentence where the newest rubric used under this name had other criteria; else an empty text."""
+    earlier = next((used for used in used_rubrics(services) if used.name == chosen.name), chosen)
+    if earlier.criteria == chosen.criteria:
+        return ""
+    return (
+        f"The rubric {chosen.name} was used with other criteria ({', '.join(one.name for one in earlier.criteria)}), and both kinds "
+        "of answers count as values of this name; give it another name to keep them apart."
+    )
+
+
 def used_rubrics(services: Services) -> Iterator[Rubric]:
     """Yield the rubrics of batches, then those of jobs, the newest first."""
     yield from (batch.rubric for batch in services.store.judging.newest(_LOOKED_AT))

@@ -140,7 +140,10 @@ def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
         ]
         if len(unknown) > _EXPLAINED:
             faults = f"hyperparameters: expected settings of {method}, got {len(unknown)} other names; remove {', '.join(unknown)}"
-        raise InvalidInput(f"{faults}; fields of {method}: {', '.join(model.model_fields)}") from None
+        names = any(fault["type"] == "extra_forbidden" for fault in found)  # a wrong value names its bounds alone
+        raise InvalidInput(
+            f"{faults}; fields of {method}: {', '.join(model.model_fields)}" if names else faults
+        ) from None
 
 
 def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

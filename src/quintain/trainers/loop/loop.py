@@ -124,6 +124,8 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     tally = run.tally
     tally.setdefault("first_loss", loss)
     tally["final_loss"] = loss
+    if 2 * run.step >= run.total:
+        tally["late_loss"] = min(loss, tally.get("late_loss", loss))
     tally["supervised_tokens"] = tally.get("supervised_tokens", 0) + meter.sums.supervised_tokens
     tally["tokens"] = tally.get("tokens", 0) + meter.sums.logical_tokens
     figures = meter.metrics()

@@ -21,6 +21,11 @@ from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import PARTS, Run
 from quintain.trainers.rollout_source import RolloutSource
 
+_MANY_STEPS = 20
+"""From this number of steps on, the lowest loss of half of them does not depend on single batches."""
+_CLEARLY_HIGHER = 0.1
+"""Nats a token, where the first loss is near 0."""
+
 
 class TrainingReport(Record):
     """Report of a training run."""
@@ -230,6 +235,21 @@ def end_warnings(run: Run) -> Iterator[tuple[str, str]]:
             "diverged",
             f"the loss rose from {first:.4g} to {final:.4g}: the run has diverged{harm}; {lower}, or with grad_clip on",
         )
+    elif not is_kept and _stays_higher(run, first):
+        yield (
+            "loss_rose",
+            f"the first step had a loss of {first:.4g} and no step of the second half one below {tally['late_loss']:.4g}: the "
+            f"agent may be worse than before; compare it with its start, {lower}, or export the dataset with validation_share, "
+            "which keeps the best weights",
+        )
+
+
+def _stays_higher(run: Run, first: float) -> bool:
+    """Whether all of the last half of many steps had a far higher loss than the first."""
+    late = run.tally.get("late_loss")
+    if late is None or not run.objective.linear or run.total < _MANY_STEPS:
+        return False
+    return getattr(run.config, "curriculum", None) is None and late > max(2 * first, first + _CLEARLY_HIGHER)
 
 
 def _reasons(counts: Mapping[str, int]) -> str:

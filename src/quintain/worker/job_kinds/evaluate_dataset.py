@@ -19,6 +19,7 @@ from quintain.evaluation.dataset_summary import (
     TOKENS,
     TOOLS,
     TRUNCATED,
+    held_out,
     summarize_rows,
 )
 from quintain.jobs.directory import run_name, write_atomically
@@ -71,7 +72,7 @@ def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobRe
             each_s = (time.monotonic() - began) / len(part)
             results += [_result(one, measured, each_s) for one, measured in zip(part, found, strict=True)]
             write_atomically(progress, b"".join(result.model_dump_json().encode() + b"\n" for result in results))
-            reporter.progress(len(results), len(chosen), {}, _running_means(results))
+            reporter.progress(len(results), len(chosen), {}, _figures(results))
     place = {one.key: n for n, one in enumerate(chosen)}
     results.sort(key=lambda result: place[result.task_id])
     evaluation = summarize_rows(spec, results, job_id=run_name(directory))
@@ -134,16 +135,20 @@ def _result(one: _KeyedRow, measured: RowMeasurement, duration_s: float) -> Epis
     return about.model_copy(update={"status": status, "reward": share, "turns": measured.n_steps, "metrics": metrics})
 
 
-def _running_means(results: Sequence[EpisodeResult]) -> dict[str, float | None]:
-    """Return means over the rows so far. The evaluation averages over tokens and steps instead."""
-    known = {name: [r.metrics[name] for r in results if name in r.metrics] for name in (LOSS, TOOLS, ACTIONS, ANSWERS)}
-    return {name: sum(values) / len(values) for name, values in known.items() if values}
+def _rates(found: HeldOut) -> dict[str, float | None]:
+    """Return the shares of matches, without their intervals."""
+    matches = {TOOLS: found.tool_match, ACTIONS: found.action_match, ANSWERS: found.answer_match}
+    return {name: rate and rate.value for name, rate in matches.items()}
+
+
+def _figures(results: Sequence[EpisodeResult]) -> dict[str, float | None]:
+    """Return the figures of the rows so far, as the evaluation has them at the end."""
+    found = held_out(results)
+    return {name: value for name, value in ({LOSS: found.loss} | _rates(found)).items() if value is not None}
 
 
 def _report(found: HeldOut) -> dict[str, object]:
-    facts = found.model_dump(mode="json", exclude={"tool_match", "action_match", "answer_match"})
-    matches = {"tool_match": found.tool_match, "action_match": found.action_match, "answer_match": found.answer_match}
-    return facts | {name: rate and rate.value for name, rate in matches.items()}
+    return found.model_dump(mode="json", exclude={TOOLS, ACTIONS, ANSWERS}) | _rates(found)
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -88,7 +88,7 @@ class JudgingBatchResult(Record):
     instructions: str = ""
     rubric: Annotated[Rubric | None, _MAYBE] = None
     items: Annotated[tuple[JudgingItem, ...], _LIST] = ()
-    notice: str = Field(default="", description="Why there are fewer items than requested.")
+    notice: str = Field(default="", description="Why there are fewer items, or whose answers share the rubric's name.")
     submitted: Annotated[SubmitResult | None, _MAYBE] = None
     agreement: Annotated[Agreement | None, _MAYBE] = None
     next_step: Hint

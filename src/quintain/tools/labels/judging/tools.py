@@ -30,7 +30,7 @@ from quintain.tools.labels.judging.forms import answer_instruction, judging_item
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_state
 from quintain.tools.labels.judging.submissions import AnswerSource, SubmissionReport
-from quintain.tools.labels.rubric_names import find_rubric
+from quintain.tools.labels.rubric_names import find_rubric, name_shared
 from quintain.tools.run_selection import FILTER_FIELDS, RunIds
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
@@ -81,8 +81,10 @@ def get_judging_batch(
     request = _wanted(
         services, limit, judge, mode, rubric, rater=rater, seed=seed, filter=filter, trajectory_ids=trajectory_ids
     )
+    shared = name_shared(services, request.rubric)
     batch, shown, choice, fewer = _new_batch(services, request)
-    notice = f"{len(shown)} of {counted(limit, 'item')}: {fewer}." if fewer else ""
+    counts = f"{len(shown)} of {counted(limit, 'item')}: {fewer}." if fewer else ""
+    notice = " ".join(text for text in (counts, shared) if text)
     return _given_out(services, batch, shown, notice) if shown else _nothing(services, request, choice)
 
 
