@@ -105,7 +105,8 @@ class TokenPolicy:
             InvalidInput: An answer has no token ids, continues other ids or comes from other weights.
             Unavailable: More consecutive requests than tolerated got no answer in as many tries as the profile allows.
         """
-        episodes = [self._with_messages(turn) for turn in turns]
+        context = self._model.context_tokens
+        episodes = [Episode.of_turn(turn, self._episodes, self._renderer, self._sampling, context) for turn in turns]
         asked = [episode for episode in episodes if episode.left > 0]
         replies = {id(episode): Reply(text="", stop=Stop.CONTEXT) for episode in episodes}
         replies |= {id(e): Reply(text="", stop=Stop.FAILED, error="the job was asked to stop") for e in asked}
@@ -158,15 +159,6 @@ class TokenPolicy:
             if error.code not in UNANSWERED:
                 raise
             return error
-
-    def _with_messages(self, turn: Turn) -> Episode:
-        episode = self._episodes.get(turn.episode_id)
-        if episode is None:
-            temperature = self._sampling.temperature if turn.temperature is None else turn.temperature
-            episode = self._episodes[turn.episode_id] = Episode(turn.tools, turn.seed, temperature)
-        episode.begin_turn(turn.messages, self._renderer)
-        episode.left = max(0, min(self._sampling.max_new_tokens, self._model.context_tokens - len(episode.ids)))
-        return episode
 
     def _reply(self, episode: Episode, found: Continuation | QuintainError) -> Reply:
         """Return the reply to a continuation, or to its failure.

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quintain.records.protocols import Message, Reply, Stop
+from quintain.records.agent import Sampling
+from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
 from quintain.trainers.acting.kv_cache import Row
 from quintain.trainers.rendering.renderer import Renderer
@@ -36,26 +37,39 @@ class Episode:
     """Whether the turn has an end token, or ends where it is complete."""
     closing: list[int] = field(default_factory=list)
 
-    def begin_turn(self, new: Sequence[Message], renderer: Renderer) -> bool:
-        """Add new messages with their ids, and begin a turn; return whether the ids so far stay, or were written anew."""
+    @classmethod
+    def of_turn(
+        cls, turn: Turn, known: dict[str, Episode], renderer: Renderer, sampling: Sampling, context: int
+    ) -> Episode:
+        """Return the turn's episode out of the known ones, or a new one, ready to answer within `context` tokens."""
+        episode = known.get(turn.episode_id)
+        if episode is None:
+            temperature = sampling.temperature if turn.temperature is None else turn.temperature
+            episode = known[turn.episode_id] = cls(turn.tools, turn.seed, temperature)
+        episode.begin_turn(turn.messages, renderer)
+        episode.left = max(0, min(sampling.max_new_tokens, context - len(episode.ids)))
+        return episode
+
+    def begin_turn(self, new: Sequence[Message], renderer: Renderer) -> None:
+        """Add new messages with their ids, and begin a turn. Ids that are written anew leave the cache."""
         following = renderer.continuation(self.messages, new, self.tools) if self.messages else None
         if following is None:
-            self.ids = renderer.opening([*self.messages, *new], self.tools)
+            self.ids, self.row = renderer.opening([*self.messages, *new], self.tools), Row()
         else:
             self.ids += self.closing + following
         self.closing = []
         self.messages += new
         self.turn, self.logprobs, self.is_ended = [], [], False
-        return following is not None
 
     def turn_seed(self, seed: int) -> int:
         """Return the seed of the turn's random numbers, 63 bits, from the policy's seed, the episode's and the turn."""
         name = f"{seed}/{self.seed}/{self.n_turns}"
         return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1
 
-    def text(self, renderer: Renderer, ends: Collection[int]) -> str:
-        """Return the text of the turn, without its end token."""
-        return renderer.decode(self.turn[:-1] if self.turn[-1] in ends else self.turn)
+    def text(self, renderer: Renderer, ends: Collection[int], further: Sequence[int] = ()) -> str:
+        """Return the text of the turn with further tokens, without its end token."""
+        turn = [*self.turn, *further]
+        return renderer.decode(turn[:-1] if turn[-1] in ends else turn)
 
     def add_tokens(
         self, tokens: Sequence[int], logprobs: Sequence[float], renderer: Renderer, ends: Collection[int]

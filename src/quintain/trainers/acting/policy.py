@@ -141,7 +141,9 @@ class LocalPolicy:
             raise InvalidInput(
                 "expected one turn of an episode in a call, got several; send its turns one after another"
             )
-        episodes = [self._with_messages(turn) for turn in turns]
+        episodes = [
+            Episode.of_turn(turn, self._episodes, self._renderer, self._sampling, self._context) for turn in turns
+        ]
         with eval_mode(self._model), torch.no_grad(), self._products.applied(self._model):
             # Once, or again where the cached keys become invalid within a turn.
             while unfinished := [e for e in episodes if e.left]:
@@ -157,17 +159,6 @@ class LocalPolicy:
     def close(self, episode_id: str) -> None:
         """Free an episode; unknown ids are ignored."""
         self._episodes.pop(episode_id, None)
-
-    def _with_messages(self, turn: Turn) -> Episode:
-        """Return the turn's episode with the ids of the new messages added."""
-        episode = self._episodes.get(turn.episode_id)
-        if episode is None:
-            temperature = self._sampling.temperature if turn.temperature is None else turn.temperature
-            episode = self._episodes[turn.episode_id] = Episode(turn.tools, turn.seed, temperature)
-        if not episode.begin_turn(turn.messages, self._renderer):
-            episode.row = Row()
-        episode.left = max(0, min(self._sampling.max_new_tokens, self._context - len(episode.ids)))
-        return episode
 
     def _batches(self, acting: Sequence[Episode]) -> list[list[Episode]]:
         """Return the episodes in groups that can be decoded together: with the same rotary factors, or each alone."""
@@ -269,6 +260,5 @@ class LocalPolicy:
 
     def _is_over(self, episode: Episode, tokens: Sequence[int]) -> bool:
         """Whether the text of the turn with these further tokens is complete."""
-        turn = [*episode.turn, *tokens]
-        text = self._renderer.decode(turn[:-1] if turn[-1] in self._ends else turn)
+        text = episode.text(self._renderer, self._ends, tokens)
         return self._renderer.turn_end(text, episode.tools) is not None

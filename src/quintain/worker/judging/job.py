@@ -11,8 +11,9 @@ from quintain.endpoints.completion import Ask
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
 from quintain.records.job import JobResult
-from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
+from quintain.records.judging import Endpoint
 from quintain.records.protocols import Message, Reporter, Stop
+from quintain.records.reward import JudgePart
 from quintain.records.run_jobs import JudgeSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.judging_items import Rater
@@ -33,17 +34,14 @@ class EndpointJudge:
     ledger: Ledger
 
     @staticmethod
-    def open(
-        endpoint: Endpoint,
-        directory: Path,
-        *,
-        rubric: Rubric,
-        mode: JudgingMode,
-        control: JudgeControl,
-        cache_dir: str,
-        seed: int,
-    ) -> EndpointJudge:
-        """Connect to the endpoint; requests are noted in `directory`.
+    def open(endpoint: Endpoint, asked: JudgeSpec | JudgePart, directory: Path, seed: int) -> EndpointJudge:
+        """Connect to the endpoint.
+
+        Args:
+            endpoint: The endpoint.
+            asked: What the judge is asked.
+            directory: Folder in which requests are noted.
+            seed: Seed of the requests.
 
         Raises:
             InvalidInput: The key's variable is not set.
@@ -61,13 +59,13 @@ class EndpointJudge:
             return answer.text
 
         judging = Judging(
-            mode=mode,
-            rubric=rubric,
+            mode=asked.mode,
+            rubric=asked.rubric,
             rater=Rater(f"endpoint:{endpoint.name}", "endpoint"),
             model=identity(endpoint),
             ask=ask_through(complete),
-            cache=AnswerCache(Path(cache_dir)),
-            control=control,
+            cache=AnswerCache(Path(asked.cache_dir)),
+            control=asked.control,
         )
         return EndpointJudge(endpoint, judging, client, ledger)
 
@@ -98,15 +96,7 @@ def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
         Unavailable: the endpoint has stopped answering.
     """
     reporter.phase("preparing")
-    judge = EndpointJudge.open(
-        spec.endpoint,
-        directory,
-        rubric=spec.rubric,
-        mode=spec.mode,
-        control=spec.control,
-        cache_dir=spec.cache_dir,
-        seed=spec.seed,
-    )
+    judge = EndpointJudge.open(spec.endpoint, spec, directory, spec.seed)
 
     def verdicts(items: Iterator[tuple[Trajectory, ...]]) -> Iterator[Verdicts]:
         return (verdict for _, verdict in judge.judge(items, reporter.should_stop))

@@ -11,8 +11,8 @@ from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
 from quintain.records.job import JobResult
-from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
+from quintain.records.reward import JudgePart
 from quintain.records.run_jobs import ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.judging_items import Rater
@@ -45,35 +45,26 @@ def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
     return JobResult(n=valued, n_error=n - valued, report={"runs": runs.n, "scored": valued, "unscored": n - valued})
 
 
-def local_judging(
-    agent: Agent, *, rubric: Rubric, mode: JudgingMode, control: JudgeControl, cache_dir: str, seed: int
-) -> Judging:
-    """Load a local model as a judge."""
+def local_judging(agent: Agent, asked: ScoreSpec | JudgePart, seed: int) -> Judging:
+    """Load a local model as a judge of what is asked."""
+    assert asked.rubric is not None
     from quintain.worker.policies import open_policy
 
     policy = open_policy(agent, Sampling(temperature=0.0, max_new_tokens=ANSWER_TOKENS), seed=seed)
     return Judging(
-        mode=mode,
-        rubric=rubric,
+        mode=asked.mode,
+        rubric=asked.rubric,
         rater=Rater(agent.id or f"agent:{agent.name}", "agent"),
         model=_identity(agent),
         ask=lambda questions: _ask(policy, agent, questions),
-        cache=AnswerCache(Path(cache_dir)),
-        control=control,
+        cache=AnswerCache(Path(asked.cache_dir)),
+        control=asked.control,
     )
 
 
 def _by_rubric(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    assert spec.rubric is not None
     reporter.phase("loading_model")
-    judging = local_judging(
-        spec.agent,
-        rubric=spec.rubric,
-        mode=spec.mode,
-        control=spec.control,
-        cache_dir=spec.cache_dir,
-        seed=spec.seed,
-    )
+    judging = local_judging(spec.agent, spec, spec.seed)
 
     def verdicts(items: Iterator[tuple[Trajectory, ...]]) -> Iterator[Verdicts]:
         while not reporter.should_stop() and (batch := list(islice(items, BATCH))):

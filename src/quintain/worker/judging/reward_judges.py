@@ -115,16 +115,14 @@ class RewardJudge:
 
     def _answers(self, items: Iterator[tuple[Trajectory, ...]]) -> Iterator[tuple[tuple[Trajectory, ...], Verdicts]]:
         part = self._part
-        common: dict[str, Any] = {"rubric": part.rubric, "mode": part.mode, "control": part.control}
-        common |= {"cache_dir": part.cache_dir, "seed": self._seed}
         if part.endpoint is not None:
             if self._endpoint is None:
-                self._endpoint = EndpointJudge.open(part.endpoint, self._directory, **common)
+                self._endpoint = EndpointJudge.open(part.endpoint, part, self._directory, self._seed)
             yield from self._endpoint.judge(items, self._should_stop)
             return
         assert part.agent is not None
         if self._local is None:
-            self._local = local_judging(part.agent, **common)
+            self._local = local_judging(part.agent, part, self._seed)
         while not self._should_stop() and (batch := list(islice(items, BATCH))):
             yield from zip(batch, self._local.judge(batch), strict=True)
 
