@@ -18,7 +18,7 @@ from quintain.scoring.outcomes.answer_scorers import TextScorer
 from quintain.scoring.outcomes.final_message import agent_text
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for
-from quintain.scoring.progress import credit_of, unknown_outcome
+from quintain.scoring.progress import Credit, credit_of, unknown_outcome
 from quintain.scoring.rules.faults import call_fault, is_known, timing, turn_fault
 from quintain.scoring.rules.information import information_use
 from quintain.scoring.rules.redundancy import non_redundancy
@@ -27,21 +27,28 @@ from quintain.scoring.rules.regression import non_regression
 from quintain.scoring.rules.view import View, index_of, view_of
 
 
-class KnowlyrScorer:
-    """0.4 outcome + 0.5 process + 0.1 efficiency; process is the mean of the steps' rubric values."""
-
-    name = "knowlyr"
+class _Published:
+    """A scorer with a profile, which says how the outcome counts."""
 
     def __init__(self, profile: DomainProfile | None = None) -> None:
         """Take the profile; None: the one that fits each run."""
         self._profile = profile
 
+    def _credit(self, run: Trajectory) -> tuple[DomainProfile, Credit]:
+        profile = self._profile or profile_for(run)
+        return profile, credit_of(run, profile.outcome)
+
+
+class KnowlyrScorer(_Published):
+    """0.4 outcome + 0.5 process + 0.1 efficiency; process is the mean of the steps' rubric values."""
+
+    name = "knowlyr"
+
     def score(self, trajectory: Trajectory) -> Score:
         """The weighted mean of the parts that are known; unscored without an outcome."""
         run = trajectory.identified()
-        profile = self._profile or profile_for(run)
+        profile, credit = self._credit(run)
         view = view_of(run, index_of(profile))
-        credit = credit_of(run, profile.outcome)
         rubrics = _KNOWLYR_RUBRICS.get(profile.name, _DEFAULT_RUBRICS)
         steps = _knowlyr_steps(view, rubrics)
         values = [step.value for step in steps if step.value is not None]
@@ -139,21 +146,16 @@ def _knowlyr_steps(view: View, rubrics: Mapping[str, float]) -> tuple[StepScore,
     return tuple(steps)
 
 
-class SageScorer:
+class SageScorer(_Published):
     """0.40 completion + 0.25 tool F1 + 0.15 efficiency + 0.10 timing + 0.10 format, less penalties, within 0..1."""
 
     name = "sage"
 
-    def __init__(self, profile: DomainProfile | None = None) -> None:
-        """Take the profile; None: the one that fits each run."""
-        self._profile = profile
-
     def score(self, trajectory: Trajectory) -> Score:
         """The weighted mean of the parts that are known, less the penalties; unscored without an outcome."""
         run = trajectory.identified()
-        profile = self._profile or profile_for(run)
+        profile, credit = self._credit(run)
         view = view_of(run, index_of(profile))
-        credit = credit_of(run, profile.outcome)
         completion = None if credit.success is None else 1.0 if credit.success else credit.share or 0.0
         targets = target_tools(run.task.metadata)
         choice = None if targets is None else tool_choice(view, targets)
@@ -202,24 +204,19 @@ def _timed_out(run: Trajectory) -> bool:
     return run.outcome.status is OutcomeStatus.TRUNCATED and "time" in (run.outcome.exit_status or "").casefold()
 
 
-class HelloAgentsScorer:
+class HelloAgentsScorer(_Published):
     """Accuracy, less a penalty for length, plus a bonus for steps that only a right answer earns; divided by 1.5, its most."""
 
     name = "helloagents"
-
-    def __init__(self, profile: DomainProfile | None = None) -> None:
-        """Take the profile; None: the one that fits each run."""
-        self._profile = profile
-        self._answers = TextScorer("answer")
 
     def score(self, trajectory: Trajectory) -> Score:
         """The right answer's 2/3 less the penalty, and up to 1/3 for its steps; 0 for a wrong answer."""
         run = trajectory.identified()
         if expected_answer(run.task) is not None:
-            verdict = self._answers.score(run)
+            verdict = TextScorer("answer").score(run)
             accuracy, description = verdict.value, verdict.feedback or verdict.reason or ""
         else:
-            credit = credit_of(run, (self._profile or profile_for(run)).outcome)
+            _, credit = self._credit(run)
             accuracy, description = (None if credit.success is None else float(credit.success)), credit.description
         text = agent_text(run)
         penalty = _LENGTH_WEIGHT * max(0, len(text) - _MAX_CHARS) / _MAX_CHARS

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from quintain.environments.conversation.message_parsing import ParsedMessage, numbers_in, parse_message
@@ -34,15 +35,12 @@ class Subject:
     system_prompt: str
     arguments: Mapping[str, type[Record]]
     """Tool -> record of its arguments."""
-    tools: tuple[dict[str, Any], ...]
     build: Callable[[TaskKey], Scenario]
 
-
-def subject(
-    family: Family, system_prompt: str, arguments: Mapping[str, type[Record]], build: Callable[[TaskKey], Scenario]
-) -> Subject:
-    """Return a subject with the schemas of its tools."""
-    return Subject(family, system_prompt, arguments, tool_schemas(arguments), build)
+    @cached_property
+    def tools(self) -> tuple[dict[str, Any], ...]:
+        """Schemas of its tools."""
+        return tool_schemas(self.arguments)
 
 
 class Dialogue:

@@ -9,6 +9,8 @@ from functools import cache
 from random import Random
 from typing import NamedTuple, TypeVar
 
+from quintain.environments.scripted_policy import pattern_of
+
 T = TypeVar("T")
 
 Value = str | int
@@ -55,14 +57,13 @@ class FactKind(NamedTuple):
 
     def read(self, text: str) -> str | None:
         """Return the value that a text states for this fact, the last one where there are several."""
-        found = [match[1] for wording in (self.train, self.held_out) for match in _reader(wording).finditer(text)]
+        found = [match["value"] for wording in (self.train, self.held_out) for match in _reader(wording).finditer(text)]
         return found[-1] if found else None
 
 
 @cache
 def _reader(wording: str) -> re.Pattern[str]:
-    before, _, behind = wording.partition("{value}")
-    return re.compile(f"{re.escape(before)}([^.?!]+?){re.escape(behind)}")
+    return re.compile(pattern_of(wording, value="[^.?!]+?"))
 
 
 class Fact(NamedTuple):

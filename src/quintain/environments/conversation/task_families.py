@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 from quintain.endpoints.client import read_key
 from quintain.environments.conversation import advisory, discussion, engineering
 from quintain.environments.conversation import support_desk as desk
-from quintain.environments.conversation.environment import Dialogue, Subject, subject
+from quintain.environments.conversation.environment import Dialogue, Subject
 from quintain.environments.conversation.scenario import Scenario
 from quintain.environments.conversation.user import ScriptedUser, User
 from quintain.environments.conversation.world import (
@@ -104,7 +104,7 @@ class Conversation(_Dialogues):
     """The task family `quintain/conversation`: a support desk."""
 
     family = desk.FAMILY
-    about = subject(
+    about = Subject(
         desk.FAMILY,
         desk.SYSTEM_PROMPT,
         {
@@ -123,7 +123,7 @@ class Engineering(_Dialogues):
     """The task family `quintain/engineering`: requirements and incidents."""
 
     family = engineering.FAMILY
-    about = subject(
+    about = Subject(
         engineering.FAMILY,
         engineering.SYSTEM_PROMPT,
         {"respond": Respond, "knowledge_base": KnowledgeBase, "read_file": ReadFile, "submit": SubmitPlan},
@@ -135,7 +135,7 @@ class Advisory(_Dialogues):
     """The task family `quintain/advisory`: recommend the option that fits."""
 
     family = advisory.FAMILY
-    about = subject(
+    about = Subject(
         advisory.FAMILY,
         advisory.SYSTEM_PROMPT,
         {"respond": Respond, "knowledge_base": KnowledgeBase, "submit": SubmitOption},
@@ -147,7 +147,7 @@ class Discussion(_Dialogues):
     """The task family `quintain/discussion`: agree with right claims, correct wrong ones."""
 
     family = discussion.FAMILY
-    about = subject(
+    about = Subject(
         discussion.FAMILY,
         discussion.SYSTEM_PROMPT,
         {"respond": Respond, "knowledge_base": KnowledgeBase, "submit": SubmitAgreed},

@@ -18,6 +18,8 @@ FAMILY = Family("sandbox", SANDBOX_ID, VERSION, ("fix", "implement", "extend", "
 """easy: two functions. medium: four in several files, and visible tests that a bug passes. hard: six, two of them to change, or a bug
 that the prompt describes only by what the package's `app.run` gives."""
 TEST_COMMAND = "python3 -m unittest -q"
+EXTEND, RENAME = "`{name}` in {path} gets an option", "Rename the function `{old}` to `{new}`"
+"""Parts of prompts, by which the expert reads what is to be done."""
 
 _FUNCTIONS = {"easy": 2, "medium": 4, "hard": 6}
 _SHOWN, _HIDDEN = 2, 8
@@ -131,7 +133,7 @@ def _short(rng: Random, key: TaskKey, function: Function) -> _Part:
     telling = [case for case in pool if outcome_of(function.source, case.call._replace(options={})) != case.expected]
     cases = [*_cases(rng, function, 8)[:_SHOWN], *(telling or pool)[: _HIDDEN - 2], *pool[:2]]
     request = (
-        f"`{function.name}` in {function.path} gets an option `{option}`: {function.domain.fill(extension.effect)}. "
+        f"{EXTEND.format(name=function.name, path=function.path)} `{option}`: {function.domain.fill(extension.effect)}. "
         f"Without it nothing changes. So {_shortest(telling or pool).text}."
     )
     return _Part(function, function.source, tuple(cases), request)
@@ -139,7 +141,7 @@ def _short(rng: Random, key: TaskKey, function: Function) -> _Part:
 
 def _misnamed(rng: Random, key: TaskKey, function: Function) -> _Part:
     """Return the function under its old name."""
-    request = f"Rename the function `{function.name}` to `{function.renamed}`."
+    request = f"{RENAME.format(old=function.name, new=function.renamed)}."
     return _Part(function, function.source, tuple(_cases(rng, function, 12)[: _SHOWN + 2]), request)
 
 

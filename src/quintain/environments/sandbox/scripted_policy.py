@@ -7,11 +7,9 @@ import re
 from functools import partial
 
 from quintain.environments.sandbox.functions import all_functions
-from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
+from quintain.environments.sandbox.projects import EXTEND, RENAME
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, pattern_of
 from quintain.errors import InvalidInput
-
-_RENAME = re.compile(r"Rename the function `(\w+)` to `(\w+)`")
-_EXTEND = re.compile(r"`(\w+)` in \S+ gets an option")
 
 
 def _script(prompt: str) -> Script:
@@ -20,10 +18,10 @@ def _script(prompt: str) -> Script:
             f"expected a generated task of quintain/sandbox, got {prompt[:80]!r}; take tasks from the environment's own splits"
         )
     listed = yield Move("See what there is.", "list_files", {})
-    if renamed := _RENAME.findall(prompt):
+    if renamed := re.findall(pattern_of(RENAME), prompt):
         yield from _rename(renamed)
     else:
-        extended = set(_EXTEND.findall(prompt))
+        extended = {found["name"] for found in re.finditer(pattern_of(EXTEND, path=r"\S+"), prompt)}
         for path in listed.splitlines():
             if path.endswith(".py") and not path.startswith("tests/") and not path.endswith(("__init__.py", "app.py")):
                 yield from _mend(path, extended)

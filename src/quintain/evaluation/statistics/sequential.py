@@ -91,7 +91,10 @@ def confidence_sequence(differences: Sequence[float]) -> Interval:
     """
     if not differences:
         return Interval(0.0, -1.0, 1.0)
-    _require_differences(differences)
+    if abs(worst := max(differences, key=abs)) > 1:
+        raise InvalidInput(
+            f"expected differences of success rates in -1..1, got {worst}; average the repeats of a task"
+        )
     import numpy as np
 
     candidates = np.arange(-1 + _STEP, 1, _STEP)
@@ -167,11 +170,3 @@ def _projected(differences: Sequence[float], left: int, bound: float, is_binary:
     only_a, only_b = sum(d < 0 for d in differences), sum(d > 0 for d in differences)
     discordant = max((only_a + only_b + 1) / (len(differences) + 1), abs(bound))
     return paired_e_value(only_a + left * (discordant - bound) / 2, only_b + left * (discordant + bound) / 2)
-
-
-def _require_differences(differences: Sequence[float]) -> None:
-    if not all(-1 <= d <= 1 for d in differences):
-        worst = next(d for d in differences if not -1 <= d <= 1)
-        raise InvalidInput(
-            f"expected differences of success rates in -1..1, got {worst}; average the repeats of a task"
-        )

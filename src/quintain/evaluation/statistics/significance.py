@@ -7,6 +7,7 @@ few values.
 from __future__ import annotations
 
 import math
+import statistics
 import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -188,8 +189,7 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float, fl
             ).confidence_interval
         if math.isfinite(found.low) and math.isfinite(found.high):
             return float(found.low), float(found.high), "BCa bootstrap"
-    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
-    half = float(stats.t.ppf(0.975, n - 1)) * spread
+    half = float(stats.t.ppf(0.975, n - 1)) * statistics.stdev(values) / math.sqrt(n)
     return mean - half, mean + half, "t interval"
 
 
@@ -232,12 +232,8 @@ def _require_finite(values: Sequence[float], what: str, least: int) -> None:
 
 def cohens_dz(differences: Sequence[float]) -> float | None:
     """Return mean / standard deviation of paired differences (Cohen 1988), or None without variance."""
-    n = len(differences)
-    if n < 2:
-        return None
-    mean = math.fsum(differences) / n
-    deviation = math.sqrt(math.fsum((d - mean) ** 2 for d in differences) / (n - 1))
-    return mean / deviation if deviation > 0 else None
+    deviation = statistics.stdev(differences) if len(differences) > 1 else 0.0
+    return statistics.fmean(differences) / deviation if deviation else None
 
 
 def required_tasks(difference: float, discordant: float) -> int:

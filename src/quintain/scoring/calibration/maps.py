@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 from quintain.records.calibration import CalibrationMap
 
 UNCHANGED = CalibrationMap(method="isotonic", x=(0.0, 1.0), y=(0.0, 1.0))
 """The map that leaves every score as it is."""
-
-_NEWTON_STEPS = 100
-_RIDGE = 1e-12
-_SMALLEST_STEP = 1e-10
 
 
 def method_of(map: CalibrationMap) -> str:
@@ -57,40 +54,35 @@ def fit_isotonic(scores: Sequence[float], labels: Sequence[float]) -> Calibratio
 
 
 def fit_platt(scores: Sequence[float], labels: Sequence[float]) -> CalibrationMap:
-    """Platt's sigmoid (Platt 1999) by Newton steps with backtracking (Lin, Lin and Weng 2007), the slope bounded to >= 0.
+    """Platt's sigmoid (Platt 1999) by a Newton method, the slope bounded to >= 0.
 
     Platt's targets (N+ + 1) / (N+ + 2) and 1 / (N- + 2) keep the sigmoid from saturating. A label between 0 and 1 counts
     for both sides by its share, so that labels 0 and 1 give exactly his.
     """
     import numpy as np
+    from scipy.optimize import minimize
+    from scipy.special import expit, logit
 
     x, y = np.asarray(scores, dtype=float), np.asarray(labels, dtype=float)
     high, low = (y.sum() + 1) / (y.sum() + 2), 1 / (len(y) - y.sum() + 2)
     targets = y * high + (1 - y) * low
-    mean = float(targets.mean())
 
-    def loss(slope: float, intercept: float) -> float:
-        z = slope * x + intercept
-        return float(np.sum(np.logaddexp(0.0, z) - targets * z))
+    rows = np.stack([x, np.ones_like(x)])
 
-    slope, intercept = 0.0, _logit(mean)
-    for _ in range(_NEWTON_STEPS):
-        predicted = np.exp(-np.logaddexp(0.0, -(slope * x + intercept)))
-        off, weights = predicted - targets, predicted * (1 - predicted)
-        gradient = np.array([off @ x, off.sum()])
-        if np.abs(gradient).max() < 1e-9 * len(x):
-            break
-        hessian = np.array([[weights @ (x * x), weights @ x], [weights @ x, weights.sum()]]) + _RIDGE * np.eye(2)
-        move = np.linalg.solve(hessian, gradient)
-        size, least = 1.0, loss(slope, intercept)
-        while size > _SMALLEST_STEP and loss(slope - size * move[0], intercept - size * move[1]) > least:
-            size /= 2
-        if size <= _SMALLEST_STEP:
-            break
-        slope, intercept = float(slope - size * move[0]), float(intercept - size * move[1])
-    if slope < 0:  # the loss is convex: the best slope that is not negative is then 0
-        slope, intercept = 0.0, _logit(mean)
-    return CalibrationMap(method="platt", slope=slope, intercept=intercept)
+    def loss(line: Any) -> tuple[float, Any]:
+        z = line @ rows
+        return float(np.mean(np.logaddexp(0.0, z) - targets * z)), rows @ (expit(z) - targets) / len(x)
+
+    def curvature(line: Any) -> Any:
+        p = expit(line @ rows)
+        return (rows * p * (1 - p)) @ rows.T / len(x)
+
+    flat = (0.0, float(logit(targets.mean())))
+    found = minimize(loss, flat, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-9}).x
+    slope, intercept = (
+        found if found[0] > 0 else flat
+    )  # the loss is convex: the best slope that is not negative is then 0
+    return CalibrationMap(method="platt", slope=float(slope), intercept=float(intercept))
 
 
 def _sigmoid(z: float) -> float:
@@ -98,7 +90,3 @@ def _sigmoid(z: float) -> float:
         return 1 / (1 + math.exp(-z))
     grown = math.exp(z)
     return grown / (1 + grown)
-
-
-def _logit(p: float) -> float:
-    return math.log(p / (1 - p))

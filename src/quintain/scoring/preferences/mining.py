@@ -161,7 +161,7 @@ def mine_pairs(
             unused = [run for run in runs if run.trajectory_id not in used]
             mined.runs_left_out.update(_why_unused(run, found, bounds) for run in unused)
         else:
-            reason = _why_no_pair(found.compared, bounds)
+            reason = _why_not_apart(found.compared, bounds) if found.compared else "group_of_one"
             mined.tasks_left_out[reason] += 1
             mined.runs_left_out[reason] += len(runs)
     return mined
@@ -320,9 +320,7 @@ def _differ(one: Candidate, other: Candidate) -> bool:
     return one.content is None or one.content != other.content
 
 
-def _why_no_pair(compared: Sequence[_Compared], bounds: Bounds) -> str:
-    if not compared:
-        return "group_of_one"
+def _why_not_apart(compared: Sequence[_Compared], bounds: Bounds) -> str:
     if any(bounds.beats(better.value, worse.value) for worse, better in compared):
         return "equal_sides"
     return "below_margin" if any(gap(better.value, worse.value) for worse, better in compared) else "no_contrast"
@@ -338,6 +336,4 @@ def _why_unused(run: Candidate, found: _Found, bounds: Bounds) -> str:
             return "unpaired"
     if any(_is_pair(*two, bounds) for two in tried):
         return "pair_limit"
-    if any(bounds.beats(better.value, worse.value) for worse, better in tried):
-        return "equal_sides"
-    return "below_margin" if any(gap(better.value, worse.value) for worse, better in tried) else "no_contrast"
+    return _why_not_apart(tried, bounds)

@@ -23,9 +23,6 @@ _PERIODS = (1, 2, 3, 4)
 """Lengths of loops, in calls."""
 
 _TIMES = re.compile(r"(?<!\d)\d{1,9}(?:\.\d{1,9})?\s?m?s\b|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?|\d{4}-\d\d-\d\d")
-_TRANSIENT = re.compile(
-    r"time(?:d )?.?out|tempora|rate.?limit|connection|try again|unavailable|\b(?:429|50[234])\b", re.IGNORECASE
-)
 _TEXT = 40
 """Results of fewer characters may be equal by chance."""
 _VIEW = 200
@@ -105,9 +102,7 @@ def non_redundancy(view: View) -> list[float]:
 def _new(call: Call, before: _Seen | None, world: _World, view: View) -> float:
     if before is None or world.changed_since(before.tick, call):
         return 1.0
-    if before.failed and before.result and _TRANSIENT.search(before.result[:500]):
-        return 1.0
-    if _differ(call.result, before.result):
+    if (before.failed and not call.failed) or _differ(call.result, before.result):
         return 1.0
     if may_go_on(call, before.failed) or _is_named(call, view):
         return 1.0
