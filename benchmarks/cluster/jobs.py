@@ -25,7 +25,8 @@ from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.launchers.contract import ClusterOptions
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import UNFINISHED, Job, JobStatus, SelftestSpec
+from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
+from quintain.store.paging import read_pages
 from quintain.store.store import Store, open_store
 
 LIMIT_S = 120.0
@@ -241,15 +242,8 @@ def homes(folder: Path, servers: int = 8, jobs: int = 200, n_homes: int = 4) -> 
     ]
     for server in running:
         server.communicate(timeout=1800)
-    found: list[Job] = []
-    page = store.jobs.page(limit=200)
-    while True:
-        found += page.items
-        if page.next_cursor is None:
-            break
-        page = store.jobs.page(limit=200, cursor=page.next_cursor)
     once = 0
-    for job in found:
+    for job in read_pages(store.jobs.page):
         steps = [event.step for event in store.jobs.events(job.id, type="progress")]
         places = sum((path / job.id).exists() for path in folders)
         once += (job.status, job.attempt, steps, places) == (JobStatus.SUCCEEDED, 1, [1, 2], 1)

@@ -27,6 +27,7 @@ from quintain.records.job_events import JobEvent
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.settings import sqlite_url
 from quintain.store.damage import problems
+from quintain.store.paging import read_pages
 from quintain.store.store import Store, open_store
 
 SECRET = "quintain-canary-7f3a91"
@@ -79,13 +80,7 @@ class FaultHome:
 
     def jobs(self) -> list[Job]:
         """Return all jobs."""
-        found: list[Job] = []
-        cursor = None
-        while True:
-            page = self.store.jobs.page(limit=100, cursor=cursor)
-            found += page.items
-            if (cursor := page.next_cursor) is None:
-                return found
+        return list(read_pages(self.store.jobs.page))
 
     def until(self, condition: Callable[[], object], limit_s: float = 120.0) -> bool:
         """Reconcile until the condition is true. Return False if it was not in time."""

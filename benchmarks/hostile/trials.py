@@ -8,7 +8,7 @@ import sqlite3
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -32,9 +32,10 @@ from benchmarks.hostile.inputs import (
 )
 from benchmarks.hostile.servers import ERAS, Answer, HttpTarget, StdioTarget, Target, WebServer
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.filters import Page, TrajectoryFilter
+from quintain.records.filters import TrajectoryFilter
 from quintain.server.listings import stored_listings
 from quintain.store.damage import problems
+from quintain.store.paging import read_pages
 from quintain.store.store import open_store
 
 ANSWER_S = 5.0
@@ -246,13 +247,6 @@ def witness(target: Target) -> str:
     return json.dumps({key: value for key, value in shown.items() if key != "next_step"}, sort_keys=True)
 
 
-def _read_pages(read: Callable[..., Page[Any]]) -> None:
-    """Read a whole list."""
-    cursor = read(limit=100, cursor=None).next_cursor
-    while cursor is not None:
-        cursor = read(limit=100, cursor=cursor).next_cursor
-
-
 def audit(home: Path) -> list[str]:
     """Return what is damaged in the home: the file, references between rows, records that cannot be read, half files."""
     database = home / "quintain.db"
@@ -268,7 +262,7 @@ def audit(home: Path) -> list[str]:
     }
     for name, read in {"trajectories": partial(store.trajectories.search, TrajectoryFilter()), **readers}.items():
         try:
-            _read_pages(read)
+            list(read_pages(read))
         except Exception as error:  # whatever a damaged record raises is the finding
             wrong.append(f"unreadable {name}: {error!r}"[:300])
     store.close()

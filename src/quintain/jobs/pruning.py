@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.filters import Item, Page
 from quintain.records.job import Job, JobStatus
+from quintain.store.paging import read_pages
 from quintain.store.store import Store
 
 ENDED = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
-_PAGE = 200
 
 
 class Prunable(NamedTuple):
@@ -47,7 +46,7 @@ def prunable(
     used = _model_folders(store)
     resumed = {job.resumed_from for job in store.jobs.unfinished()}
     found = []
-    for job in chain.from_iterable(_all(partial(store.jobs.page, status=status)) for status in statuses):
+    for job in chain.from_iterable(read_pages(partial(store.jobs.page, status=status)) for status in statuses):
         if job.ended_at is None or now - job.ended_at < older_than or job.id in resumed:
             continue
         folders = [path for path in _folders(JobDirectory(jobs_dir / job.id)) if not _contains(path, used)]
@@ -70,18 +69,9 @@ def prune(found: Prunable, jobs_dir: Path) -> int:
     return found.bytes
 
 
-def _all(page: Callable[..., Page[Item]]) -> Iterator[Item]:
-    """Yield the records of all pages."""
-    found = page(limit=_PAGE)
-    yield from found.items
-    while found.next_cursor is not None:
-        found = page(limit=_PAGE, cursor=found.next_cursor)
-        yield from found.items
-
-
 def _model_folders(store: Store) -> set[Path]:
     """Return the folders of the models and adapters of all agents."""
-    paths = (path for agent in _all(store.agents.page) for path in (agent.model.path, agent.model.adapter))
+    paths = (path for agent in read_pages(store.agents.page) for path in (agent.model.path, agent.model.adapter))
     return {Path(path).resolve() for path in paths if path and os.path.isabs(path)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, func, or_, select
@@ -18,6 +18,15 @@ from quintain.store.engine import read_transaction
 Item = TypeVar("Item", bound=Record)
 
 MAX_LIMIT = 200
+
+
+def read_pages(page: Callable[..., Page[Item]]) -> Iterator[Item]:
+    """Yield the records of all pages, newest first; `page` takes `limit` and `cursor`."""
+    found = page(limit=MAX_LIMIT)
+    yield from found.items
+    while found.next_cursor is not None:
+        found = page(limit=MAX_LIMIT, cursor=found.next_cursor)
+        yield from found.items
 
 
 def fetch_page(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from urllib.parse import quote
 
 from quintain.errors import InvalidInput, NotFound
@@ -11,13 +12,12 @@ from quintain.evaluation.comparison import leaderboard, merit
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Leaderboard, Rating, SuiteOutline
 from quintain.records.record import counted
+from quintain.store.paging import read_pages
 from quintain.tools.evaluation.environment_references import plain_reference
 from quintain.tools.services import Services
 
 _PLACES = 50
 """Agents of a leaderboard; the rest is counted."""
-
-_PAGE = 200
 
 
 def environment_leaderboard(services: Services, environment: str) -> Leaderboard:
@@ -27,7 +27,7 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
         NotFound: nobody was evaluated there.
     """
     environment, suites = plain_reference(environment), dict[str, list[Evaluation]]()
-    for evaluation in _in_environment(services, environment):
+    for evaluation in read_pages(partial(services.store.evaluations.page, environment=environment)):
         if evaluation.purpose == "measurement":
             suites.setdefault(evaluation.suite_hash, []).append(evaluation)
     if not suites:
@@ -89,12 +89,3 @@ def _name_of(evaluation: Evaluation) -> str:
 def leaderboard_uri(environment: str) -> str:
     """The resource that shows the leaderboard of an environment."""
     return f"leaderboard://{quote(environment, safe='')}"
-
-
-def _in_environment(services: Services, environment: str) -> Iterator[Evaluation]:
-    cursor = None
-    while True:
-        page = services.store.evaluations.page(environment=environment, limit=_PAGE, cursor=cursor)
-        yield from page.items
-        if (cursor := page.next_cursor) is None:
-            return

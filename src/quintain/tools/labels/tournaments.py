@@ -18,9 +18,9 @@ from quintain.next_step import Hint, call
 from quintain.records.preference import Preference
 from quintain.records.score import Score
 from quintain.scoring.recorded import TOURNAMENT
+from quintain.store.paging import read_pages
 from quintain.tools.services import Services
 
-_PAGE = 200
 _DIGITS = 4
 
 
@@ -51,7 +51,7 @@ def tournament_of_agents(services: Services) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: No preference, or agents that no chain of games connects.
     """
-    preferences = [one for one in _all(services) if _counts(one)]
+    preferences = [one for one in read_pages(services.store.preferences.page) if _counts(one)]
     runs = _runs_of(services, {run for one in preferences for run in (one.a, one.b)})
     played = [
         (runs[one.a].agent, runs[one.b].agent, one)
@@ -88,15 +88,6 @@ def tournament_of_agents(services: Services) -> list[dict[str, Any]]:
 class _Run(NamedTuple):
     agent: str
     chars: int
-
-
-def _all(services: Services) -> Iterator[Preference]:
-    cursor = None
-    while True:
-        page = services.store.preferences.page(limit=_PAGE, cursor=cursor)
-        yield from page.items
-        if (cursor := page.next_cursor) is None:
-            return
 
 
 def _counts(one: Preference) -> bool:
