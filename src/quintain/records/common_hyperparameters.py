@@ -278,8 +278,8 @@ class TrainingConfig(Settings):
     def conflicts(self) -> Iterator[str]:
         """See `Settings`."""
         yield from super().conflicts()
-        yield from self._conflicts_of_weights()
         yield from self._conflicts_of_sharding()
+        yield from self._conflicts_of_weights()
         if self.evaluate_every_steps is None and self.evaluate_environment is not None:
             yield (
                 "evaluate_environment is set and evaluate_every_steps is null, so that no task is played; set "

@@ -141,7 +141,7 @@ def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, direc
     return EpisodeSettings(
         seed=spec.seed,
         max_turns=spec.max_turns,
-        concurrency=min(spec.concurrency, getattr(source, "at_once", spec.concurrency)),
+        concurrency=min(spec.concurrency, getattr(source, "at_once", None) or spec.concurrency),
         agent=opponents.agent_info(agent),
         system_prompt=agent.system_prompt,
         job_id=run_name(directory),
