@@ -20,7 +20,7 @@ from quintain.records.online_hyperparameters import MAX_ACTORS
 from quintain.records.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
-from quintain.tools.evaluation.benchmarks import benchmark_reference
+from quintain.tools.evaluation.benchmarks import benchmark_reference, trained_on_tasks
 from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
 from quintain.tools.evaluation.written_tasks import store_tasks
 from quintain.tools.invocation import MAX_FIELDS
@@ -216,12 +216,16 @@ def evaluate_agent(
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    return _started(services, played, request_key)
+    return _started(services, played, request_key, suite.dataset)
 
 
-def _started(services: Services, spec: RolloutSpec | EvaluateSpec, request_key: str | None) -> JobStarted:
+def _started(
+    services: Services, spec: RolloutSpec | EvaluateSpec, request_key: str | None, benchmark: Dataset | None = None
+) -> JobStarted:
     started = start(services, spec, request_key)
-    return started.model_copy(update={"warnings": (*started.warnings, *acting_warnings(spec.agent, spec.sampling))})
+    known = trained_on_tasks(services, spec.agent.id, benchmark) if benchmark is not None else ""
+    notes = (*([Hint(known)] if known else []), *acting_warnings(spec.agent, spec.sampling))
+    return started.model_copy(update={"warnings": (*started.warnings, *notes)})
 
 
 def _task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
