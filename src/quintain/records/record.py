@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -91,6 +92,10 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+CHOICES = frozenset({"literal_error", "enum"})
+"""Types of errors that `explain` answers with all valid values."""
+
+
 def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str:
     """Format a pydantic `ValidationError` in one sentence: the first three errors with path, value and remedy.
 
@@ -118,6 +123,10 @@ def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str
         elif isinstance(cause := fault.get("ctx", {}).get("error"), QuintainError):
             named = f"{fault['loc'][-1]}: " if fault["loc"] else ""
             parts.append(f"{path}: {cause.message.removeprefix(named)}")
+        elif fault["type"] in CHOICES:
+            valid = literal_eval(f"[{fault['ctx']['expected'].replace(' or ', ', ')}]")  # pydantic joins their reprs
+            near = nearest(fault["input"], map(str, valid)) if isinstance(fault["input"], str) else ""
+            parts.append(f"{path}: expected one of {', '.join(map(str, valid))}, got {shown(fault['input'])}{near}")
         else:
             parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
     more = len(faults) - len(parts)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.next_step import Hint, ToolCall
-from quintain.records.record import explain, nearest, valid_fields
+from quintain.records.record import CHOICES, explain, nearest, valid_fields
 from quintain.server.record_json import scrub
 
 logger = logging.getLogger(__name__)
@@ -88,9 +88,9 @@ def invalid_arguments(
     fault = error.errors(include_url=False)[0]
     name = str(fault["loc"][0]) if fault["loc"] else ""
     fields = valid_fields(error, model)
-    # What a whole object or a refusal of our own allows is no help against a wrong value within it.
-    inner = len(fault["loc"]) > 1 or isinstance(fault.get("ctx", {}).get("error"), QuintainError)
-    bounds = fields or ("" if inner else _bounds(schema.get("properties", {}).get(name, {})))
+    # What a whole object allows is no help against a wrong value within it, and some messages list the valid values.
+    inner, listed = len(fault["loc"]) > 1, fault["type"] in CHOICES or "error" in fault.get("ctx", {})
+    bounds = fields or ("" if inner or listed else _bounds(schema.get("properties", {}).get(name, {})))
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
     return InvalidInput(
         Hint(
