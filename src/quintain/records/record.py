@@ -96,13 +96,14 @@ CHOICES = frozenset({"literal_error", "enum"})
 """Types of errors that `explain` answers with all valid values."""
 
 
-def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str:
+def explain(error: ValidationError, root: str, known: Iterable[str] = (), *, verbatim: bool = False) -> str:
     """Format a pydantic `ValidationError` in one sentence: the first three errors with path, value and remedy.
 
     Args:
         error: The validation error.
         root: Name of the whole value in the message.
         known: Field names, nested ones with dots. The most similar is suggested for an unknown field.
+        verbatim: Keep pydantic's words about a value: observations of an environment stay as its version had them.
     """
     found = error.errors(include_url=False)
     # pydantic counts only valid members of a list, so `too_short` next to an invalid member is not a second error.
@@ -120,6 +121,8 @@ def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str
             parts.append(f"{path} is not a known field{near}; {'rename' if near else 'remove'} it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
+        elif verbatim:
+            parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
         elif isinstance(cause := fault.get("ctx", {}).get("error"), QuintainError):
             named = f"{fault['loc'][-1]}: " if fault["loc"] else ""
             parts.append(f"{path}: {cause.message.removeprefix(named)}")
