@@ -212,8 +212,13 @@ def _of_fixed_size(found: list[Evaluation]) -> list[Evaluation]:
 def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[Evaluation]]) -> InvalidInput:
     """The refusal, with the overlap of the newest suites and the calls after which the agents can be compared."""
     suites = "; ".join(f"{name}: {_suites(items)}" for name, items in zip(agents, candidates, strict=True))
-    wanted = candidates[0][0]
-    lacking = [items[0] for items in candidates if wanted.suite_hash not in {item.suite_hash for item in items}]
+    places = set.intersection(*({item.environment for item in items} for items in candidates))
+    wanted = next((item for item in candidates[0] if item.environment in places), candidates[0][0])
+    lacking = [
+        next((item for item in items if item.environment == wanted.environment), items[0])
+        for items in candidates
+        if wanted.suite_hash not in {item.suite_hash for item in items}
+    ]
     tasks = {result.task_id for result in wanted.results}
     overlap = min(len(tasks & {result.task_id for result in item.results}) for item in lacking)
     evaluate = join_hints(" and ", [Hint(_call_for(item.agent_id, wanted)) for item in lacking])
