@@ -45,8 +45,8 @@ def _sides(shape: tuple[int, int, int], n: int, dtype: torch.dtype) -> dict[str,
         return FusedAttention.apply(query, key.unsqueeze(1), value.unsqueeze(1), None, segments, scoring.scale, None)
 
     def sdpa() -> torch.Tensor:
-        repeated = (x.repeat_interleave(heads // groups, 0)[None] for x in (key, value))
-        attended = F.scaled_dot_product_attention(query.flatten(0, 1)[None], *repeated, is_causal=True)
+        k, v = (x.repeat_interleave(heads // groups, 0)[None] for x in (key, value))
+        attended = F.scaled_dot_product_attention(query.flatten(0, 1)[None], k, v, is_causal=True)
         return attended[0].transpose(0, 1).unflatten(1, (groups, -1))
 
     direction = torch.randn(n, groups, heads // groups, width, generator=generator).to(dtype)

@@ -59,7 +59,7 @@ def test_options_choose_types_and_levels_in_turn(name: str) -> None:
         }
     for options, message in (
         (f"types={types[0]},{types[1]}x", f"did you mean '{types[1]}'"),
-        ("difficulty=extreme", "'easy', 'medium', 'hard' or 'all'"),
+        ("difficulty=extreme", "expected one of easy, medium, hard, all, got 'extreme'"),
     ):
         with pytest.raises(InvalidInput, match=message):
             task_source(f"{reference}?{options}")

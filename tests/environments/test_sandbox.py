@@ -19,6 +19,7 @@ from quintain.environments.sandbox.scripted_policy import Expert
 from quintain.errors import QuintainError
 from quintain.records.protocols import Reply, Turn
 from quintain.records.trajectory import Action, OutcomeStatus, Task
+from quintain.sandbox.backends import Isolation
 
 TASK = Task(id="sandbox/train/implement/easy/00001")
 
@@ -206,7 +207,7 @@ def test_a_broken_sandbox_ends_the_episode_without_a_verdict(
 ) -> None:
     def submit(turn: Turn) -> Reply:
         backend = type(source.sandbox().backend)
-        monkeypatch.setattr(backend, "argv", lambda self, command, limits, place: ["/no/such/program"])
+        monkeypatch.setattr(backend, "isolate", lambda *arguments: Isolation(["/no/such/program"]))
         return Reply(text="", actions=(Action(tool="submit", args={}),))
 
     (episode,) = play(source, Scripted(submit), [TASK])

@@ -110,6 +110,19 @@ def test_an_agent_names_what_its_base_agents_and_its_own_rollouts_taught_it(stor
     assert played in ids(up(store, "agent", online.id or "", depth=2))
 
 
+def test_the_tasks_of_a_benchmark_from_which_an_agent_learned_are_counted(store: Store) -> None:
+    """By task, not by run: another attempt at a task that was learned is no new task."""
+    base = base_agent(store)
+    first, second = add(store, "a", "b")
+    again, new = add(store, "a", "c", job_id="job-other", episode_key="2")
+    store.datasets.add(dataset("ds-1"), [first, second], NOW)
+    store.datasets.add(dataset("ds-bench"), [again, new], NOW)
+    clerk = trained(store, "job-1", training(base, "ds-1"))
+    assert store.lineage.tasks_trained_on(clerk.id or "", "ds-bench") == (1, 2)
+    assert store.lineage.tasks_trained_on(clerk.id or "", "ds-1") == (2, 2)
+    assert store.lineage.tasks_trained_on(base.id or "", "ds-bench") == (0, 2)
+
+
 def test_the_runs_on_which_a_recipe_measures_taught_nothing(store: Store) -> None:
     base = base_agent(store)
     stages = [

@@ -63,6 +63,11 @@ def test_agents_without_a_common_suite_are_told_the_call_that_makes_them_compara
         "max_turns=5)"
     )
     assert call in caught.value.message
+    # What one of them did elsewhere since is no reason to send the other there.
+    stored(services, "a", "11", suite="three", environment="elsewhere")
+    with pytest.raises(InvalidInput, match="share 3 of 4 tasks") as again:
+        compare_agents(services, ["a", "b"])
+    assert call in again.value.message
 
 
 def test_agents_of_recorded_runs_are_compared_on_the_tasks_that_both_did(services: Services) -> None:

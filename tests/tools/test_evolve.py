@@ -44,7 +44,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"iteration": 3}, ["hyperparameters.iteration", "did you mean 'iterations'"]),
     ({"iterations": 0}, ["iterations", "greater than or equal to 1"]),
     ({"ratio": 1.5}, ["ratio", "less than or equal to 1"]),
-    ({"select": "best"}, ["select", "'top_k', 'threshold' or 'rejection'"]),
+    ({"select": "best"}, ["select", "expected one of top_k, threshold, rejection"]),
     ({"training": {"gamma": 1}}, ["in `training`", "hyperparameters.gamma", "fields of sft"]),
     ({"train": "dpo", "training": {"rollouts": 3}}, ["rollouts would have no effect"]),
     ({"training": {"replay": {}}}, ["replay", "accumulate"]),

@@ -243,6 +243,11 @@ def test_a_created_reward_is_a_scorer_with_its_parameters(tool: Caller, monkeypa
         assert tool(action="score", scorer=made["scorer"], trajectory_ids=[run_id])["summary"]["mean"] == value
     for wrong in ({"reward_type": "step", "max_length": 3}, {"reward_type": "length_penalty", "max_length": 0}):
         assert tool(action="create_reward", **wrong)["status"] == "error"
+    unknown = tool(action="create_reward", reward_type="acuracy")
+    assert unknown["code"] == "not_found"
+    assert unknown["message"].startswith(
+        "expected a reward_type, got 'acuracy' (did you mean 'accuracy'?); valid: accuracy, step,"
+    )
 
 
 def test_waiting_for_what_needed_no_job_is_answered_with_the_result(tool: Caller, tmp_path: Path) -> None:

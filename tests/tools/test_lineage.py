@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,19 @@ from mcp_client import ToolCaller
 from quintain.cli.main import app
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.agent import Agent
+from quintain.records.evaluation import EpisodeResult
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobStatus, TrainSpec
 from quintain.records.lineage import LineageEdge
-from quintain.records.trajectory import Source, Task
+from quintain.records.trajectory import OutcomeStatus, Source, Task
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
 from quintain.tools.data.imports import import_trajectories
 from quintain.tools.data.library import list_library
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.data.trajectories import get_trajectory, search_trajectories
+from quintain.tools.evaluation.benchmarks import trained_on_tasks
+from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.jobs.jobs import resume_job
 from quintain.tools.jobs.pictures import _columns, lineage_figure
 from quintain.tools.services import Services
@@ -75,6 +79,28 @@ def test_an_agent_names_every_run_that_shaped_it_and_a_run_every_agent(services:
     assert (of_run.shaped, of_run.learned_from, of_run.forgotten) == ((history.agent.id,), None, None)
     assert get_lineage(services, "s1").things == of_run.things
     assert len(get_lineage(services, history.gone, trajectory_ids=[history.kept]).things) == 2
+
+
+def test_a_benchmark_of_runs_that_an_agent_learned_from_is_reported_where_it_is_measured_and_compared(
+    services: Services, history: History
+) -> None:
+    """It knows the answers by heart, so a comparison on them is no evidence about new tasks."""
+    bench = export_dataset(services, "benchmark", "bench", filter=TrajectoryFilter(tags=("mine",)))
+    words = rf"\[trained_on_tasks\] {history.agent.id} has learned from runs of 2 of the 2 tasks of bench"
+    dataset = services.store.datasets.get(bench.dataset_id)
+    assert re.match(words, trained_on_tasks(services, history.agent.id, dataset))
+    assert trained_on_tasks(services, history.base.id, dataset) == ""
+    results = tuple(
+        EpisodeResult(task_id=f"t{i}", status=OutcomeStatus.SUCCESS, reward=1.0, duration_s=1.0) for i in range(2)
+    )
+    for agent in (history.base, history.agent):
+        found = measured(services.store, f"eval-{agent.name}", agent, f"job-{agent.name}")
+        update = {"id": f"eval-bench-{agent.name}", "dataset_id": dataset.id, "suite_hash": "b", "results": results}
+        services.store.evaluations.add(found.model_copy(update=update), NOW)
+    found = compare_agents(services, [f"eval-bench-{agent.name}" for agent in (history.base, history.agent)])
+    (note,) = found.notes
+    assert re.match(words, note)
+    assert note in found.next_step
 
 
 def test_forgetting_a_session_blocks_all_that_it_touched(services: Services, history: History, home: Path) -> None:

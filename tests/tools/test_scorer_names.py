@@ -215,6 +215,16 @@ def test_the_next_step_is_a_call_that_works(services: Services) -> None:
     assert "get_judging_batch" not in none.next_step
 
 
+def test_scores_that_are_all_alike_are_not_to_be_exported_by(services: Services) -> None:
+    """A bound at the one value would keep every run, and call it good."""
+    ids = add(services, 12)
+    result = score_trajectories(services, {"type": "regex", "pattern": "nowhere in it"}, trajectory_ids=ids)
+    assert result.scored == 12
+    assert result.next_step.startswith(
+        "All 12 runs have the value 0, which ranks none of them; list_library(kind='scorers')"
+    )
+
+
 LONG = "x" * 100_000
 
 

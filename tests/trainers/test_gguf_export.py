@@ -97,6 +97,8 @@ def test_quantised_files_run_and_the_modelfile_has_template_stop_and_sampling(tm
     reports = {kind: export(agent, tmp_path / kind, kind) for kind in ("q8_0", "q4_k_m")}
     differences = [reports[kind]["parity"]["mean_difference"] for kind in ("q8_0", "q4_k_m")]
     assert 0.001 < differences[0] < differences[1] < 0.5
+    for report in reports.values():
+        assert 0 < report["parity"]["bounded"] < report["parity"]["bound"]
     assert reports["q4_k_m"]["bytes"] < 0.75 * reports["q8_0"]["bytes"]
     modelfile = (tmp_path / "q8_0" / "Modelfile").read_text()
     assert "FROM ./clerk-q8_0.gguf\n" in modelfile

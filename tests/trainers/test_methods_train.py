@@ -283,6 +283,9 @@ def test_replayed_examples_that_are_too_long_are_left_out_with_a_warning(model_f
 
     first, _ = run(job("one"), tmp_path / "job-1", rows("q", 1, 1, 6))
     assert first.replayed == 0
+    assert any(
+        "has no examples of earlier jobs to replay; it keeps those of this job" in note for note in first.warnings
+    )
     report, recorder = run(job("two", max_length=300), tmp_path / "job-2", rows("r", 1, 1, 1))
     assert (report.replayed, report.examples) == (2, 5)
     assert any("1 examples of the buffer are longer than 300 tokens" in message for _, message in recorder.warnings)

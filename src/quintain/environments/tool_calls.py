@@ -59,7 +59,7 @@ def arguments_of(action: Action, tools: Mapping[str, type[Record]]) -> Record | 
         return model.model_validate(action.args)
     except ValidationError as error:
         try:
-            return explain(error, action.tool)
+            return explain(error, action.tool, verbatim=True)
         except RecursionError:
             return f"the arguments of {action.tool} are nested too deep to be read"
 

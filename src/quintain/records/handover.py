@@ -86,6 +86,7 @@ class Parity(Record):
     bound: float = Field(
         description="Maximum difference of a token's log-probability l, in nats per max(1, -l); of a GGUF file the maximum mean."
     )
+    bounded: float | None = Field(default=None, description="What `bound` bounds, in its unit; null in older files.")
     max_difference: float = Field(description="The largest difference of a token's log-probability, in nats.")
     mean_difference: float
     tokens: int = Field(description="Tokens compared.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -91,13 +92,18 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str:
+CHOICES = frozenset({"literal_error", "enum"})
+"""Types of errors that `explain` answers with all valid values."""
+
+
+def explain(error: ValidationError, root: str, known: Iterable[str] = (), *, verbatim: bool = False) -> str:
     """Format a pydantic `ValidationError` in one sentence: the first three errors with path, value and remedy.
 
     Args:
         error: The validation error.
         root: Name of the whole value in the message.
         known: Field names, nested ones with dots. The most similar is suggested for an unknown field.
+        verbatim: Keep pydantic's words about a value: observations of an environment stay as its version had them.
     """
     found = error.errors(include_url=False)
     # pydantic counts only valid members of a list, so `too_short` next to an invalid member is not a second error.
@@ -115,9 +121,15 @@ def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str
             parts.append(f"{path} is not a known field{near}; {'rename' if near else 'remove'} it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
+        elif verbatim:
+            parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
         elif isinstance(cause := fault.get("ctx", {}).get("error"), QuintainError):
             named = f"{fault['loc'][-1]}: " if fault["loc"] else ""
             parts.append(f"{path}: {cause.message.removeprefix(named)}")
+        elif fault["type"] in CHOICES:
+            valid = literal_eval(f"[{fault['ctx']['expected'].replace(' or ', ', ')}]")  # pydantic joins their reprs
+            near = nearest(fault["input"], map(str, valid)) if isinstance(fault["input"], str) else ""
+            parts.append(f"{path}: expected one of {', '.join(map(str, valid))}, got {shown(fault['input'])}{near}")
         else:
             parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
     more = len(faults) - len(parts)

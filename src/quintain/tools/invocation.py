@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from quintain.errors import InvalidInput, QuintainError, UnknownField
+from quintain.errors import InvalidInput, UnknownField
 from quintain.next_step import Hint, ToolCall
-from quintain.records.record import explain, nearest, shown, valid_fields
+from quintain.records.record import CHOICES, explain, nearest, shown, valid_fields
 from quintain.records.text import require_clean
 from quintain.tools.spec import ToolSpec
 
@@ -85,9 +85,11 @@ def _invalid(tool: str, error: ValidationError, model: type[BaseModel]) -> Inval
     fault = error.errors(include_url=False)[0]
     name = str(fault["loc"][0]) if fault["loc"] else ""
     fields = valid_fields(error, model)
-    # What a whole object or a refusal of our own allows is no help against a wrong value within it.
-    inner = len(fault["loc"]) > 1 or isinstance(fault.get("ctx", {}).get("error"), QuintainError)
-    schema = {} if inner else inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
+    # What a whole object allows is no help against a wrong value within it, and some messages list the valid values.
+    inner, listed = len(fault["loc"]) > 1, fault["type"] in CHOICES or "error" in fault.get("ctx", {})
+    schema = (
+        {} if inner or listed else inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
+    )
     bounds = fields or _bounds(schema)
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
     return InvalidInput(

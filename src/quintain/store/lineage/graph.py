@@ -7,8 +7,9 @@ More than `MAX_SINGLE_RUNS` runs of one dataset or job form a single node. Runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, intersect, or_, select
 
 from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
@@ -167,6 +168,26 @@ def agents_trained_on(connection: Connection, runs: Iterable[str]) -> list[str]:
     first = [ref for run_id in runs for ref in _targets_of_run(connection, run_id) if ref.kind in _LEARNING]
     reached = reachable(first, lambda ref: _linked_targets(connection, ref))
     return [ref.id for ref in reached if ref.kind == "agent"]
+
+
+class SharedTasks(NamedTuple):
+    """Tasks of a dataset that an agent has learned from."""
+
+    known: int
+    total: int
+
+
+def tasks_trained_on(connection: Connection, agent_id: str, dataset_id: str) -> SharedTasks:
+    """Return how many tasks of a dataset's runs are tasks of runs that an agent learned from, in the same environment."""
+    members = _t.id.in_(select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == dataset_id))
+    learned = training_runs_filter(*training_sources(connection, [agent_id]))
+
+    def tasks(runs: ColumnElement[bool]) -> Select[Any]:
+        return select(func.coalesce(_t.environment, ""), _t.task_id).where(_t.task_id.is_not(None), runs).distinct()
+
+    whole, shared = tasks(members).subquery(), intersect(tasks(members), tasks(learned)).subquery()
+    n_shared, n_all = (connection.scalar(select(func.count()).select_from(found)) for found in (shared, whole))
+    return SharedTasks(known=n_shared or 0, total=n_all or 0)
 
 
 def count_forgotten_sources(connection: Connection, agent_id: str) -> int:

@@ -25,11 +25,13 @@ from quintain.store.lineage.forgetting import (
     twins_of,
 )
 from quintain.store.lineage.graph import (
+    SharedTasks,
     agents_trained_on,
     count_forgotten_sources,
     reachable,
     sources,
     targets,
+    tasks_trained_on,
     training_runs_filter,
     training_sources,
 )
@@ -118,6 +120,11 @@ class Lineage:
             held, online = training_sources(connection, [agent_id])
             count = select(func.count()).select_from(trajectories).where(training_runs_filter(held, online))
             return TrainingSources(count=connection.scalar(count) or 0, datasets=tuple(held), online_jobs=tuple(online))
+
+    def tasks_trained_on(self, agent_id: str, dataset_id: str) -> SharedTasks:
+        """Return how many tasks of a dataset's runs are tasks of runs that an agent learned from."""
+        with read_transaction(self.engine) as connection:
+            return tasks_trained_on(connection, agent_id, dataset_id)
 
     def agents_trained_on(self, trajectory_ids: Sequence[str]) -> list[str]:
         """Return every agent that learned from any of these runs, directly or through its base agents."""

@@ -20,7 +20,7 @@ from quintain.records.evaluation import (
     Origin,
 )
 from quintain.records.record import counted, shown
-from quintain.tools.evaluation.benchmarks import chosen_environment
+from quintain.tools.evaluation.benchmarks import chosen_environment, trained_on_tasks
 from quintain.tools.evaluation.contrasts import contrast_of
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
@@ -68,12 +68,25 @@ def compare_agents(
     recorded = recorded_evaluations(services, agents, place)
     chosen = recorded or _evaluations(services, agents, place)
     comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
-    if recorded:
-        comparison = comparison.model_copy(update={"notes": (*comparison.notes, NOTE)})
+    notes = (*comparison.notes, *([NOTE] if recorded else _known_tasks(services, chosen)))
+    comparison = comparison.model_copy(update={"notes": notes})
     lineage = tuple(_origin(services, name, item) for name, item in zip(agents, chosen, strict=True))
     curves = learning_curves(services, agents, chosen)
     comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})
     return _result(services, services.store.evaluations.add_comparison(comparison, services.clock()), show=show)
+
+
+def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:
+    """Return a note for each agent that has learned from tasks of the benchmark on which it is compared."""
+    found = []
+    for item in chosen:
+        try:
+            dataset = services.store.datasets.get(item.dataset_id) if item.dataset_id is not None else None
+        except NotFound:  # deleted since
+            continue
+        if dataset is not None and dataset.kind == "benchmark":
+            found.append(trained_on_tasks(services, item.agent_id, dataset))
+    return [f"{note}." for note in found if note]
 
 
 def _stored_comparison(services: Services, name: str) -> Comparison:
@@ -199,8 +212,13 @@ def _of_fixed_size(found: list[Evaluation]) -> list[Evaluation]:
 def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[Evaluation]]) -> InvalidInput:
     """The refusal, with the overlap of the newest suites and the calls after which the agents can be compared."""
     suites = "; ".join(f"{name}: {_suites(items)}" for name, items in zip(agents, candidates, strict=True))
-    wanted = candidates[0][0]
-    lacking = [items[0] for items in candidates if wanted.suite_hash not in {item.suite_hash for item in items}]
+    places = set.intersection(*({item.environment for item in items} for items in candidates))
+    wanted = next((item for item in candidates[0] if item.environment in places), candidates[0][0])
+    lacking = [
+        next((item for item in items if item.environment == wanted.environment), items[0])
+        for items in candidates
+        if wanted.suite_hash not in {item.suite_hash for item in items}
+    ]
     tasks = {result.task_id for result in wanted.results}
     overlap = min(len(tasks & {result.task_id for result in item.results}) for item in lacking)
     evaluate = join_hints(" and ", [Hint(_call_for(item.agent_id, wanted)) for item in lacking])

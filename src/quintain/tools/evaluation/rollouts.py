@@ -20,7 +20,7 @@ from quintain.records.online_hyperparameters import MAX_ACTORS
 from quintain.records.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
-from quintain.tools.evaluation.benchmarks import benchmark_reference
+from quintain.tools.evaluation.benchmarks import benchmark_reference, trained_on_tasks
 from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
 from quintain.tools.evaluation.written_tasks import store_tasks
 from quintain.tools.invocation import MAX_FIELDS
@@ -215,7 +215,9 @@ def evaluate_agent(
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    return start(services, played, request_key, warnings=acting_warnings(played.agent, played.sampling))
+    known = trained_on_tasks(services, played.agent.id, suite.dataset) if suite.dataset is not None else ""
+    warnings = (*([Hint(known)] if known else []), *acting_warnings(played.agent, played.sampling))
+    return start(services, played, request_key, warnings=warnings)
 
 
 def _task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from quintain.errors import InvalidInput
-from quintain.records.record import shown
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.record import nearest, shown
 from quintain.records.reward import DECLARED, Declared
 from quintain.scoring.declared import DeclaredScorer, read_declared
 from quintain.scoring.registry import is_scorer_name, register_scorer, scorer
@@ -42,7 +42,7 @@ def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
         name = declared.label
     else:
         refuse_unknown(f"create_reward of type {kind!r}", parameters, {"reward_type": None})
-        name = scorer("answer" if kind == "accuracy" else kind).name
+        name = _scorer_name("answer" if kind == "accuracy" else kind)
     return {
         "status": "success",
         "reward_type": kind,
@@ -50,6 +50,16 @@ def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "parameters": declared.model_dump(mode="json", exclude={"type", "name"}) if declared is not None else {},
         "next_step": f"Score with scorer={name!r} and export with the same scorer, or train with reward={name!r}.",
     }
+
+
+def _scorer_name(kind: str) -> str:
+    try:
+        return scorer(kind).name
+    except NotFound as error:
+        types = ["accuracy", *_TYPES, *DECLARED]
+        raise NotFound(
+            f"expected a reward_type, got {shown(kind)}{nearest(kind, types)}; valid: {', '.join(types)}, or a scorer ({error.message})"
+        ) from None
 
 
 def _named(kind: str, declared: Declared) -> Declared:

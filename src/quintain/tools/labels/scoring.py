@@ -32,7 +32,7 @@ from quintain.scoring.recorded import AGENT, INFLUENCE, MONTECARLO, RAW, REPLAY,
 from quintain.scoring.registry import recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedReward, RewardInput, parse_reward
-from quintain.tools.labels.score_tally import SHOWN, Summary, Tally
+from quintain.tools.labels.score_tally import FEWEST_ALIKE, SHOWN, Summary, Tally
 from quintain.tools.labels.scorer_resolution import ScorerName, full_scorer_name, stored_scores_of, with_calibration
 from quintain.tools.results import ScoreResult
 from quintain.tools.roots import readable
@@ -239,6 +239,13 @@ def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verd
         return Hint(f"{done:,} runs are done after {MAX_S:g} s, and more are left: {more}.")
     if verdict == "suspicious":
         return Hint("The audit flags these rewards: follow each finding's remedy in `audit` before you train on them.")
+    if tally.values.n >= FEWEST_ALIKE and tally.values.low == tally.values.high:
+        scorers = call("list_library", kind="scorers")
+        return Hint(
+            f"All {tally.values.n:,} runs have the value {tally.values.low:g}, which ranks none of them; ",
+            scorers,
+            " has others.",
+        )
     if tally.values.n:
         bound = round(tally.values.total / tally.values.n, 3)
         export = call(

@@ -134,6 +134,10 @@ def _with_replay(
     replayed, warning = group.from_first(read)
     fitting = [e for e in replayed if all(len(row) <= maker.max_length for row in e.rows)]
     notes = [f"{len(fitting)} examples are replayed from the buffer {config.buffer!r}"]
+    if not replayed:
+        notes = [
+            f"the buffer {config.buffer!r} has no examples of earlier jobs to replay; it keeps those of this job for the next"
+        ]
     if len(fitting) < len(replayed):
         notes.append(f"{len(replayed) - len(fitting)} examples of the buffer are longer than {maker.max_length} tokens")
     if warning:

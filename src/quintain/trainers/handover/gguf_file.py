@@ -182,6 +182,7 @@ def _parity(logprobs: Sequence[tuple[float, float]], kind: GgufType) -> Parity:
         compared_in="float32",
         stored_in=kind,
         bound=bound,
+        bounded=relative,
         max_difference=max(differences),
         mean_difference=fmean(differences),
         tokens=len(differences),

@@ -111,7 +111,8 @@ def compare(own: Measurement, read: Measurement, *, compared_in: torch.dtype, st
     bound = max(BOUNDS.get(dtype, BOUNDS[torch.bfloat16]) for dtype in (compared_in, stored_in))
     before, after = torch.cat(own.logprobs), torch.cat(read.logprobs)
     differences = (before - after).abs()
-    if not bool((differences <= bound * (-before).clamp(min=1)).all()):  # NaN fails
+    relative = differences / (-before).clamp(min=1)
+    if not bool((relative <= bound).all()):  # NaN fails
         raise parity_error(
             f"a token's log-prob differs by up to {float(differences.max()):.3g}, more than {bound:g} allows"
         )
@@ -128,6 +129,7 @@ def compare(own: Measurement, read: Measurement, *, compared_in: torch.dtype, st
         compared_in=name_of(compared_in),
         stored_in=name_of(stored_in),
         bound=bound,
+        bounded=float(relative.max()),
         max_difference=float(differences.max()),
         mean_difference=float(differences.mean()),
         tokens=len(differences),

@@ -138,7 +138,7 @@ def _result(one: _KeyedRow, measured: RowMeasurement, duration_s: float) -> Epis
 def _rates(found: HeldOut) -> dict[str, float | None]:
     """Return the shares of matches, without their intervals."""
     matches = {TOOLS: found.tool_match, ACTIONS: found.action_match, ANSWERS: found.answer_match}
-    return {name: rate and rate.value for name, rate in matches.items()}
+    return {name: None if rate is None else rate.value for name, rate in matches.items()}
 
 
 def _figures(results: Sequence[EpisodeResult]) -> dict[str, float | None]:
