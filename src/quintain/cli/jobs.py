@@ -101,7 +101,10 @@ def follow_start(services: Services, use: CommandRun, started: JobStarted | Comp
     for warning in started.warnings if isinstance(started, JobStarted) else ():
         plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
     if use.detach:
-        plain_console().print(started.job_id)
+        if use.json_out:
+            use.print_json(started)
+        else:
+            plain_console().print(started.job_id)
         return 0
     view = watch(services, started.job_id, plain_console(stderr=use.json_out))
     return INTERRUPTED if view.status in UNFINISHED else view
