@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -120,6 +121,27 @@ def test_a_config_file_of_wrong_values_is_told_with_exit_status_2(config: Path, 
         done = train("--config", str(config), home=home)
         assert (done.returncode, word in done.stderr) == (2, True), done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_refused_training_leaves_no_folder_for_its_model(config: Path, home: Path) -> None:
+    there = config.parent / "there"
+    there.mkdir()
+    for named in ("new/model", "there/model"):
+        folder = config.parent / named
+        config.write_text(f"{TRAINING}model: starter\noutput_dir: {folder}\nfoo: 1\n", encoding="utf-8")
+        assert train("--config", str(config), home=home).returncode == 2
+    config.write_text(f"base_model: org/7b\noutput_dir: {config.parent / 'new/model'}\n", encoding="utf-8")
+    refused = train("--config", str(config), home=home)
+    assert "expected the name of a training method, such as sft" in refused.stderr
+    assert ((config.parent / "new").exists(), list(there.iterdir())) == (False, [])
+
+
+def test_a_detached_training_answers_in_json_and_reports_that_no_copy_is_made(config: Path, home: Path) -> None:
+    folder = config.parent / "model"
+    asked = ("--config", str(config), "--output-dir", str(folder), "--set", "epochs=1")
+    done = train(*asked, "--detach", "--json", home=home)
+    assert json.loads(done.stdout)["job_id"].startswith("job-")
+    assert (f"{folder} gets no copy" in done.stderr, folder.exists()) == (True, False)
 
 
 def test_options_replace_what_the_file_of_another_trainer_says_under_its_own_names(tmp_path: Path, home: Path) -> None:

@@ -448,6 +448,23 @@ def test_in_a_chat_of_autogen_0_2_the_name_and_not_the_role_states_who_spoke(tmp
         assert run.trajectory.agent.name == "assistant"
 
 
+def test_in_a_chat_of_autogen_0_2_the_one_who_runs_code_is_no_agent(tmp_path: Path) -> None:
+    said = [
+        ("manager", "Count the orders."),
+        ("coder", "```python\nprint(7)\n```"),
+        ("terminal", "exitcode: 0 (execution succeeded)\nCode output: 7\n"),
+        ("terminal", "There is no code for me to execute."),
+        ("checker", "There are 7."),
+    ]
+    history = [
+        {"content": text, "role": "user" if n else "assistant", "name": name} for n, (name, text) in enumerate(said)
+    ]
+    found = read(write(tmp_path / "log.json", history), tmp_path)
+    assert (found.format, [run.agent.name for run in found.all]) == ("autogen_v0", ["coder", "checker"])
+    for run in found.all:
+        assert [step.message for step in run.steps] == [text for _, text in said], "its output stays in the context"
+
+
 def test_the_chats_of_an_autogen_0_2_agent_are_read_from_either_side(tmp_path: Path) -> None:
     texts = ("Where is order 7?", "```python\nprint(7)\n```", "exitcode: 0 (execution succeeded)", "It has shipped.")
     for owner, roles in (("user_proxy", ("user", "assistant")), ("assistant", ("assistant", "user"))):

@@ -564,6 +564,7 @@ def test_langfuse_observations_give_one_conversation_in_any_packing(tmp_path: Pa
     trace = {"id": "t1", "name": "order", "sessionId": "s1", "tags": ["prod"], "timestamp": "2026-01-01T00:00:00Z"}
     files: dict[str, Any] = {
         "ui.json": {"trace": trace, "observations": known, "scores": SCORES},
+        "export.json": {"trace": {**trace, "scores": SCORES}, "observations": known},
         "api.json": {"data": known[::-1], "meta": {"cursor": None}},
         "trace.json": {**trace, "observations": known, "scores": SCORES},
         "many.json": [{**trace, "observations": known, "scores": SCORES}],

@@ -147,3 +147,34 @@ def test_results_between_several_messages_of_one_answer_stay_at_their_calls(tmp_
     recorded = [fuse(1, "GENERATION", BEGIN[1:], calls), fuse(2, "GENERATION", history, DONE)]
     run = read(write(tmp_path / "trace.json", {"trace": {"id": "t1"}, "observations": recorded}), tmp_path).only
     assert [[seen.content for seen in step.observations] for step in run.agent_steps] == [["one"], ["two"], []]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"gen_ai.tool.definitions": json.dumps([OAI_TOOL])},
+        {"gen_ai.tool.definitions": json.dumps([{"type": "function", **OAI_TOOL["function"]}])},
+        {
+            "model_request_parameters": {
+                "function_tools": [
+                    {
+                        "name": "get_order",
+                        "description": OAI_TOOL["function"].get("description"),
+                        "parameters_json_schema": OAI_TOOL["function"]["parameters"],
+                    }
+                ]
+            }
+        },
+    ],
+    ids=["OpenTelemetry", "Microsoft.Extensions.AI", "Pydantic AI"],
+)
+def test_tools_and_instructions_in_the_attributes_of_a_call_are_its_tools_and_its_system_prompt(
+    tmp_path: Path, known: dict[str, Any]
+) -> None:
+    instructions = {"gen_ai.system_instructions": json.dumps([{"type": "text", "content": "You are a clerk."}])}
+    answer = {"role": "assistant", "content": None, "tool_calls": OAI_CALL}
+    call = fuse(0, "GENERATION", [USER], [answer], **attributes(**known, **instructions))
+    run = read(write(tmp_path / "o.json", {"data": [call], "meta": {}}), tmp_path).only
+    assert outline(run)[:2] == ["system: You are a clerk.", "user: Where is order 7?"]
+    assert [tool["function"]["parameters"] for tool in run.tools] == [OAI_TOOL["function"]["parameters"]]
+    assert "tools" not in run.extra, "they are the log's, not inferred"

@@ -398,3 +398,9 @@ def test_success_is_not_measured_between_steps_where_the_model_cannot_play_alone
 ) -> None:
     with pytest.raises(ValidationError, match=rf"evaluate_every_steps is 5 and .*{why}.*; set evaluate_every_steps to"):
         GRPOConfig.model_validate({"evaluate_every_steps": 5, **settings})
+
+
+def test_the_template_of_the_tokenizer_itself_is_what_a_training_uses_anyway() -> None:
+    """Axolotl's configs name it, and so do those that are exported for Axolotl."""
+    assert "chat_template" not in fault("sft", chat_template="tokenizer_default", push_to_hub=True)
+    assert "`chat_template` cannot be 'chatml'" in fault("sft", chat_template="chatml")

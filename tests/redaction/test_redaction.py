@@ -137,6 +137,8 @@ CONTEXTS: list[tuple[str, str, str]] = [
     ("password", "mysqldump --single-transaction -h db -P3306 -uroot -p'{}' app > x.sql", "two words 1"),
     ("password", 'mariadb -p\\"{}\\" -e \\"select 1\\"', "s3cr3t!"),
     ("password", "sshpass -p '{}' ssh h", "MyP4ssw0rd!"),
+    ("token", 'project_id       = "demo"\ntwilio_auth_token            = "{}"', "5f94050b4c687497164712f6c1b147db"),
+    ("password", "user:               app\ndb_password:        {}", "Hunter2Hunter2"),
     ("password", "sshpass -p{} scp a h:", "MyP4ssw0rd/"),
     ("password", "curl -s -XPOST -uadmin:{} https://h", "S3cretPass99"),
     ("password", "curl --user 'admin:{}' https://h", "S3cretPass99"),
@@ -234,6 +236,8 @@ CONTEXTS: list[tuple[str, str, str]] = [
 """Kind, a text, and the secret in it."""
 
 HARMLESS = [
+    "password                     = var.db_password\ntoken                        = get_token()",
+    "  --token         string     the token of the server, 32 characters",
     "call (555) 123-4567 or +1 212 555 0123, host 127.0.0.1, version 1.2.3.4567",
     "commit 3f786850e387550fdab836ed7e6dc881de23001b",
     "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",

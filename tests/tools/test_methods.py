@@ -186,7 +186,7 @@ def test_a_config_file_reads_alike_in_yaml_and_json_in_these_names_and_others(tm
 
 
 WRONG_CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
-    ({"hyperparameters": {}}, ["`method` is None"]),
+    ({"hyperparameters": {}}, ["`method`: expected the name of a training method", "got none"]),
     ({"method": "sff"}, ["'sff'", "did you mean 'sft'"]),
     ({"method": "sft", "dataset": "some-sft", "epochs": 1, "hyperparameters": {}}, ["'epochs'", "valid: method"]),
     ({"method": "sft", "hyperparameters": [1]}, ["expected hyperparameters to be a mapping", "got [1]"]),

@@ -105,7 +105,7 @@ def follow_start(services: Services, use: CommandRun, started: JobStarted | Comp
     for warning in started.warnings if isinstance(started, JobStarted) else ():
         plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
     if use.detach:
-        plain_console().print(started.job_id)
+        use.show(started, lambda console, _: console.print(started.job_id))
         raise typer.Exit
     view = watch(services, started.job_id, plain_console(stderr=use.json_out))
     if view.status in UNFINISHED:

@@ -17,7 +17,7 @@ from quintain.records.job import JobResult
 from quintain.records.record import shown
 from quintain.records.text import printable
 from quintain.tools.training.config_files import canonical_document, start_config
-from quintain.tools.training.start import copy_model, create_folder
+from quintain.tools.training.start import copy_model, output_folder
 
 _SOURCES = ("dataset", "text", "environment")
 
@@ -35,8 +35,13 @@ def run_train(use: CommandRun) -> int:
     settings = use.arguments.get("hyperparameters", {})
     folder = config.absolute().parent if config is not None else Path.cwd()
     stated = _folder(document.pop("output_dir", None))
-    target = create_folder(use.own["output_dir"] or stated)
-    view = follow_start(services, use, start_config(services, document, settings, folder))
+    named = use.own["output_dir"] or stated
+    if use.detach and named is not None:
+        text = f"{named} gets no copy of the model, because --detach returns before; use quintain export-agent later"
+        plain_console(stderr=True).print(printable(text))
+    with output_folder(None if use.detach else named) as target:
+        started = start_config(services, document, settings, folder)
+    view = follow_start(services, use, started)
     if target is not None and view.result is not None and view.result.agent:
         agent = services.store.agents.get(view.result.agent)
         copy_model(agent.model.adapter or agent.model.path, target)

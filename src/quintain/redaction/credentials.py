@@ -106,13 +106,14 @@ def is_stand_in(value: str) -> bool:
 
 _SEPARATOR = re.compile(
     r"""(?P<rest>[\w-]{1,48}+)(?:
-      (?P<close>\\*["'`]?\]?\)?)[ \t]{0,3}
-      (?: :[ ]?(?:str|String|string|&str|SecretStr)[ ]?= | (?P<operator>:=|=>|={1,3}|!==?|:(?!:)|>) )[ \t]{0,3}
+      (?P<close>\\*["'`]?\]?\)?)[ \t]{0,80}+
+      (?: :[ ]?(?:str|String|string|&str|SecretStr)[ ]?= | (?P<operator>:=|=>|={1,3}|!==?|:(?!:)|>) )[ \t]{0,80}+
     | \\*["'`][ \t]{1,3}value[ ]?=[ ]?
     | [ \t]+is:?[ \t]+
     )""",
     re.VERBOSE,
 )
+"""Up to 80 blanks on each side of the operator: formatters of code and of settings align the values of several lines."""
 _FLAG = re.compile(r"(?P<rest>[\w-]{1,48}+)(?P<close>)[ \t]+(?P<operator>)")
 """As in `--password hunter2`; the groups are those of `_SEPARATOR`."""
 _NAME_BACKWARDS = re.compile(r"[\w.-]*+")

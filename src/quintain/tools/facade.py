@@ -40,7 +40,7 @@ from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
 from quintain.tools.training.requests import Request
 from quintain.tools.training.sources import Source, acting_on_questions
-from quintain.tools.training.start import copy_model, create_folder, train
+from quintain.tools.training.start import copy_model, output_folder, train
 from quintain.tools.web_address import page_url
 
 logger = logging.getLogger(__name__)
@@ -219,8 +219,8 @@ class RLTrainingTool:
         }
         spec = _TOOLS["start_training"]
         checked = check(spec, arguments)
-        target = create_folder(_target(parameters.get("output_dir")))
-        started = spec.function(self._open(), **checked)
+        with output_folder(_target(parameters.get("output_dir"))) as target:
+            started = spec.function(self._open(), **checked)
         about = {"algorithm": EVOLVE.upper(), "model": arguments["model"]}
         return self._trained(started, about, target, wait=parameters.get("wait", True))
 
@@ -233,8 +233,8 @@ class RLTrainingTool:
             raise InvalidInput(f"config is {shown(parameters['config'])}, of a user without a home folder") from None
         document = dict(read_document(path))
         named = document.pop("output_dir", None)
-        target = create_folder(_target(parameters.get("output_dir", named)))
-        started = start_config(self._open(), document, folder=path.absolute().parent)
+        with output_folder(_target(parameters.get("output_dir", named))) as target:
+            started = start_config(self._open(), document, folder=path.absolute().parent)
         return self._trained(started, {"config": str(path)}, target, wait=parameters.get("wait", True))
 
     def _trained(

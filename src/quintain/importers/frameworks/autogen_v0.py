@@ -1,11 +1,13 @@
 """Chats of AutoGen 0.2 and AG2: a `chat_history`, a `ChatResult`, an agent's `chat_messages`, or messages with `tool_responses`.
 
 The role of a message is relative to one of the two agents, so only the name identifies the writer. The one
-who began the chat is the user. Each other speaker has a conversation of its own.
+who began the chat is the user. Each other speaker has a conversation of its own, but for those that run code: what they
+write is the output of a program.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +24,8 @@ from quintain.records.trajectory import AgentInfo
 
 _FAILED = "Error: "
 """What the program writes before the exception of a tool that failed."""
+_RAN = re.compile(r"exitcode: -?\d+ \(execution (?:succeeded|failed)\)\nCode output: ")
+"""How the program begins a message about code that it ran (`ConversableAgent.generate_code_execution_reply`)."""
 _RESULT = {"chat_history", "summary", "cost", "human_input"}
 
 
@@ -90,7 +94,12 @@ def _named_by_role(messages: list[Any]) -> list[dict[str, Any]]:
 def _runs(messages: list[dict[str, Any]], report: Report, line: int | None) -> Iterator[Run]:
     speakers = _speakers(messages)
     opener = next((name for name in speakers if name), "user")
-    agents = [name for name in dict.fromkeys(speakers) if name != opener]
+    programs = {
+        speaker
+        for message, speaker in zip(messages, speakers, strict=True)
+        if _RAN.match(as_text(message.get("content")))
+    }
+    agents = [name for name in dict.fromkeys(speakers) if name != opener and name not in programs]
     for agent in agents:
         turns = [
             turn
@@ -99,7 +108,7 @@ def _runs(messages: list[dict[str, Any]], report: Report, line: int | None) -> I
         ]
         yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200] or "unknown"))
     if not agents:
-        report.reject(line, "expected a chat of two agents, got one speaker")
+        report.reject(line, "expected an agent beside the one who began the chat, got none")
 
 
 def _speakers(messages: list[dict[str, Any]]) -> list[str]:

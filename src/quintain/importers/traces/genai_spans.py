@@ -89,7 +89,7 @@ def model_call(span: Span, report: Report) -> ModelCall | None:
         "usage": _usage(span),
         "extra": {"finish_reason": reason[:80]} if reason else None,
     }
-    return ModelCall(inputs, outputs, span.start, fields, _tools(span), span.error)
+    return ModelCall(inputs, outputs, span.start, fields, span_tools(span), span.error)
 
 
 def tool_call(span: Span) -> ToolCall | None:
@@ -155,6 +155,11 @@ def _inputs(span: Span, report: Report) -> list[Turn]:
     turns = turns or span_inputs(span, report)
     for key in ("gen_ai.prompt", "ai.prompt.messages", "ai.prompt", "llm.prompts", "input.value"):
         turns = turns or input_turns(_attribute(span, key), report)
+    return with_instructions(span, turns, report)
+
+
+def with_instructions(span: Span, turns: list[Turn], report: Report) -> list[Turn]:
+    """Return input turns with the system instructions of the span before them, where they have none."""
     instructions = parse_json_text(_attribute(span, "gen_ai.system_instructions"))
     if instructions and not any(turn.actor == "system" for turn in turns):
         system = parse_vendor_message({"role": "system", "content": instructions}, report)
@@ -225,12 +230,15 @@ def _indexed(span: Span, prefix: str) -> list[dict[str, Any]]:
     return messages
 
 
-def _tools(span: Span) -> list[dict[str, Any]]:
+def span_tools(span: Span) -> list[dict[str, Any]]:
+    """Return the schemas of the tools that a span offers the model."""
+    request = as_dict(parse_json_text(_attribute(span, "model_request_parameters")))  # Pydantic AI
     return (
         parse_tool_schemas(_attribute(span, "gen_ai.tool.definitions"))
         or parse_tool_schemas(span.get("ai.prompt.tools"))
         or parse_tool_schemas([as_dict(t.get("tool")) or t for t in dicts_in(span.below("llm.tools"))])
         or parse_tool_schemas(span.below("llm.request.functions"))
+        or parse_tool_schemas([*as_list(request.get("function_tools")), *as_list(request.get("output_tools"))])
         or offered_tools(_attribute(span, "gen_ai.prompt"), _attribute(span, "input.value"))
     )
 

@@ -14,7 +14,14 @@ from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, ToolCall
-from quintain.importers.traces.genai_spans import agent_name, span_call_id, span_inputs, span_tool
+from quintain.importers.traces.genai_spans import (
+    agent_name,
+    span_call_id,
+    span_inputs,
+    span_tool,
+    span_tools,
+    with_instructions,
+)
 from quintain.importers.traces.otel_spans import Span
 from quintain.importers.traces.trace_records import (
     Trace,
@@ -100,7 +107,8 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
             value if isinstance(value.get("observations"), list) or _is_trace(value) else {}
         )
         trace = as_name(whole.get("id"))
-        inner = [*dicts_in(value.get("observations")), *dicts_in(value.get("scores"))]
+        scores = whole.get("scores") if whole is not value else None
+        inner = [*dicts_in(value.get("observations")), *dicts_in(value.get("scores")), *dicts_in(scores)]
         if trace is not None:
             yield TraceRecord(trace, ("trace", {k: v for k, v in whole.items() if k not in {"observations", "scores"}}))
         elif not inner:
@@ -202,8 +210,10 @@ def _call(observation: dict[str, Any], report: Report) -> ModelCall:
         settings=(params, metadata),
         error=_error(observation),
     )
+    span = _span(observation)
     if not _has_messages(observation.get("input")):  # some instrumentations print them there as text (Agno)
-        call.inputs = span_inputs(_span(observation), report) or call.inputs
+        call.inputs = span_inputs(span, report) or call.inputs
+    call.inputs, call.tools = with_instructions(span, call.inputs, report), call.tools or span_tools(span)
     return call
 
 

@@ -18,7 +18,7 @@ from quintain.importers.transcripts.transcript import Transcript, function_tool
 
 INFERRED = "the log has no tool schemas: they are inferred from the calls (names and argument names only)"
 _COLUMNS = ("tools", "functions", "tool_definitions", "available_tools")
-_PARAMETERS = ("parameters", "input_schema", "inputSchema", "params", "arguments")
+_PARAMETERS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "params", "arguments")
 _DECLARED = re.compile(r"<tools>(.*?)</tools>|tool_declare<\|im_middle\|>(.*?)<\|im_end\|>", re.DOTALL)
 """Tools declared as JSON in a system prompt: Hermes and Qwen, Kimi (Toucan)."""
 

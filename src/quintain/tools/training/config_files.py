@@ -281,7 +281,8 @@ def _method_of(document: Mapping[str, Any]) -> str:
     method = document.get("method")
     if not isinstance(method, str):
         raise InvalidInput(
-            f"`method` is {shown(method)}; it must name how to learn, such as sft, or evaluate in a recipe"
+            "`method`: expected the name of a training method, such as sft, or evaluate in a recipe, got "
+            f"{'none' if method is None else shown(method)}; name it in the file or beside it"
         )
     return method.lower()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -153,6 +155,20 @@ def create_folder(folder: Path | None) -> Path | None:
             f"output_dir: expected a folder that can be created, got {shown(str(folder))} ({error}); name another folder"
         ) from None
     return folder
+
+
+@contextmanager
+def output_folder(folder: Path | None) -> Iterator[Path | None]:
+    """Create the folder for the model of a training; where its start is refused, remove again what was created."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()] if folder is not None else []
+    create_folder(folder)
+    try:
+        yield folder
+    except BaseException:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def require_no_dataset(dataset: object) -> None:
