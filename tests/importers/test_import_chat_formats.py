@@ -325,7 +325,7 @@ def test_anthropic_and_openai_are_told_apart() -> None:
 
 def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Path) -> None:
     messages = [
-        {"role": "critic", "content": "boo"},
+        {"role": "critic", "content": ""},
         {"role": "user", "content": [{"type": "video", "url": "v"}, {"type": "text", "text": "Hi"}]},
         "junk",
         {"role": "model", "content": "ok", "logprobs": ["x" * 600], "name": "bot"},
@@ -337,6 +337,35 @@ def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Pat
     assert run.steps[1].extra == {"name": "bot"}
     assert report.unknown == {"role:critic": 1, "part:video": 1, "message": 1, "field:logprobs": 1}
     assert list(report.notes) == ["results without a call in the log are attached to the preceding turn"]
+
+
+@pytest.mark.parametrize(("reader", "keys"), [("openai_chat", ("role", "content")), ("sharegpt", ("from", "value"))])
+def test_a_chat_that_would_lose_messages_of_unknown_speakers_is_rejected(
+    tmp_path: Path, reader: str, keys: tuple[str, str]
+) -> None:
+    spoken = [("human", "Book a table."), ("Planner (thought)", "Who calls?"), ("Planner (-> Caller)", "Call them.")]
+    spoken += [("Caller", "It rings."), ("Planner (thought)", "Wait."), ("Assistant", "Done.")]
+    column = {"openai_chat": "messages", "sharegpt": "conversations"}[reader]
+    chat = [dict(zip(keys, one, strict=True)) for one in spoken]
+    runs, report = read_rows(tmp_path, reader, [{column: chat}, {column: [chat[0], chat[-1]]}])
+    assert [[step.message for step in run.steps] for run in runs] == [["Book a table.", "Done."]]
+    ((line, reason),) = report.rejected
+    assert line == 1
+    assert "got 4 of 6 with others (Planner (thought), Planner (-> Caller), Caller)" in reason
+
+
+def test_a_speaker_with_a_call_is_the_agent_and_one_with_a_call_id_a_tool(tmp_path: Path) -> None:
+    messages = [
+        {"role": "user", "content": "1+1?"},
+        {"role": "Solver", "content": "I add.", "tool_calls": [_call("c1", {"a": 1})]},
+        {"role": "Calculator", "tool_call_id": "c1", "content": "2"},
+        {"role": "assistant", "content": "2"},
+    ]
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    assert [(step.actor, step.message) for step in run.steps] == [("user", "1+1?"), ("agent", "I add."), ("agent", "2")]
+    assert [seen.content for seen in run.steps[1].observations] == ["2"]
+    assert not report.rejected
+    assert not report.unknown
 
 
 def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
@@ -361,7 +390,7 @@ SHAREGPT: dict[str, Any] = {
         {"from": "observation", "value": "2"},
         {"from": "tool", "value": "0"},
         {"from": "gpt", "value": "2 and 0."},
-        {"from": "judge", "value": "fine"},
+        {"from": "judge", "value": ""},
         {"from": "function_call", "value": "not json"},
     ],
     "system": "Be brief.",
@@ -380,7 +409,7 @@ def test_sharegpt_turns_become_calls_and_results(tmp_path: Path) -> None:
     ]
     assert [(a.tool, a.args) for a in run.steps[2].actions] == [("add", {"a": 1}), ("mul", {})]
     assert [o.content for o in run.steps[2].observations] == ["2", "0"]
-    assert (run.tools, report.unknown) == ((TOOL,), {"from:judge": 1})
+    assert (run.tools, report.unknown) == ((TOOL,), {"role:judge": 1})
     assert detected([SHAREGPT]).importer.name == "sharegpt"  # type: ignore[union-attr]
 
 

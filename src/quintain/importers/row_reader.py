@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -13,7 +14,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.chat_messages import read_turns
+from quintain.importers.transcripts.chat_messages import ACTORS, read_turns, role_of
 from quintain.importers.transcripts.field_values import (
     as_dict,
     as_name,
@@ -26,7 +27,7 @@ from quintain.importers.transcripts.field_values import (
 from quintain.importers.transcripts.tool_schemas import declared_tools, offered_tools
 from quintain.importers.transcripts.tool_tags import parse_tagged_calls
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.record import explain
+from quintain.records.record import clip, explain
 from quintain.records.trajectory import AgentInfo, Task
 
 _TASK_IDS = ("instance_id", "task_id", "problem_id", "question_id")
@@ -46,6 +47,8 @@ _READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "sy
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
 _NOT_AN_OBJECT = "expected a row that is an object, got {}"
+_NAMED = 5
+"""Unknown roles that a rejection names."""
 ReadRow = Callable[[dict[str, Any], int, Report], Iterator[Run]]
 
 
@@ -126,6 +129,9 @@ def build_chat_run(
         line: Number of the row.
         report: Counts skipped content.
         **fields: Fields of `Trajectory` that override the columns; `extra` is merged.
+
+    Raises:
+        InvalidInput: messages have contents and unknown roles, so that the context would have holes.
     """
     transcript = Transcript()
     following = iter(messages)
@@ -133,7 +139,8 @@ def build_chat_run(
     system = row.get("system") or row.get("system_prompt")
     if system and not any(isinstance(m, Mapping) and m.get("role") == "system" for m in opening):
         opening.insert(0, {"role": "system", "content": system})
-    read_turns(_with_pictures(parse_tagged_calls(chain(opening, following)), row, report), transcript, report.refuse)
+    spoken = _require_roles(parse_tagged_calls(chain(opening, following)))
+    read_turns(_with_pictures(spoken, row, report), transcript, report.refuse)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
     known: dict[str, Any] = {
         "task": task_of(row),
@@ -145,6 +152,28 @@ def build_chat_run(
         "extra": extra,
     }
     yield from build_run(transcript, report, line, **known | fields)
+
+
+def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:
+    """Yield the messages.
+
+    Raises:
+        InvalidInput: after the last, if some have content and an unknown role.
+    """
+    lost: Counter[str] = Counter()
+    n = 0
+    for message in messages:
+        yield message
+        n += 1
+        if isinstance(message, Mapping) and message.get("content") and role_of(message) is None:
+            lost[clip(str(message.get("role")), 40)] += 1
+    if lost:
+        names = ", ".join(name for name, _ in lost.most_common(_NAMED))
+        raise InvalidInput(
+            f"expected messages with the roles {', '.join(ACTORS)}, got {lost.total()} of {n} with others ({names}"
+            f"{', ...' if len(lost) > _NAMED else ''}); without them the context would have holes: in a copy of the log, "
+            "rename the agent to train to assistant and the others to user"
+        )
 
 
 def task_of(row: Mapping[str, Any]) -> Task:

@@ -62,10 +62,7 @@ def turns_to_messages(turns: list[Any], report: Report) -> Iterator[dict[str, An
         if not is_turn(turn):
             report.skip("turn without from and value")
             continue
-        role = "assistant" if turn["from"] == "function_call" else ROLES.get(turn["from"])
-        if role is None:
-            report.skip(f"from:{turn['from']}")
-            continue
+        role = "assistant" if turn["from"] == "function_call" else ROLES.get(turn["from"], turn["from"])
         message = {key: turn[key] for key in MASKS if turn.get(key) is not None}
         content, calls = _split_call_turn(turn["value"]) if turn["from"] == "function_call" else (turn["value"], [])
         results = content.split(RESULT_SEPARATOR) if role == "tool" and isinstance(content, str) else []

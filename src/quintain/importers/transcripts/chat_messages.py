@@ -17,7 +17,14 @@ from math import inf
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.field_values import as_dict, dicts_in, first_text, parse_json_text, short_fields
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    dicts_in,
+    first_text,
+    nonblank,
+    parse_json_text,
+    short_fields,
+)
 from quintain.importers.transcripts.message_parts import (
     RESULTS,
     Message,
@@ -180,6 +187,16 @@ def canonical_arguments(call: Mapping[str, Any]) -> str:
     return str(call["raw_args"]).strip() if call["args"] is None else json.dumps(call["args"], sort_keys=True)
 
 
+def role_of(message: Mapping[str, Any]) -> str | None:
+    """Return the role of a message in a log: by its name, or by its call or call id where the name is a speaker's."""
+    role = message.get("role")
+    if isinstance(role, str) and role in ROLES:
+        return ROLES[role]
+    if nonblank(message.get("tool_call_id")):
+        return "tool"
+    return "assistant" if dicts_in(message.get("tool_calls")) else None
+
+
 def parse_message(message: Any, where: str, refuse: OnInvalid) -> Turn | None:
     """Parse one message; None if it was skipped."""
     if not isinstance(message, (dict, Mapping)):  # most are plain objects, and that one is quick to ask for
@@ -187,8 +204,8 @@ def parse_message(message: Any, where: str, refuse: OnInvalid) -> Turn | None:
         return None
     rest = dict(message)
     role = rest.pop("role", None)
-    if refuse is not raise_invalid and isinstance(role, str):
-        role = ROLES.get(role, role)
+    if refuse is not raise_invalid:
+        role = role_of(message) or role
     if not isinstance(role, str) or role not in ACTORS:
         refuse(f"role:{role}", f"{where}.role is {role!r}; valid: {', '.join(ACTORS)}")
         return None
