@@ -413,6 +413,19 @@ def test_sharegpt_turns_become_calls_and_results(tmp_path: Path) -> None:
     assert detected([SHAREGPT]).importer.name == "sharegpt"  # type: ignore[union-attr]
 
 
+def test_fields_of_a_sharegpt_turn_that_nothing_reads_are_counted(tmp_path: Path) -> None:
+    calls = [{"API_name": "zoom", "API_params": {"box": [0, 1]}}]
+    turns = [
+        {"from": "human", "value": "What is this?"},
+        {"from": "gpt", "value": "I look closer.", "thoughts": "Too small.", "actions": calls, "weight": 1},
+        {"from": "human", "value": "zoom: a cat"},
+        {"from": "gpt", "value": "A cat.", "thoughts": "Clear now.", "actions": []},
+    ]
+    (run,), report = read_rows(tmp_path, "sharegpt", [{"conversations": turns}])
+    assert [step.message for step in run.agent_steps] == ["I look closer.", "A cat."]
+    assert report.unknown == {"field:thoughts": 2, "field:actions": 1}
+
+
 AGENTGYM: dict[str, Any] = {
     "item_id": "webshop_3",
     "reward": 1.0,

@@ -15,6 +15,7 @@ from quintain.importers.transcripts.chat_messages import MASKS, ROLES
 from quintain.importers.transcripts.field_values import parse_json_text, transpose_columns
 from quintain.importers.transcripts.tool_tags import RESULT_SEPARATOR
 
+_KNOWN = {"from", "value", *MASKS}
 _BEFORE_CALL = re.compile(
     r"(?P<content>.*?)<tool_call>(?P<calls>.*)</tool_call>\s*|(?P<thought>\s*<think>.*?</think>\s*)(?P<rest>.*)",
     re.DOTALL,
@@ -56,7 +57,10 @@ def turns_in(row: Mapping[str, Any]) -> list[Any] | None:
 
 
 def turns_to_messages(turns: list[Any], report: Report) -> Iterator[dict[str, Any]]:
-    """Yield chat messages; a `function_call` turn becomes tool calls with the text before them."""
+    """Yield chat messages; a `function_call` turn becomes tool calls with the text before them.
+
+    Other fields of a turn are counted: their names mean different things in different datasets.
+    """
     asked = 0
     for turn in turns:
         if not is_turn(turn):
@@ -64,6 +68,9 @@ def turns_to_messages(turns: list[Any], report: Report) -> Iterator[dict[str, An
             continue
         role = "assistant" if turn["from"] == "function_call" else ROLES.get(turn["from"], turn["from"])
         message = {key: turn[key] for key in MASKS if turn.get(key) is not None}
+        for key, value in turn.items():
+            if key not in _KNOWN and value not in (None, "", [], {}):
+                report.skip(f"field:{key}")
         content, calls = _split_call_turn(turn["value"]) if turn["from"] == "function_call" else (turn["value"], [])
         results = content.split(RESULT_SEPARATOR) if role == "tool" and isinstance(content, str) else []
         if len(results) == asked > 1:
