@@ -395,6 +395,9 @@ def test_a_codex_rollout_is_its_response_items_with_models_and_exit_codes(tmp_pa
     assert (first.thought, first.model, second.model) == ("Think", "gpt-a", "gpt-b")
     assert [call.raw_args for call in first.actions] == ['{"cmd": "ls"}', "*** Begin"]
     assert first.actions[1].args is None
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in run.trajectory.tools}
+    assert schemas["exec_command"] == {"type": "object", "properties": {"cmd": {}}}
+    assert schemas["apply_patch"]["type"] == "string", "its record says that its arguments are text"
     assert [step.usage and step.usage.output_tokens for step in (first, second, last)] == [2, None, 4]
     assert run.trajectory.task.prompt == "Make it pass"
     assert (run.key, run.parent, run.trajectory.agent.version) == ("codex:c1", "codex:c0", "0.99")

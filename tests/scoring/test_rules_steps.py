@@ -176,6 +176,13 @@ def test_a_call_without_a_required_argument_is_a_format_fault() -> None:
     assert _part(_score(call("look", where="here"), tools=(tool,)), "format") == 1
 
 
+@pytest.mark.parametrize(("kind", "part"), [("string", 1), ("object", 0)])
+def test_text_arguments_are_a_format_fault_unless_the_tool_takes_text(kind: str, part: float) -> None:
+    patch = Step(actor=Actor.AGENT, actions=(Action(tool="patch", args=None, raw_args="*** Begin"),))
+    tool = {"type": "function", "function": {"name": "patch", "parameters": {"type": kind, "properties": {}}}}
+    assert _part(_score(patch, tools=(tool,)), "format") == part
+
+
 def test_handing_in_too_early_unchecked_or_acting_after_the_end_is_ill_timed() -> None:
     """Handed in with the last edit not run although there is a shell: 0; then a call after the end: 0. A run that checks: 1."""
     late = _score(_bash("ls", "config.py"), _read(), _edit("def", "x"), call("submit"), _read("src/b.py", "b"))

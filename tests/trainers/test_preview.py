@@ -317,6 +317,13 @@ def test_rows_without_a_fault_are_ready(model_folder: Path, tmp_path: Path) -> N
     assert report.statistics.verdict.startswith("Ready: 22 rows, ")
 
 
+def test_text_arguments_of_a_tool_that_takes_text_are_no_fault(model_folder: Path, tmp_path: Path) -> None:
+    patch = {"type": "function", "function": {"name": "patch", "parameters": {"type": "string", "properties": {}}}}
+    runs = first_run(Action(tool="patch", raw_args="*** Begin"), tools=(*TOOLS, patch))(clean(22))
+    report = look(tmp_path / "ds", model_folder, rows_of(runs), max_length=700)
+    assert codes(report) == set()
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_reported_with_its_remedy(fault: str, model_folder: Path, tmp_path: Path) -> None:
     """The same rows without the fault are ready; see above."""

@@ -113,6 +113,14 @@ def tool_functions(run: Trajectory) -> list[dict[str, Any]]:
     return [function for function in inner if isinstance(function, dict)]
 
 
+def text_tools(run: Trajectory) -> frozenset[str]:
+    """Return the tools of a run whose arguments are free text instead of an object, according to their schema."""
+    schemas = {str(function.get("name")): function.get("parameters") for function in tool_functions(run)}
+    return frozenset(
+        name for name, schema in schemas.items() if isinstance(schema, dict) and schema.get("type") == "string"
+    )
+
+
 def _domain(field: str) -> str | None:
     """`knowlyr/coding`, `coding` and `bug_fix` are coding."""
     word = field.casefold()

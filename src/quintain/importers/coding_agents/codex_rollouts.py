@@ -162,6 +162,8 @@ class Rollout:
         elif kind.endswith("_call"):
             called = item_call(item)
             function = called["function"]
+            if kind == "custom_tool_call":
+                self.script.text_tools.add(function["name"])
             self._acting(time).calls.append(make_call(function["name"], function["arguments"], called["id"]))
         elif not kind:
             self.report.reject(line, "expected a response item with a type")

@@ -17,6 +17,8 @@ from quintain.importers.transcripts.field_values import (
 from quintain.importers.transcripts.transcript import Transcript, function_tool
 
 INFERRED = "the log has no tool schemas: they are inferred from the calls (names and argument names only)"
+TEXT_ARGUMENTS = {"type": "string", "properties": {}}
+"""Parameters of a tool that takes free text; chat templates iterate over the properties."""
 _COLUMNS = ("tools", "functions", "tool_definitions", "available_tools")
 _PARAMETERS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "params", "arguments")
 _DECLARED = re.compile(r"<tools>(.*?)</tools>|tool_declare<\|im_middle\|>(.*?)<\|im_end\|>", re.DOTALL)
@@ -40,10 +42,14 @@ def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
     schemas = []
     for tool in tools:
         tool = as_dict(parse_json_text(tool.get("json_schema"))) or tool
-        function = as_dict(tool.get("function")) or as_dict(tool.get("toolSpec")) or tool
+        function = as_dict(tool.get("function")) or as_dict(tool.get("toolSpec")) or as_dict(tool.get("custom")) or tool
         if name := nonblank(function.get("name")):
             candidates = (parse_json_text(function.get(key)) for key in _PARAMETERS)
             schema = next((known for known in candidates if isinstance(known, dict)), None)
+            if (
+                schema is None and tool.get("type") == "custom"
+            ):  # OpenAI's tools of free text; Anthropic's have a schema
+                schema = TEXT_ARGUMENTS
             schemas.append(function_tool(name, first_text(function.get("description"), function.get("doc")), schema))
     return schemas
 
@@ -79,8 +85,9 @@ def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
 
 
 def inferred_tools(transcript: Transcript) -> list[dict[str, Any]]:
-    """Infer schemas from the calls: tool names and argument names."""
+    """Infer schemas from the calls: tool names, and argument names or free text."""
+    text = transcript.text_tools
     return [
-        function_tool(name, None, {"type": "object", "properties": dict(arguments)})
+        function_tool(name, None, TEXT_ARGUMENTS if name in text else {"type": "object", "properties": dict(arguments)})
         for name, arguments in transcript.called.items()
     ]

@@ -49,6 +49,8 @@ class Transcript:
     """Whether there is a system turn."""
     called: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """Tool -> names of the arguments in its calls, each with an empty schema."""
+    text_tools: set[str] = field(default_factory=set)
+    """Tools whose arguments are free text by design, according to the log."""
     memory_chars: float = field(default_factory=lambda: MEMORY_CHARS)
     """Characters above which steps go to a file."""
     _chars: int = 0

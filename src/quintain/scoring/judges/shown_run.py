@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from quintain.records.trajectory import Actor, Content, ImagePart, Observation, Step, Trajectory, text_of
 from quintain.scoring.judges.datamarking import fence, quote_lines
 from quintain.scoring.judges.evidence import Passages, passage
-from quintain.scoring.profiles import tool_functions
+from quintain.scoring.profiles import text_tools, tool_functions
 
 BUDGET_CHARS = 24_000
 """Default number of characters of a run that a judge is shown."""
@@ -104,6 +104,7 @@ class _View:
     _clip: int
     _masks: re.Pattern[str] | None
     picks: Sequence[int]
+    text_tools: frozenset[str]
     clipped: bool = False
     passages: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     _lines: list[str] = field(default_factory=list)
@@ -142,7 +143,7 @@ def _render(
     clip: int,
     masks: re.Pattern[str] | None,
 ) -> _View:
-    view = _View(clip, masks, picks)
+    view = _View(clip, masks, picks, text_tools(run))
     view.recorded("TASK", run.task.prompt)
     view.recorded("TOOLS", "\n".join(_tools(run)))
     at = 0
@@ -171,7 +172,8 @@ def _show(view: _View, i: int, entry: _Entry, skip: str) -> None:
     ids = {call.call_id for call in step.actions} - {None}
     for n, call in enumerate(step.actions, 1):
         args = json.dumps(call.args, ensure_ascii=False) if call.args is not None else call.raw_args or ""
-        broken = " (its arguments are not valid JSON)" if call.args is None and call.raw_args else ""
+        is_broken = call.args is None and call.raw_args and call.tool not in view.text_tools
+        broken = " (its arguments are not valid JSON)" if is_broken else ""
         view.recorded(f"call {n}{broken}:", f"{call.tool} {args}", i)
         if (answer := _answer(unmatched, call.call_id, ids)) is not None:
             _show_observation(view, f"result {n}", answer, i)

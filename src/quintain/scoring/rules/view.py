@@ -19,7 +19,7 @@ from quintain.scoring.file_activity.operations import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, waits
 from quintain.scoring.file_activity.shell import parse_script
 from quintain.scoring.integrity.permissions import Permissions
-from quintain.scoring.profiles import PROFILES, bare_name, tool_functions
+from quintain.scoring.profiles import PROFILES, bare_name, text_tools, tool_functions
 from quintain.scoring.rules.commands import Effect, canonical_text, classify, printed_part
 
 _READING = frozenset(
@@ -219,6 +219,9 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
     profile = index.profile
     is_episode = run.source.format == "quintain" and bool(run.episode_key and run.tools)
     due = profile.calls == "due" or (profile.calls == "auto" and is_episode)
+    texts = text_tools(run)
+    for call in calls:
+        call.readable |= call.name in texts
     files = Files(call.target for call in calls if call.target)
     for call in calls:
         if call.target:

@@ -105,6 +105,8 @@ class Faults:
         schema = schemas.get(action.tool)
         if schema is None:
             self.found["missing_schema" if schemas else "no_schemas"].add(line, 1, shown(action.tool))
+        if _takes_text(schema):
+            return
         if action.args is None or not _are_read(action):
             self.found["unreadable_arguments"].add(line, 1, shown(action.tool))
             return
@@ -215,6 +217,12 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _parameters(schema: Mapping[str, Any]) -> Any:
     return schema.get("parameters") or schema.get("input_schema")
+
+
+def _takes_text(schema: Mapping[str, Any] | None) -> bool:
+    """Whether the arguments of a tool are free text instead of an object."""
+    parameters = _parameters(schema or {})
+    return isinstance(parameters, Mapping) and parameters.get("type") == "string"
 
 
 def _null_keys(value: Any) -> Iterator[str]:
