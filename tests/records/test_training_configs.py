@@ -24,7 +24,7 @@ from quintain.records.hyperparameters import (
     SFTConfig,
     TrainingConfig,
 )
-from quintain.records.record import explain
+from quintain.records.record import explain, nearest
 from quintain.tools.training.config_files import canonical_document
 
 # Name elsewhere -> (method, its value there, what it is here).
@@ -245,6 +245,32 @@ def test_an_unknown_name_gets_a_suggestion_and_is_quoted_in_part() -> None:
     assert "learnin_rate is not a known field (did you mean 'learning_rate'?)" in message
     assert "lora.rnk is not a known field (did you mean 'lora.rank'?)" in message
     assert len(message) < 400
+
+
+@pytest.mark.parametrize(("given", "known"), [("model_revision", "precision")])
+def test_a_name_that_is_not_near_is_not_suggested(given: str, known: str) -> None:
+    assert nearest(given, [known]) == ""
+
+
+def test_every_refused_name_is_in_one_answer() -> None:
+    names = [f"other_{n}" for n in range(6)]
+    with pytest.raises(ValidationError) as raised:
+        read("sft", dict.fromkeys(names, 1) | {"epochs": 0})
+    assert [name for name in names if f"hyperparameters.{name}" not in explain(raised.value, "hyperparameters")] == []
+    with pytest.raises(ValidationError) as raised:
+        read("sft", {f"other_{n}": 1 for n in range(100)})
+    message = explain(raised.value, "hyperparameters")
+    assert "and 97 more: hyperparameters.other_3, " in message
+    assert message.endswith(" and 57 more"), "40 of them are named"
+
+    message = fault("sft", {"push_to_hub": True, **dict.fromkeys(names, 1)})
+    assert "`push_to_hub` cannot be True" in message
+    assert f"not known settings: {', '.join(names)}; remove them" in message
+
+
+def test_the_main_revision_of_a_model_is_the_one_that_is_taken() -> None:
+    assert read("sft", {"model_revision": "main"}) == SFTConfig()
+    assert "`model_revision` cannot be 'v2': download" in fault("sft", model_revision="v2")
 
 
 def test_all_names_that_cannot_be_honoured_are_in_one_answer() -> None:

@@ -46,6 +46,7 @@ FIXED: dict[str, tuple[Any, str]] = {
     "wandb_run_name": (None, "a run is named after its agent: give `name` beside the hyperparameters"),
     "seed": (None, "give `seed` beside the hyperparameters"),
     "model_name_or_path": (None, "give `model` beside the hyperparameters"),
+    "model_revision": ("main", "download that revision and give its folder as `model` beside the hyperparameters"),
     "base_model": (None, "give `model` beside the hyperparameters"),
     "tokenizer_name": (None, "the tokenizer of the model is used; leave it out"),
     **dict.fromkeys(DATASETS, (None, "give a dataset beside the hyperparameters")),

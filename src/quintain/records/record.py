@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, get_args
@@ -84,11 +84,15 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
+_NEAR = 2 / 3
+"""Similarity (2 x common letters / letters of both) of a misspelt name: two swapped letters of three have exactly this."""
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """Return ` (did you mean 'NAME'?)` for the known name that it begins with, else the most similar one, or an empty string."""
     text, names = clip(str(name)), list(known)
     longer = [one for one in names if text.startswith(f"{one}_")]
-    near = [max(longer, key=len)] if longer else get_close_matches(text, names, n=1)
+    near = [max(longer, key=len)] if longer else get_close_matches(text, names, n=1, cutoff=_NEAR)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
@@ -96,25 +100,46 @@ CHOICES = frozenset({"literal_error", "enum"})
 """Types of errors that `explain` answers with all valid values."""
 
 
-def explain(error: ValidationError, root: str, known: Iterable[str] = (), *, verbatim: bool = False) -> str:
+_EXPLAINED = 3
+_NAMED = 40
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return names with commas, at most 40 of them and the number of the others."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def explain(
+    error: ValidationError,
+    root: str,
+    known: Iterable[str] = (),
+    *,
+    verbatim: bool = False,
+    without: Container[tuple[int | str, ...]] = (),
+) -> str:
     """Format a pydantic `ValidationError` in one sentence: the first three errors with path, value and remedy.
+
+    Further errors are named by their path, at most 40 of them.
 
     Args:
         error: The validation error.
         root: Name of the whole value in the message.
         known: Field names, nested ones with dots. The most similar is suggested for an unknown field.
         verbatim: Keep pydantic's words about a value: observations of an environment stay as its version had them.
+        without: Paths of errors to leave out.
     """
     found = error.errors(include_url=False)
     # pydantic counts only valid members of a list, so `too_short` next to an invalid member is not a second error.
     faults = [
         fault
         for fault in found
-        if fault["type"] != "too_short" or not any(_lies_in(other["loc"], fault["loc"]) for other in found)
+        if fault["loc"] not in without
+        and (fault["type"] != "too_short" or not any(_lies_in(other["loc"], fault["loc"]) for other in found))
     ]
     parts = []
-    for fault in faults[:3]:
-        path = root + "".join(f"[{p}]" if isinstance(p, int) else f".{clip(p)}" for p in fault["loc"])
+    for fault in faults[:_EXPLAINED]:
+        path = _path(root, fault["loc"])
         if fault["type"] == "extra_forbidden":
             elsewhere = " or put it under `extra`" if root == "trajectory" else ""
             near = nearest(".".join(map(str, fault["loc"])), known) or nearest(fault["loc"][-1], known)
@@ -132,8 +157,13 @@ def explain(error: ValidationError, root: str, known: Iterable[str] = (), *, ver
             parts.append(f"{path}: expected one of {', '.join(map(str, valid))}, got {shown(fault['input'])}{near}")
         else:
             parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
-    more = len(faults) - len(parts)
-    return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")
+    if more := [_path(root, fault["loc"]) for fault in faults[_EXPLAINED:]]:
+        parts.append(f"and {len(more):,} more: {list_names(more)}")
+    return "; ".join(parts)
+
+
+def _path(root: str, place: tuple[int | str, ...]) -> str:
+    return root + "".join(f"[{part}]" if isinstance(part, int) else f".{clip(part)}" for part in place)
 
 
 def valid_fields(error: ValidationError, model: type[BaseModel]) -> str:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
 from quintain.records.foreign_settings import COMPONENT, COMPONENTS, FIXED, WITHOUT_EFFECT
-from quintain.records.record import shown
+from quintain.records.record import clip, list_names, shown
 
 RENAMED: dict[str, tuple[str, ...]] = {
     "num_epochs": ("epochs",),
@@ -101,6 +101,7 @@ In TRL's GRPO these are updates of a rollout and answers of a group, in trainers
 SECOND_NAMES = {"epsilon": "epsilon_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""
 
+_WHERE = "hyperparameters: "
 _OPTIMIZERS: dict[Any, Any] = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit"}
 
 VALUES: dict[str, dict[Any, Any]] = {
@@ -185,7 +186,8 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
         if name in FIXED and value is not None and value != FIXED[name][0]
     ]
     if refused:
-        raise _fault("; ".join(refused))
+        rest = {name: value for name, value in values.items() if name not in FIXED}
+        raise _fault("; ".join([*refused, *_further_faults(rest, fields)]))
     values = _with_batch_size(
         {name: value for name, value in values.items() if name not in UNSET or value != UNSET[name]}
     )
@@ -216,6 +218,17 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
             or _has_no_effect(name, values, fields)
         ):
             yield name, name, _comparable(translated)
+
+
+def _further_faults(values: Mapping[str, Any], fields: Container[str]) -> Iterator[str]:
+    """Yield what is wrong with settings beside those that are refused already, so that one answer has it all."""
+    try:
+        paths = [path for path, _, _ in _translated(values, fields)]
+    except InvalidInput as error:
+        yield error.message.removeprefix(_WHERE)
+        return
+    if unknown := [clip(path) for path in paths if path.split(".")[0] not in fields]:
+        yield f"not known settings: {list_names(unknown)}; remove {'it' if len(unknown) == 1 else 'them'}"
 
 
 def _paths(name: str, values: Mapping[str, Any], fields: Container[str]) -> tuple[str, ...]:
@@ -346,4 +359,4 @@ def _comparable(value: Any) -> Any:
 
 
 def _fault(message: str) -> InvalidInput:
-    return InvalidInput(f"hyperparameters: {message}")
+    return InvalidInput(f"{_WHERE}{message}")

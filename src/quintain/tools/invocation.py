@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from quintain.errors import InvalidInput, UnknownField
 from quintain.next_step import Hint, ToolCall
-from quintain.records.record import CHOICES, explain, nearest, shown, valid_fields
+from quintain.records.record import CHOICES, explain, list_names, nearest, shown, valid_fields
 from quintain.records.text import require_clean
 from quintain.tools.spec import ToolSpec
 
@@ -123,14 +123,13 @@ def refuse_unknown(tool: str, arguments: Mapping[str, Any], valid: Mapping[str, 
     """Refuse arguments that nothing reads.
 
     Raises:
-        UnknownField: names them, the nearest valid name and all valid names.
+        UnknownField: names them, the valid name near each, and all valid names.
     """
     unknown = [name for name in arguments if name not in valid]
     if unknown:
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        names = list_names([f"{shown(name)}{nearest(name, valid)}" for name in unknown])
         raise UnknownField(
-            f"{tool} has no argument {', '.join(map(shown, unknown[:3]))}{more}{nearest(unknown[0], valid)}; "
-            f"valid: {', '.join(valid)}",
+            f"{tool} has no argument {names}; valid: {', '.join(valid)}",
             code="unknown_argument",
         )
 

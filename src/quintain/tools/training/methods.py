@@ -14,7 +14,7 @@ from quintain.errors import InvalidInput
 from quintain.records.common_hyperparameters import Settings
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, TrainingConfig
-from quintain.records.record import clip, explain, nearest, shown
+from quintain.records.record import clip, explain, list_names, nearest, shown
 from quintain.records.setting_aliases import RENAMED, canonical
 
 S = TypeVar("S", bound=Settings)
@@ -131,18 +131,19 @@ def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
         return model.model_validate(dict(settings))
     except ValidationError as error:
         aliases = [name for name, (path, *_) in RENAMED.items() if path.split(".")[0] in model.model_fields]
-        faults = explain(error, "hyperparameters", [*describe_settings(model), *aliases])
+        known = [*describe_settings(model), *aliases]
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        unknown = [
-            clip(str(fault["loc"][0]))
-            for fault in found
-            if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1
-        ]
+        unknown = [fault["loc"] for fault in found if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1]
         if len(unknown) > _EXPLAINED:
-            faults = f"hyperparameters: expected settings of {method}, got {len(unknown)} other names; remove {', '.join(unknown)}"
-        names = any(fault["type"] == "extra_forbidden" for fault in found)  # a wrong value names its bounds alone
+            names = list_names([clip(str(name)) for (name,) in unknown])
+            faults = f"hyperparameters: expected settings of {method}, got {len(unknown)} other names; remove {names}"
+            others = explain(error, "hyperparameters", known, without=unknown)
+            faults += f"; {others}" if others else ""
+        else:
+            faults = explain(error, "hyperparameters", known)
+        is_misnamed = any(fault["type"] == "extra_forbidden" for fault in found)  # a wrong value names its bounds alone
         raise InvalidInput(
-            f"{faults}; fields of {method}: {', '.join(model.model_fields)}" if names else faults
+            f"{faults}; fields of {method}: {', '.join(model.model_fields)}" if is_misnamed else faults
         ) from None
 
 
