@@ -178,3 +178,26 @@ def test_tools_and_instructions_in_the_attributes_of_a_call_are_its_tools_and_it
     assert outline(run)[:2] == ["system: You are a clerk.", "user: Where is order 7?"]
     assert [tool["function"]["parameters"] for tool in run.tools] == [OAI_TOOL["function"]["parameters"]]
     assert "tools" not in run.extra, "they are the log's, not inferred"
+
+
+def test_calls_whose_input_was_lost_go_on_with_the_call_before_under_the_same_span(tmp_path: Path) -> None:
+    """Claude's Agent SDK by LangSmith: the first input is the prompt, the others are the names of a message's fields."""
+    use = {"type": "tool_use", "id": "u1", "name": "get_order", "input": {"id": 7}}
+    lost = {"content": "role"}
+    asked = {"prompt": "Where is order 7?", "system": "You are a clerk."}
+    recorded = [
+        fuse(0, "SPAN", json.dumps(asked), DONE, name="conversation"),
+        fuse(1, "GENERATION", USER, message("assistant", [{"type": "text", "text": "I look."}])),
+        fuse(2, "GENERATION", lost, message("assistant", [use])),
+        fuse(3, "TOOL", {"input": {"id": 7}}, {"content": [{"type": "text", "text": "shipped"}]}),
+        fuse(4, "GENERATION", lost, DONE),
+    ]
+    run = read(write(tmp_path / "trace.json", {"trace": {"id": "t1"}, "observations": recorded}), tmp_path).only
+    assert outline(run) == [
+        "system: You are a clerk.",
+        "user: Where is order 7?",
+        "agent: I look.",
+        "agent:  > get_order(u1) < shipped(u1)",
+        "agent: It has shipped.",
+    ]
+    assert not any(step.copied_context for step in run.steps)

@@ -31,7 +31,7 @@ def input_turns(value: Any, report: Report) -> list[Turn]:
             report.skip("further member of a batch", len(value) - 1)
             return input_turns(value[0], report)
         return parse_vendor_messages(value, report)
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or _is_names(value):
         return []
     if _is_message(value):
         return _one(value, report)
@@ -146,6 +146,11 @@ def _is_message(value: dict[str, Any]) -> bool:
     return isinstance(value.get("kwargs"), dict) or (
         as_text(value.get("type")) in {"human", "ai", "system"} and "content" in value
     )
+
+
+def _is_names(value: dict[str, Any]) -> bool:
+    """Whether a value is `{"content": "role"}`: Python's `dict` of messages, which has the names of their fields alone."""
+    return value in ({"content": "role"}, {"role": "content"})
 
 
 def _is_bare(item: Any) -> bool:

@@ -39,6 +39,8 @@ class ModelCall:
     error: str | None = None
     agent: str | None = None
     """Name of the agent that made the call, where the trace has several."""
+    parent: str | None = None
+    """Id of the record around the call."""
 
 
 @dataclass

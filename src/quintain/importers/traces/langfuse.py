@@ -13,6 +13,7 @@ from typing import Any
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.traces.call_payloads import input_turns
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.genai_spans import (
     agent_name,
@@ -155,6 +156,8 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
         for key, value in observations.items()
     ]
     add_calls(trace, nodes, lambda value: _call(value, report), _tool_call, report, _agent)
+    for call in trace.calls:
+        _take_system(call, observations.get(call.parent or "", {}))
     root = outermost(nodes)
     for whole in (root, about):
         if not trace.calls and whole.get("type") != "TOOL":
@@ -215,6 +218,16 @@ def _call(observation: dict[str, Any], report: Report) -> ModelCall:
         call.inputs = span_inputs(span, report) or call.inputs
     call.inputs, call.tools = with_instructions(span, call.inputs, report), call.tools or span_tools(span)
     return call
+
+
+def _take_system(call: ModelCall, around: dict[str, Any]) -> None:
+    """Take the system prompt of the observation around a call where its input goes on like that of the call."""
+    if not call.inputs or any(turn.actor == "system" for turn in call.inputs):
+        return
+    turns = input_turns(around.get("input"), Report())
+    asked = [turn.key for turn in turns if turn.actor != "system"]
+    if len(turns) > len(asked) and asked == [turn.key for turn in call.inputs]:
+        call.inputs = [*(turn for turn in turns if turn.actor == "system"), *call.inputs]
 
 
 def _has_messages(value: Any) -> bool:

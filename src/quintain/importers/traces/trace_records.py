@@ -27,6 +27,7 @@ from quintain.importers.transcripts.transcript import parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
+_RESTORED = "some model calls have no recorded input: they go on with the call before them under the same record"
 NO_MESSAGES = "expected messages, got a trace whose records have none"
 
 
@@ -139,6 +140,7 @@ def add_calls(
             call = model_call(node.value)
             if call and (call.inputs or call.outputs):
                 call.agent = next((agents[at] for at in (node.id, *_above(node.id, parents)) if at in agents), None)
+                call.parent = node.parent
                 trace.calls.append(call)
 
 
@@ -238,8 +240,20 @@ def trace_outcome(error: str | None, scores: dict[str, float]) -> Outcome:
     )
 
 
+def _restore_histories(calls: list[ModelCall], report: Report) -> None:
+    """Give calls without a recorded input what came before them under the same record."""
+    before: dict[str | None, ModelCall] = {}
+    for call in sorted(calls, key=lambda call: str(call.start or "")):
+        known = before.get(call.parent)
+        if not call.inputs and known is not None and known.inputs and call.parent is not None:
+            call.inputs = [*known.inputs, *known.outputs]
+            report.note(_RESTORED)
+        before[call.parent] = call
+
+
 def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
     """Yield the runs of a trace: its first conversation, and the others as its subagents."""
+    _restore_histories(trace.calls, report)
     found = build_conversations(trace.calls, is_one=trace.is_conversation)
     match_results(found, trace.tool_calls, report)
     if not found:
