@@ -201,3 +201,28 @@ def test_calls_whose_input_was_lost_go_on_with_the_call_before_under_the_same_sp
         "agent: It has shipped.",
     ]
     assert not any(step.copied_context for step in run.steps)
+
+
+def test_the_last_answer_is_taken_from_the_agents_record_where_no_generation_has_it(tmp_path: Path) -> None:
+    """BeeAI by OpenInference: generations without an output, and messages of the agent with `text` beside the role."""
+    thought = {"role": "assistant", "content": [{"type": "text", "text": "Thought: I look. Output: shipped"}]}
+    beside = [{"role": one["role"], "text": one["content"]} for one in BEGIN]
+    beside += [
+        {"role": "assistant", "text": thought["content"][0]["text"]},
+        {"role": "assistant", "text": DONE["content"]},
+    ]
+    recorded = [
+        fuse(0, "SPAN", USER["content"], None),
+        fuse(1, "GENERATION", json.dumps(BEGIN), None),
+        fuse(2, "SPAN", json.dumps(beside[:3]), None),
+        fuse(3, "GENERATION", json.dumps([*BEGIN, thought]), None),
+        fuse(4, "SPAN", json.dumps(beside), json.dumps(DONE)),
+    ]
+    found = read(write(tmp_path / "trace.json", {"trace": {"id": "t1"}, "observations": recorded}), tmp_path)
+    assert outline(found.only)[1:] == [
+        "user: Where is order 7?",
+        "agent: Thought: I look. Output: shipped",
+        "agent: It has shipped.",
+    ]
+    assert found.only.agent_steps[-1].train is False
+    assert any("is not trained on" in note for note in found.report.notes)

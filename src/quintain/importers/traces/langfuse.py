@@ -13,7 +13,7 @@ from typing import Any
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.traces.call_payloads import input_turns
+from quintain.importers.traces.call_payloads import input_turns, output_turns
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.genai_spans import (
     agent_name,
@@ -55,6 +55,7 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import make_call, parse_time
 
 _TYPES = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
+_ANSWERED = "the last answer is in no generation: it is the agent's own record of it, and is not trained on"
 _WHOLE = "some traces have no generation: their runs are the input and output of the outermost observation"
 
 
@@ -158,6 +159,10 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
     add_calls(trace, nodes, lambda value: _call(value, report), _tool_call, report, _agent)
     for call in trace.calls:
         _take_system(call, observations.get(call.parent or "", {}))
+    if trace.calls:
+        last = max(trace.calls, key=lambda call: str(call.start or ""))
+        if not last.outputs:
+            _take_answer(last, list(observations.values()), report)
     root = outermost(nodes)
     for whole in (root, about):
         if not trace.calls and whole.get("type") != "TOOL":
@@ -228,6 +233,24 @@ def _take_system(call: ModelCall, around: dict[str, Any]) -> None:
     asked = [turn.key for turn in turns if turn.actor != "system"]
     if len(turns) > len(asked) and asked == [turn.key for turn in call.inputs]:
         call.inputs = [*(turn for turn in turns if turn.actor == "system"), *call.inputs]
+
+
+def _take_answer(call: ModelCall, observations: list[dict[str, Any]], report: Report) -> None:
+    """Take the answer of a call that recorded none from an observation whose messages are the call's and an answer.
+
+    An agent's own record may leave out what its protocol put around the answer (BeeAI), so the turn is not trained on.
+    """
+    asked = [turn.key for turn in call.inputs]
+    for value in observations:
+        if value.get("type") in ("GENERATION", "TOOL") or not _has_messages(value.get("input")):
+            continue
+        turns = [*input_turns(value.get("input"), Report()), *output_turns(value.get("output"), Report())]
+        further = turns[len(asked) :]
+        if further and further[0].actor == "agent" and [turn.key for turn in turns[: len(asked)]] == asked:
+            further[0].fields["train"] = False
+            call.outputs = further[:1]
+            report.note(_ANSWERED)
+            return
 
 
 def _has_messages(value: Any) -> bool:

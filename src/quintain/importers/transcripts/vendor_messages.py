@@ -118,7 +118,8 @@ def chat_message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _chat_message(message: dict[str, Any], role: str) -> dict[str, Any]:
-    body = message["parts"] if isinstance(message.get("parts"), list) else message.get("content")
+    text = message.get("text") if "role" in message else None  # BeeAI's agents
+    body = message["parts"] if isinstance(message.get("parts"), list) else message.get("content", text)
     chat = {"role": role, "content": _parts_or_text(body)}
     if role == "tool":
         return chat | {key: message[key] for key in _OF_RESULTS if key in message}
