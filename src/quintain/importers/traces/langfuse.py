@@ -161,7 +161,7 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
         _take_system(call, observations.get(call.parent or "", {}))
     if trace.calls:
         last = max(trace.calls, key=lambda call: str(call.start or ""))
-        if not last.outputs:
+        if not last.outputs and not last.error:
             _take_answer(last, list(observations.values()), report)
     root = outermost(nodes)
     for whole in (root, about):

@@ -46,9 +46,7 @@ def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
         if name := nonblank(function.get("name")):
             candidates = (parse_json_text(function.get(key)) for key in _PARAMETERS)
             schema = next((known for known in candidates if isinstance(known, dict)), None)
-            if (
-                schema is None and tool.get("type") == "custom"
-            ):  # OpenAI's tools of free text; Anthropic's have a schema
+            if schema is None and tool.get("type") == "custom":  # OpenAI's tools of free text
                 schema = TEXT_ARGUMENTS
             schemas.append(function_tool(name, first_text(function.get("description"), function.get("doc")), schema))
     return schemas
