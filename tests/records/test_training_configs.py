@@ -247,7 +247,9 @@ def test_an_unknown_name_gets_a_suggestion_and_is_quoted_in_part() -> None:
     assert len(message) < 400
 
 
-@pytest.mark.parametrize(("given", "known"), [("model_revision", "precision")])
+@pytest.mark.parametrize(
+    ("given", "known"), [("model_revision", "precision"), ("template", "temperature"), ("eot_tokens", "batch_tokens")]
+)
 def test_a_name_that_is_not_near_is_not_suggested(given: str, known: str) -> None:
     assert nearest(given, [known]) == ""
 

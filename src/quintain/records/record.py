@@ -84,15 +84,18 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-_NEAR = 2 / 3
-"""Similarity (2 x common letters / letters of both) of a misspelt name: two swapped letters of three have exactly this."""
+_NEAR = 3 / 4
+"""Similarity (2 x common letters / letters of both) from which a name is a misspelling of another."""
+_NEAR_SHORT = 2 / 3
+"""The same for names of three letters, of which a wrong or swapped one leaves two."""
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """Return ` (did you mean 'NAME'?)` for the known name that it begins with, else the most similar one, or an empty string."""
     text, names = clip(str(name)), list(known)
     longer = [one for one in names if text.startswith(f"{one}_")]
-    near = [max(longer, key=len)] if longer else get_close_matches(text, names, n=1, cutoff=_NEAR)
+    cutoff = _NEAR if len(text) > 3 else _NEAR_SHORT
+    near = [max(longer, key=len)] if longer else get_close_matches(text, names, n=1, cutoff=cutoff)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
