@@ -183,7 +183,7 @@ def test_tools_and_instructions_in_the_attributes_of_a_call_are_its_tools_and_it
 def test_calls_whose_input_was_lost_go_on_with_the_call_before_under_the_same_span(tmp_path: Path) -> None:
     """Claude's Agent SDK by LangSmith: the first input is the prompt, the others are the names of a message's fields."""
     use = {"type": "tool_use", "id": "u1", "name": "get_order", "input": {"id": 7}}
-    lost = {"content": "role"}
+    lost = json.dumps({"content": "role"})
     asked = {"prompt": "Where is order 7?", "system": "You are a clerk."}
     recorded = [
         fuse(0, "SPAN", json.dumps(asked), DONE, name="conversation"),
@@ -206,23 +206,27 @@ def test_calls_whose_input_was_lost_go_on_with_the_call_before_under_the_same_sp
 def test_the_last_answer_is_taken_from_the_agents_record_where_no_generation_has_it(tmp_path: Path) -> None:
     """BeeAI by OpenInference: generations without an output, and messages of the agent with `text` beside the role."""
     thought = {"role": "assistant", "content": [{"type": "text", "text": "Thought: I look. Output: shipped"}]}
+    another = message("assistant", "Thought: I have it.")
     beside = [{"role": one["role"], "text": one["content"]} for one in BEGIN]
-    beside += [
-        {"role": "assistant", "text": thought["content"][0]["text"]},
-        {"role": "assistant", "text": DONE["content"]},
-    ]
+    beside += [{"role": "assistant", "text": thought["content"][0]["text"]}]
+    beside += [{"role": "assistant", "text": one["content"]} for one in (another, DONE)]
     recorded = [
         fuse(0, "SPAN", USER["content"], None),
         fuse(1, "GENERATION", json.dumps(BEGIN), None),
         fuse(2, "SPAN", json.dumps(beside[:3]), None),
         fuse(3, "GENERATION", json.dumps([*BEGIN, thought]), None),
-        fuse(4, "SPAN", json.dumps(beside), json.dumps(DONE)),
+        fuse(4, "GENERATION", json.dumps([*BEGIN, thought, another]), None),
+        fuse(5, "SPAN", json.dumps(beside), json.dumps(DONE)),
     ]
     found = read(write(tmp_path / "trace.json", {"trace": {"id": "t1"}, "observations": recorded}), tmp_path)
     assert outline(found.only)[1:] == [
         "user: Where is order 7?",
         "agent: Thought: I look. Output: shipped",
+        "agent: Thought: I have it.",
         "agent: It has shipped.",
     ]
-    assert found.only.agent_steps[-1].train is False
+    assert [(step.copied_context, step.train) for step in found.only.agent_steps] == [
+        *[(True, None)] * 2,
+        (False, False),
+    ]
     assert any("is not trained on" in note for note in found.report.notes)

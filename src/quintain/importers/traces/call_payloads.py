@@ -23,6 +23,8 @@ _ENVELOPES = {"role", "kwargs", "messages", "message", "tool_calls", "contents",
 
 def input_turns(value: Any, report: Report) -> list[Turn]:
     """Return the turns of a call's input: a request, a list of messages, or a plain prompt."""
+    if _is_names(parse_json_text(value)):
+        return []
     value = _opened(value)
     if isinstance(value, str):
         return [Turn("user", value)] if value.strip() else []
@@ -31,7 +33,7 @@ def input_turns(value: Any, report: Report) -> list[Turn]:
             report.skip("further member of a batch", len(value) - 1)
             return input_turns(value[0], report)
         return parse_vendor_messages(value, report)
-    if not isinstance(value, dict) or _is_names(value):
+    if not isinstance(value, dict):
         return []
     if _is_message(value):
         return _one(value, report)
@@ -148,7 +150,7 @@ def _is_message(value: dict[str, Any]) -> bool:
     )
 
 
-def _is_names(value: dict[str, Any]) -> bool:
+def _is_names(value: Any) -> bool:
     """Whether a value is `{"content": "role"}`: Python's `dict` of messages, which has the names of their fields alone."""
     return value in ({"content": "role"}, {"role": "content"})
 

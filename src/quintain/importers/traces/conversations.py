@@ -117,14 +117,12 @@ def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Con
     for call in sorted(calls, key=lambda call: call.start or _BEGINNING):
         known, position = _continued(call, found, index, is_one)
         if known is None:
-            copied = {"copied_context": True}
-            inputs = [replace(t, fields=t.fields | copied) if t.actor == "agent" else t for t in call.inputs]
-            known = Conversation(inputs, call.tools, agent=call.agent)
+            known = Conversation(_copied(call.inputs), call.tools, agent=call.agent)
             found.append(known)
         else:
             _correct_calls(known, call.inputs[:position])
             _insert_results(known, call.inputs[:position])
-            known.turns += call.inputs[position:]
+            known.turns += _copied(call.inputs[position:])
             known.tools = known.tools or call.tools
         answer = next((turn for turn in call.outputs if turn.actor == "agent"), None)
         if answer is not None:
@@ -133,6 +131,12 @@ def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Con
         known.turns += call.outputs
         index.add(known)
     return found
+
+
+def _copied(turns: list[Turn]) -> list[Turn]:
+    """Mark turns of the agent that no recorded call made."""
+    copied = {"copied_context": True}
+    return [replace(turn, fields=turn.fields | copied) if turn.actor == "agent" else turn for turn in turns]
 
 
 def _correct_calls(known: Conversation, history: list[Turn]) -> None:
