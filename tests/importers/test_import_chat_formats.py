@@ -418,7 +418,7 @@ def test_fields_of_a_sharegpt_turn_that_nothing_reads_are_counted(tmp_path: Path
     turns = [
         {"from": "human", "value": "What is this?"},
         {"from": "gpt", "value": "I look closer.", "thoughts": "Too small.", "actions": calls, "weight": 1},
-        {"from": "human", "value": "zoom: a cat"},
+        {"from": "human", "value": "zoom: a cat", "role": "user", "content": "zoom: a cat"},
         {"from": "gpt", "value": "A cat.", "thoughts": "Clear now.", "actions": []},
     ]
     (run,), report = read_rows(tmp_path, "sharegpt", [{"conversations": turns}])

@@ -59,7 +59,8 @@ def turns_in(row: Mapping[str, Any]) -> list[Any] | None:
 def turns_to_messages(turns: list[Any], report: Report) -> Iterator[dict[str, Any]]:
     """Yield chat messages; a `function_call` turn becomes tool calls with the text before them.
 
-    Other fields of a turn are counted: their names mean different things in different datasets.
+    Other fields of a turn are counted, except those that repeat its value or its role: their names mean different things
+    in different datasets.
     """
     asked = 0
     for turn in turns:
@@ -69,7 +70,8 @@ def turns_to_messages(turns: list[Any], report: Report) -> Iterator[dict[str, An
         role = "assistant" if turn["from"] == "function_call" else ROLES.get(turn["from"], turn["from"])
         message = {key: turn[key] for key in MASKS if turn.get(key) is not None}
         for key, value in turn.items():
-            if key not in _KNOWN and value not in (None, "", [], {}):
+            is_repeated = value == turn["value"] or (isinstance(value, str) and ROLES.get(value) == role)
+            if key not in _KNOWN and value not in (None, "", [], {}) and not is_repeated:
                 report.skip(f"field:{key}")
         content, calls = _split_call_turn(turn["value"]) if turn["from"] == "function_call" else (turn["value"], [])
         results = content.split(RESULT_SEPARATOR) if role == "tool" and isinstance(content, str) else []
