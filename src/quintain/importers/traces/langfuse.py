@@ -157,8 +157,8 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
         for key, value in observations.items()
     ]
     add_calls(trace, nodes, lambda value: _call(value, report), _tool_call, report, _agent)
-    for call in trace.calls:
-        _take_system(call, observations.get(call.parent or "", {}))
+    for made in trace.calls:
+        _take_system(made, observations.get(made.parent or "", {}))
     if trace.calls:
         last = max(trace.calls, key=lambda call: str(call.start or ""))
         if not last.outputs and not last.error:
