@@ -265,9 +265,10 @@ def test_every_refused_name_is_in_one_answer() -> None:
     assert "and 97 more: hyperparameters.other_3, " in message
     assert message.endswith(" and 57 more"), "40 of them are named"
 
-    message = fault("sft", {"push_to_hub": True, **dict.fromkeys(names, 1)})
+    message = fault("sft", {"push_to_hub": True, "learnin_rate": 1, **dict.fromkeys(names, 1)})
     assert "`push_to_hub` cannot be True" in message
-    assert f"not known settings: {', '.join(names)}; remove them" in message
+    near = "learnin_rate (did you mean 'learning_rate'?)"
+    assert f"not known settings: {near}, {', '.join(names)}; correct or remove them" in message
 
 
 def test_the_main_revision_of_a_model_is_the_one_that_is_taken() -> None:

@@ -7,14 +7,14 @@ config file comes in (`tools.training.methods`); stored records carry the canoni
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
 from quintain.records.foreign_settings import COMPONENT, COMPONENTS, FIXED, WITHOUT_EFFECT
-from quintain.records.record import clip, list_names, shown
+from quintain.records.record import clip, list_names, nearest, shown
 
 RENAMED: dict[str, tuple[str, ...]] = {
     "num_epochs": ("epochs",),
@@ -145,7 +145,7 @@ QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
 """Setting -> the switches that give it an effect; without one it is ignored by methods that lack the switch."""
 
 
-def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, Any]:
+def canonical(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
     """Return the settings under their canonical names.
 
     Args:
@@ -176,7 +176,7 @@ def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, An
     return settings
 
 
-def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[tuple[str, str, Any]]:
+def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[tuple[str, str, Any]]:
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
@@ -220,18 +220,19 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
             yield name, name, _comparable(translated)
 
 
-def _further_faults(values: Mapping[str, Any], fields: Container[str]) -> Iterator[str]:
+def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[str]:
     """Yield what is wrong with settings beside those that are refused already, so that one answer has it all."""
     try:
         paths = [path for path, _, _ in _translated(values, fields)]
     except InvalidInput as error:
         yield error.message.removeprefix(_WHERE)
         return
-    if unknown := [clip(path) for path in paths if path.split(".")[0] not in fields]:
-        yield f"not known settings: {list_names(unknown)}; remove {'it' if len(unknown) == 1 else 'them'}"
+    if unknown := [path for path in paths if path.split(".")[0] not in fields]:
+        names = list_names([f"{clip(path)}{nearest(path, [*fields, *RENAMED])}" for path in unknown])
+        yield f"not known settings: {names}; correct or remove {'it' if len(unknown) == 1 else 'them'}"
 
 
-def _paths(name: str, values: Mapping[str, Any], fields: Container[str]) -> tuple[str, ...]:
+def _paths(name: str, values: Mapping[str, Any], fields: Collection[str]) -> tuple[str, ...]:
     """Return the settings that an alias sets."""
     paths = RENAMED[name]
     if name in FALLBACKS and paths[0] not in fields:
@@ -239,7 +240,7 @@ def _paths(name: str, values: Mapping[str, Any], fields: Container[str]) -> tupl
     return paths[:1] if values.get(SECOND_NAMES.get(name, "")) is not None else paths
 
 
-def _has_no_effect(name: str, values: Mapping[str, Any], fields: Container[str]) -> bool:
+def _has_no_effect(name: str, values: Mapping[str, Any], fields: Collection[str]) -> bool:
     return name in QUALIFIERS and name not in fields and not any(values.get(switch) for switch in QUALIFIERS[name])
 
 

@@ -135,8 +135,8 @@ def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         unknown = [fault["loc"] for fault in found if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1]
         if len(unknown) > _EXPLAINED:
-            names = list_names([clip(str(name)) for (name,) in unknown])
-            faults = f"hyperparameters: expected settings of {method}, got {len(unknown)} other names; remove {names}"
+            names = list_names([f"{clip(str(name))}{nearest(name, known)}" for (name,) in unknown])
+            faults = f"hyperparameters: expected settings of {method}, got {len(unknown)} other names; correct or remove {names}"
             others = explain(error, "hyperparameters", known, without=unknown)
             faults += f"; {others}" if others else ""
         else:
