@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -23,6 +22,7 @@ from pydantic import ValidationError
 
 from quintain.artifacts.faults import faults_explained
 from quintain.errors import Conflict, InvalidInput, Unavailable
+from quintain.files import created
 from quintain.records.artifacts import MANIFEST, ArtifactFile, ArtifactManifest, require_relative
 
 _BLOCK = 8 * 2**20
@@ -290,14 +290,12 @@ def _download(fs: Any, file: _RemoteFile, target: Path, url: str) -> Iterator[in
     """Write a remote file while hashing it; yield the size of each block."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
-    with fs.open(file.path, "rb", block_size=_BLOCK) as source, target.open("wb") as copy:
+    with fs.open(file.path, "rb", block_size=_BLOCK) as source, created(target) as copy:
         while block := source.read(_BLOCK):
             digest.update(block)
             copy.write(block)
             size += len(block)
             yield len(block)
-        copy.flush()
-        os.fsync(copy.fileno())
     if size != file.size:
         raise InvalidInput(
             f"expected {file.size:,} bytes of {file.name!r} at {url}, got {size:,}; it changed or was cut: upload it again",
