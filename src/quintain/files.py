@@ -1,7 +1,8 @@
-"""Files that survive a power failure: written through to the disk, and whole before they have their name."""
+"""Files that survive a power failure, written through to the disk and whole before they have their name; and their hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -52,3 +53,9 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from quintain.artifacts.faults import faults_explained
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.files import created
+from quintain.files import created, sha256_of
 from quintain.records.artifacts import MANIFEST, ArtifactFile, ArtifactManifest, require_relative
 
 _BLOCK = 8 * 2**20
@@ -93,7 +93,7 @@ def upload(folder: Path, url: str, progress: Progress = lambda done, total: None
     """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     paths.pop(MANIFEST, None)
-    files = {name: ArtifactFile(size=path.stat().st_size, sha256=_sha256(path)) for name, path in paths.items()}
+    files = {name: ArtifactFile(size=path.stat().st_size, sha256=sha256_of(path)) for name, path in paths.items()}
     total, done = sum(file.size for file in files.values()), 0
     identity = hashlib.sha256(json.dumps({name: file.sha256 for name, file in files.items()}).encode()).hexdigest()
     with faults_explained("write", url):
@@ -334,8 +334,3 @@ def _exists(url: str) -> Conflict:
         f"expected nothing at {url}, got another artifact or upload; nothing is overwritten: name another location, or delete it",
         code="exists",
     )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

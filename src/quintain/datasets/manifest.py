@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping
@@ -81,9 +80,3 @@ def notes_of(folder: Path) -> tuple[str, ...]:
     """Return the manifest's notes on the selection; empty if it cannot be read."""
     notes = manifest_entries(folder).get("notes")
     return tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

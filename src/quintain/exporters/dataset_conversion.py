@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from quintain.datasets.dataset_writer import folder_aside
-from quintain.datasets.manifest import sha256_of
 from quintain.datasets.rows import read_rows
 from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
 from quintain.exporters.protocol import Export, Exporter
-from quintain.files import sync
+from quintain.files import sha256_of, sync
 from quintain.records.dataset import Dataset, DatasetKind
 
 SUMS = "SHA256SUMS"

@@ -14,10 +14,9 @@ from pydantic import ValidationError
 from quintain import __version__
 from quintain.artifacts.faults import TransferStopped
 from quintain.artifacts.pushing import push
-from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, Unavailable
 from quintain.exporters.agent_card import model_card, modelfile
-from quintain.files import sync
+from quintain.files import sha256_of, sync
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.handover import AGENT_FILE, AgentExport, ExportAgentSpec
 from quintain.records.job import JobResult
