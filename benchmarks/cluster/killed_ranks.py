@@ -45,7 +45,7 @@ def killed_ranks(kills: int = 30) -> None:
 def prepared(folder: Path, name: str, **settings: Any) -> Any:
     """A job folder of a training in two processes."""
     from benchmarks.workload import row_of
-    from quintain.datasets.manifest import sha256_of
+    from quintain.files import sha256_of
     from quintain.records.agent import Agent, ModelRef
     from quintain.records.hyperparameters import SFTConfig
     from quintain.records.job import TrainSpec

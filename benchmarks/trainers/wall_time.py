@@ -90,7 +90,7 @@ def _config(batch_size: int) -> Any:
 def _ours(folder: Path) -> dict[str, Any]:
     """The job kind `train` as the worker carries it out, less its event file."""
     from benchmarks.trainers.sides import Listener
-    from quintain.datasets.manifest import sha256_of
+    from quintain.files import sha256_of
     from quintain.records.agent import Agent, ModelRef
     from quintain.records.job import TrainSpec
     from quintain.worker.job_kinds.train import run

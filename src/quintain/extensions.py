@@ -7,6 +7,7 @@ reported with the name of the package and its entry point; nothing that it does 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distributions, entry_points
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ class Extensions(NamedTuple):
 
 
 @cache
-def extensions_of(group: str, built_in: frozenset[str] = frozenset()) -> Extensions:
+def extensions_of(group: str, built_in: frozenset[str]) -> Extensions:
     """Return the extensions of a group by name.
 
     Args:
@@ -67,14 +68,27 @@ def _announced(group: str) -> tuple[list[EntryPoint], dict[str, str]]:
         return found, damaged
 
 
-def require_single(group: str, name: str, built_in: frozenset[str] = frozenset()) -> None:
-    """Raise if several packages announce a name.
+@dataclass(frozen=True)
+class ExtensionGroup:
+    """An entry-point group, with the names of its kind that are built in."""
 
-    Raises:
-        Conflict: names all of them.
-    """
-    if name not in built_in and (reason := extensions_of(group, built_in).refused.get(name)):
-        raise Conflict(reason, code="extension_conflict")
+    name: str
+    built_in: frozenset[str]
+
+    def installed(self) -> Extensions:
+        """Return what other packages announce."""
+        return extensions_of(self.name, self.built_in)
+
+    def find(self, name: str) -> EntryPoint | None:
+        """Return the entry point of a name; None if the name is built in or unknown.
+
+        Raises:
+            Conflict: several packages announce it; names all of them.
+        """
+        extensions = self.installed()
+        if name not in self.built_in and (reason := extensions.refused.get(name)):
+            raise Conflict(reason, code="extension_conflict")
+        return extensions.entries.get(name)
 
 
 def load(entry: EntryPoint) -> Any:

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "quintain"
 # Rooms from the ground up. A room imports rooms of the lines above it in this table, never of its own line or below.
 ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__",),
-    ("errors", "next_step", "threads"),
+    ("errors", "files", "next_step", "threads"),
     ("settings", "extensions"),
     ("records",),
     ("store", "redaction", "sandbox", "endpoints", "checkers"),

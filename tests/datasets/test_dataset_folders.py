@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
-from quintain.datasets.manifest import read_manifest, sha256_of
+from quintain.datasets.manifest import read_manifest
 from quintain.datasets.rows import read_rows
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, filter_runs
 from quintain.datasets.splits import KeyedRow, split_of, stratifying_moves, task_key, uneven_split
 from quintain.errors import Conflict, InvalidInput, NotFound
+from quintain.files import sha256_of
 from quintain.records.dataset import Dataset, DatasetRow, GroupRow, LabelledRow, PairRow, SplitName
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
 from trajectory_runs import NOW, answer, call, run, user

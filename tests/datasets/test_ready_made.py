@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from quintain.datasets.manifest import sha256_of
 from quintain.datasets.row_files import HUB_NAME, row_files, rows_of, write_lines
 from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
+from quintain.files import sha256_of
 from quintain.importers.protocol import Report
 from quintain.records.dataset import Curation
 from quintain.settings import Settings

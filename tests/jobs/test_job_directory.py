@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quintain.jobs.directory import JobDirectory, open_appending, read_lines
+from quintain.jobs.directory import JobDirectory, append_line, read_lines
 from quintain.jobs.shim import LogRing, group_memory
 from quintain.records.job import SelftestSpec
 from store_shelves import queued
@@ -37,10 +37,17 @@ def test_opening_cuts_off_a_torn_last_line_and_nothing_else(tmp_path: Path) -> N
     for content, kept in ((b"one\ntwo\nthr", b"one\ntwo\n"), (b"one\n", b"one\n"), (b"torn", b""), (b"", b"")):
         path = tmp_path / "lines.jsonl"
         path.write_bytes(content)
-        descriptor = open_appending(path)
-        os.write(descriptor, b"new\n")
-        os.close(descriptor)
+        append_line(path, "new")
         assert path.read_bytes() == kept + b"new\n"
+
+
+def test_a_line_is_whole_where_the_system_takes_a_part_of_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:3]))
+    append_line(tmp_path / "lines.jsonl", "a long line")
+    assert (tmp_path / "lines.jsonl").read_bytes() == b"a long line\n"
 
 
 def test_a_log_ring_keeps_both_ends_and_the_reader_counts_the_gap(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from quintain.datasets.manifest import sha256_of
 from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput, QuintainError
 from quintain.exporters.protocol import Export
+from quintain.files import sha256_of
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Curation, Dataset
 from quintain.records.filters import TrajectoryFilter

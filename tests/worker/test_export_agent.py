@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from quintain.artifacts.transfers import fetch
-from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, InvalidInput, Unavailable
+from quintain.files import sha256_of
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.handover import AgentExport, Ancestor, ExportAgentSpec, ExportFormat, Provenance

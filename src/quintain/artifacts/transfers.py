@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -23,6 +22,7 @@ from pydantic import ValidationError
 
 from quintain.artifacts.faults import faults_explained
 from quintain.errors import Conflict, InvalidInput, Unavailable
+from quintain.files import created, sha256_of
 from quintain.records.artifacts import MANIFEST, ArtifactFile, ArtifactManifest, require_relative
 
 _BLOCK = 8 * 2**20
@@ -93,7 +93,7 @@ def upload(folder: Path, url: str, progress: Progress = lambda done, total: None
     """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     paths.pop(MANIFEST, None)
-    files = {name: ArtifactFile(size=path.stat().st_size, sha256=_sha256(path)) for name, path in paths.items()}
+    files = {name: ArtifactFile(size=path.stat().st_size, sha256=sha256_of(path)) for name, path in paths.items()}
     total, done = sum(file.size for file in files.values()), 0
     identity = hashlib.sha256(json.dumps({name: file.sha256 for name, file in files.items()}).encode()).hexdigest()
     with faults_explained("write", url):
@@ -290,14 +290,12 @@ def _download(fs: Any, file: _RemoteFile, target: Path, url: str) -> Iterator[in
     """Write a remote file while hashing it; yield the size of each block."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
-    with fs.open(file.path, "rb", block_size=_BLOCK) as source, target.open("wb") as copy:
+    with fs.open(file.path, "rb", block_size=_BLOCK) as source, created(target) as copy:
         while block := source.read(_BLOCK):
             digest.update(block)
             copy.write(block)
             size += len(block)
             yield len(block)
-        copy.flush()
-        os.fsync(copy.fileno())
     if size != file.size:
         raise InvalidInput(
             f"expected {file.size:,} bytes of {file.name!r} at {url}, got {size:,}; it changed or was cut: upload it again",
@@ -336,8 +334,3 @@ def _exists(url: str) -> Conflict:
         f"expected nothing at {url}, got another artifact or upload; nothing is overwritten: name another location, or delete it",
         code="exists",
     )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +12,7 @@ from pydantic import VERSION, ValidationError
 
 from quintain import __version__
 from quintain.errors import InvalidInput, NotFound
+from quintain.files import created
 from quintain.records.dataset import Dataset
 from quintain.records.record import explain
 
@@ -45,11 +44,8 @@ def write_manifest(
         "quintain": __version__,
         "versions": {"python": platform.python_version(), "pydantic": VERSION},
     }
-    with (folder / FILE_NAME).open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
+    with created(folder / FILE_NAME) as file:
+        file.write(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
 def read_manifest(folder: Path) -> Dataset:
@@ -84,9 +80,3 @@ def notes_of(folder: Path) -> tuple[str, ...]:
     """Return the manifest's notes on the selection; empty if it cannot be read."""
     notes = manifest_entries(folder).get("notes")
     return tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file as hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
+from urllib.parse import urlsplit
 
 from quintain.endpoints import anthropic, openai, prompt_logprobs, sampled_tokens
 from quintain.endpoints.completion import Ask, BadAnswer, Completion
@@ -127,7 +128,7 @@ class EndpointClient:
             timeout=self.endpoint.timeout_s,
             limits=httpx2.Limits(max_connections=self.endpoint.concurrency),
             follow_redirects=False,
-            trust_env=not is_loopback(self.endpoint),  # a proxy is for other machines
+            trust_env=not is_loopback(urlsplit(self.endpoint.base_url).hostname or ""),  # a proxy is for other machines
         )
 
     def complete(self, ask: Ask) -> Completion:

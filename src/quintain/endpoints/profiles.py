@@ -98,7 +98,7 @@ def require_safe_url(endpoint: Endpoint) -> None:
             f"{where} must be http(s)://HOST[:PORT][/PATH] without query or fragment, such as https://api.example.com/v1",
             code="bad_endpoints",
         )
-    if url.scheme == "http" and not is_loopback(endpoint) and not endpoint.allow_http:
+    if url.scheme == "http" and not is_loopback(host) and not endpoint.allow_http:
         raise Refused(
             f"{where} is plain http to {host!r}: runs and key would travel unencrypted; use https, or set allow_http = true "
             "in the profile if that network is yours",
@@ -106,15 +106,12 @@ def require_safe_url(endpoint: Endpoint) -> None:
         )
 
 
-def is_loopback(endpoint: Endpoint) -> bool:
-    """Whether an endpoint runs on this machine."""
-    host = urlsplit(endpoint.base_url).hostname or ""
-    if host == "localhost":
-        return True
+def is_loopback(host: str) -> bool:
+    """Whether a host name or an address is that of this machine alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False
+        return host == "localhost"
 
 
 def _profile(name: str, table: object, path: Path) -> Endpoint:

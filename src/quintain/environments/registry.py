@@ -28,7 +28,7 @@ from quintain.environments.references import mixture_text, parse_reference, part
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
 from quintain.environments.task_files import FileTasks
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
-from quintain.extensions import Extensions, extensions_of, load, require_single
+from quintain.extensions import ExtensionGroup, load
 from quintain.records.judging import Endpoint
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.record import clip, explain, nearest
@@ -59,6 +59,8 @@ _BUILT_IN = {
     )
 }
 
+EXTENSIONS = ExtensionGroup(GROUP, frozenset(_BUILT_IN))
+
 PATH_OPTIONS = ("file", "tasks", "repos")
 """Options that name files or folders; callers that accept references from clients check these paths."""
 
@@ -82,22 +84,13 @@ def operator_variable(name: str) -> str | None:
     return configuration().variable(name)
 
 
-def installed_extensions() -> Extensions:
-    """Return what other packages announce."""
-    return extensions_of(GROUP, frozenset(_BUILT_IN))
-
-
-def _entries() -> dict[str, EntryPoint]:
-    return {**installed_extensions().entries, **_BUILT_IN}
-
-
 def environment_ids() -> list[str]:
     """Return the ids of all available environments, sorted; without those of the operator's file if it cannot be read."""
     try:
         profiles = [server.id for server in list_servers()] + [profile.id for profile in list_foreign()]
     except QuintainError:  # naming or listing them reports this error
         profiles = []
-    return sorted({*_entries(), *_registered, *profiles})
+    return sorted({*_BUILT_IN, *EXTENSIONS.installed().entries, *_registered, *profiles})
 
 
 def knows(environment_id: str) -> bool:
@@ -232,10 +225,9 @@ def _factory(name: str) -> Factory:
         from quintain.environments.mcp_server.source import factory as server_factory
 
         return server_factory(find_server(configuration().servers, name.removeprefix(PREFIX)), configuration().variable)
-    if name in _registered and name not in _entries():
+    if name in _registered and name not in EXTENSIONS.installed().entries:
         return _registered[name]
-    require_single(GROUP, name, frozenset(_BUILT_IN))
-    entry = _entries().get(name)
+    entry = _BUILT_IN.get(name) or EXTENSIONS.find(name)
     if entry is None:
         known, near = ", ".join(environment_ids()), nearest(name, environment_ids())
         raise NotFound(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from quintain.datasets.dataset_writer import folder_aside
-from quintain.datasets.manifest import sha256_of
 from quintain.datasets.rows import read_rows
 from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
 from quintain.exporters.protocol import Export, Exporter
+from quintain.files import sha256_of, sync
 from quintain.records.dataset import Dataset, DatasetKind
 
 SUMS = "SHA256SUMS"
@@ -65,5 +64,4 @@ def _seal(folder: Path) -> None:
     sums = "".join(f"{sha256_of(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
     (folder / SUMS).write_text(sums, encoding="utf-8")
     for path in [*files, folder / SUMS]:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from quintain.errors import NotFound, QuintainError, Unavailable
 from quintain.exporters import atif, axolotl, hf_sts, hub, knowlyr, llamafactory, openai, trl, verl
 from quintain.exporters.protocol import Export, Exporter, Rows
-from quintain.extensions import Extensions, extensions_of, load_object, package_of, require_single
+from quintain.extensions import ExtensionGroup, load_object, package_of
 from quintain.records.dataset import Dataset
 from quintain.records.record import nearest, shown
 
@@ -29,19 +29,12 @@ EXPORTERS: tuple[Exporter, ...] = (
 )
 """Every built-in writer except the native format `quintain`."""
 
+EXTENSIONS = ExtensionGroup(GROUP, frozenset({"quintain", *(known.name for known in EXPORTERS)}))
+
 
 def format_names() -> list[str]:
     """Return the names of all formats, our own first, those of other packages among them."""
-    return ["quintain", *sorted([*(known.name for known in EXPORTERS), *installed_extensions().entries])]
-
-
-def installed_extensions() -> Extensions:
-    """Return what other packages announce."""
-    return extensions_of(GROUP, _built_in())
-
-
-def _built_in() -> frozenset[str]:
-    return frozenset({"quintain", *(known.name for known in EXPORTERS)})
+    return ["quintain", *sorted([*(known.name for known in EXPORTERS), *EXTENSIONS.installed().entries])]
 
 
 def exporter(name: str) -> Exporter:
@@ -55,8 +48,7 @@ def exporter(name: str) -> Exporter:
     for known in EXPORTERS:
         if known.name == name:
             return known
-    require_single(GROUP, name, _built_in())
-    if (entry := installed_extensions().entries.get(name)) is not None:
+    if (entry := EXTENSIONS.find(name)) is not None:
         return _load(entry)
     names = format_names()
     raise NotFound(f"expected a format, got {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")

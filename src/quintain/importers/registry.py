@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
-from quintain.extensions import Extensions, extensions_of, load_object, package_of, require_single
+from quintain.extensions import ExtensionGroup, load_object, package_of
 from quintain.importers import chat_apps, coding_agents, frameworks, harnesses, interchange, traces, training_data
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
@@ -33,6 +33,8 @@ def _built_in_importers() -> Iterator[Importer]:
 IMPORTERS: tuple[Importer, ...] = tuple(sorted(_built_in_importers(), key=lambda known: known.name.replace("_", "")))
 """Every built-in reader; at equal confidence the earlier one wins, and those of other packages come last."""
 
+EXTENSIONS = ExtensionGroup(GROUP, frozenset(known.name for known in IMPORTERS))
+
 FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions of a reader that does not expect a value: a bug, which must not stop the import of other files."""
 
@@ -51,16 +53,7 @@ class Detection(NamedTuple):
 
 def reader_names() -> list[str]:
     """Return the names of all log formats, those of other packages among them."""
-    return sorted([*_built_in(), *installed_extensions().entries])
-
-
-def installed_extensions() -> Extensions:
-    """Return what other packages announce."""
-    return extensions_of(GROUP, _built_in())
-
-
-def _built_in() -> frozenset[str]:
-    return frozenset(known.name for known in IMPORTERS)
+    return sorted([*EXTENSIONS.built_in, *EXTENSIONS.installed().entries])
 
 
 def importer(name: str) -> Importer:
@@ -74,8 +67,7 @@ def importer(name: str) -> Importer:
     for known in IMPORTERS:
         if known.name == name:
             return known
-    require_single(GROUP, name, _built_in())
-    if (entry := installed_extensions().entries.get(name)) is not None:
+    if (entry := EXTENSIONS.find(name)) is not None:
         return _load(entry)
     names = reader_names()
     raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
@@ -92,7 +84,7 @@ class InstalledReaders(NamedTuple):
 @cache
 def installed_readers() -> InstalledReaders:
     """Return the readers of other packages; this imports them."""
-    known = installed_extensions()
+    known = EXTENSIONS.installed()
     usable, faults = list[Importer](), list(known.refused.values())
     for entry in known.entries.values():
         try:

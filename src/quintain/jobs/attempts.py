@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from pydantic import Field, ValidationError
 
-from quintain.jobs.directory import JobDirectory, open_appending, read_lines
+from quintain.jobs.directory import JobDirectory, append_line, read_lines
 from quintain.records.record import Instant, Record
 
 OWN_FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
@@ -48,11 +47,7 @@ def record_end(directory: JobDirectory, end: AttemptEnd) -> list[AttemptEnd]:
     known = ends(directory)
     if any(other.attempt == end.attempt for other in known):
         return known
-    descriptor = open_appending(directory.attempts)
-    try:
-        os.write(descriptor, end.model_dump_json().encode() + b"\n")
-    finally:
-        os.close(descriptor)
+    append_line(directory.attempts, end.model_dump_json())
     return [*known, end]
 
 

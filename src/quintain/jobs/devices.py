@@ -20,20 +20,24 @@ from quintain.records.recipe import TrainStage
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that shows a process only some devices."""
 
-_ASK = ("--query-gpu=uuid", "--format=csv,noheader")
-
 
 @cache
 def detect_devices() -> tuple[str, ...]:
     """Return the ids of the NVIDIA GPUs of this machine; empty if there are none, or torch is built without CUDA."""
+    return query_gpus("uuid")
+
+
+def query_gpus(field: str) -> tuple[str, ...]:
+    """Return a field (`nvidia-smi --help-query-gpu`) of each NVIDIA GPU; empty as `detect_devices`, or if the driver fails."""
     program = shutil.which("nvidia-smi")
+    command = (f"--query-gpu={field}", "--format=csv,noheader,nounits")
     try:
         if program is None or version("torch").endswith("+cpu"):
             return ()
-        output = subprocess.run([program, *_ASK], capture_output=True, text=True, timeout=20, check=True).stdout
+        output = subprocess.run([program, *command], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError, PackageNotFoundError):
         return ()
-    return tuple(line.strip() for line in output.splitlines() if line.strip())
+    return tuple(line.strip() for line in output.stdout.splitlines() if line.strip())
 
 
 def widest_training(spec: JobSpec) -> TrainingConfig:

@@ -333,3 +333,19 @@ def open_appending(path: Path) -> int:
     if end < size:
         os.ftruncate(descriptor, end)
     return descriptor
+
+
+def write_line(descriptor: int, line: str) -> None:
+    """Write a whole line, in one write where the system takes it."""
+    data = memoryview(line.encode() + b"\n")
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a line file, as `open_appending`."""
+    descriptor = open_appending(path)
+    try:
+        write_line(descriptor, line)
+    finally:
+        os.close(descriptor)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 from quintain.checkers.check import CHECKS
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
-from quintain.extensions import Extensions, extensions_of, package_of, require_single
+from quintain.extensions import ExtensionGroup, package_of
 from quintain.records.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.record import nearest, shown
@@ -52,6 +51,7 @@ _ABOUT = {
     "tournament": "expected share of wins against the other runs of the task, by Bradley-Terry; needs preferences of judges or people",
     "replay": "1 where carrying the run out again in a fresh environment gives the recorded answers and outcome; starts a job",
 }
+EXTENSIONS = ExtensionGroup(GROUP, frozenset(_ABOUT))
 _DECLARED_ONLY = {
     "words": "share of words that occur, or do not: {type: words, words, absent, of}",
     "contains": "1 where a text occurs, or does not: {type: contains, text, ignore_case, absent, of}",
@@ -92,7 +92,7 @@ def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
     """Make what `make` gives a scorer of this process; errors as of `register`."""
     if not is_scorer_name(name):
         raise InvalidInput(f"scorer name {shown(name)} must be letters, digits, '.', '_' or '-', at most 100 of them")
-    if (name in _ABOUT and name not in DEFAULTS) or name in _installed():
+    if (name in _ABOUT and name not in DEFAULTS) or name in EXTENSIONS.installed().entries:
         raise Conflict(
             f"{name!r} is {'a built-in' if name in _ABOUT else 'an installed'} scorer; give yours another name"
         )
@@ -123,19 +123,19 @@ def is_registered(name: str) -> bool:
 
 def scorer_names() -> list[str]:
     """The names that `scorer` knows, sorted; trained models (`agent:NAME`) come on top of these."""
-    return sorted({*_ABOUT, *_installed(), *_REGISTERED})
+    return sorted({*_ABOUT, *EXTENSIONS.installed().entries, *_REGISTERED})
 
 
 def describe_scorers() -> list[ScorerDescription]:
     """Every scorer in a line, the broken ones with the reason."""
-    found = []
+    found, installed = [], EXTENSIONS.installed()
     for name in scorer_names():
         if name in _ABOUT and name not in _REGISTERED:
             found.append(ScorerDescription(name, _ABOUT[name], "built in"))
         elif name in _REGISTERED:
             found.append(ScorerDescription(name, "a function of this program", "registered"))
         else:
-            entry = _installed()[name]
+            entry = installed.entries[name]
             broken = None
             try:
                 load(entry)
@@ -144,21 +144,14 @@ def describe_scorers() -> list[ScorerDescription]:
             found.append(
                 ScorerDescription(name, f"announced as {entry.value}", f"installed by {package_of(entry)}", broken)
             )
-    refused = installed_extensions().refused.items()
-    found += [ScorerDescription(name, "announced, not used", "installed", reason) for name, reason in refused]
+    found += [
+        ScorerDescription(name, "announced, not used", "installed", reason)
+        for name, reason in installed.refused.items()
+    ]
     pattern = ScorerDescription(
         "regex", "a pattern of yours: {type: regex, pattern, flags, full, absent, of}", "declared"
     )
     return [*found, *(ScorerDescription(name, about, "declared") for name, about in _DECLARED_ONLY.items()), pattern]
-
-
-def installed_extensions() -> Extensions:
-    """Return what other packages announce."""
-    return extensions_of(GROUP, frozenset(_ABOUT))
-
-
-def _installed() -> Mapping[str, EntryPoint]:
-    return installed_extensions().entries
 
 
 def recorded_names(spec: str | Mapping[str, float]) -> tuple[str, ...]:
@@ -234,9 +227,8 @@ def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sa
         return RecordedScorer(name, recorded.get(name, {}))
     if name.startswith(RAW):
         return RawScorer(_named(name.removeprefix(RAW), profile, recorded, open_sandbox))
-    require_single(GROUP, name, frozenset(_ABOUT))
-    if name in _installed():
-        return load(_installed()[name])
+    if (entry := EXTENSIONS.find(name)) is not None:
+        return load(entry)
     if name in _REGISTERED:
         return _REGISTERED[name]()
     if name in DEFAULTS:

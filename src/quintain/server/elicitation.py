@@ -8,7 +8,6 @@ arguments, and expires; a client can neither read nor make one.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -30,6 +29,7 @@ from mcp.types import (
 from pydantic import ValidationError
 
 from quintain.errors import Unavailable
+from quintain.files import write_file
 from quintain.server.bindings import Binding, read_arguments, to_result
 from quintain.tools.spec import Answer, Question
 
@@ -99,7 +99,7 @@ def key_of_home(home: Path) -> bytes:
     path = home / "state.key"
     try:
         if not path.exists():
-            _make_key(path)
+            write_file(path, secrets.token_bytes(_KEY_BYTES), replace=False)
         key = path.read_bytes()
     except OSError as error:
         raise Unavailable(
@@ -110,21 +110,6 @@ def key_of_home(home: Path) -> bytes:
             f"expected a key of {_KEY_BYTES} bytes in {str(path)!r}, got {len(key)}; delete the file, and a new one is created"
         )
     return key
-
-
-def _make_key(path: Path) -> None:
-    """Of several processes that come at once, one makes the key: a link is never put in the place of another file."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, 0o600)) as file:
-        file.write(secrets.token_bytes(_KEY_BYTES))
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(aside, path)
-    except FileExistsError:
-        pass
-    finally:
-        aside.unlink()
 
 
 class _LateCodec:

@@ -26,6 +26,7 @@ from typing import IO, Literal, Protocol
 from pydantic import Field
 
 from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
+from quintain.files import created
 from quintain.records.record import Instant, Record
 from quintain.store.engine import BUSY_TIMEOUT_S
 
@@ -195,16 +196,6 @@ def _write_member(archive: tarfile.TarFile, name: str, size: int, time: float, c
     about = tarfile.TarInfo(name)
     about.size, about.mtime, about.mode = size, int(time), 0o600
     archive.addfile(about, content)
-
-
-@contextmanager
-def created(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Create a file and its folders, and write it through to the disk at the end."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out:
-        yield out
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def _add(write: _Write, name: str, path: Path) -> BackupFile | None:

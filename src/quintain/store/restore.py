@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 from pydantic import ValidationError
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable, disk_remedy
+from quintain.files import created
 from quintain.records.job import JobError, JobStatus
 from quintain.store.backup import (
     ARCHIVES,
@@ -30,7 +31,6 @@ from quintain.store.backup import (
     BackupFile,
     BackupManifest,
     HashingReader,
-    created,
 )
 from quintain.store.migrations import REVISIONS
 from quintain.store.tables import Moment

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quintain.datasets.manifest import sha256_of
 from quintain.errors import InvalidInput
+from quintain.files import sha256_of
 
 FILE_NAME = "SHA256SUMS"
 

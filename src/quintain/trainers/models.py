@@ -7,7 +7,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from quintain.errors import InvalidInput
+from quintain.files import sync
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.adapters import (
@@ -269,6 +271,15 @@ def publish(aside: Path, destination: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write a file of tensors, which appears whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    save_file(dict(tensors), aside)
+    sync(aside)
+    aside.replace(path)
+
+
 def make_durable(folder: Path) -> None:
     """Fsync all files and folders of a folder."""
     for path in (folder, *folder.rglob("*")):
@@ -365,12 +376,3 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
 def _context_tokens(config: Any, tokenizer: Any) -> int:
     own_context = getattr(config.get_text_config(), "max_position_embeddings", None)
     return int(own_context or min(tokenizer.model_max_length, _UNKNOWN_CONTEXT))
-
-
-def sync(path: Path) -> None:
-    """Fsync a file or a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

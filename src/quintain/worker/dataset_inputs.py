@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from quintain.datasets.manifest import sha256_of
 from quintain.errors import InvalidInput
+from quintain.files import sha256_of
 from quintain.records.job import EvaluateDatasetSpec, PreviewSpec, TrainSpec
 from quintain.records.recipe import EarlierSkill
 

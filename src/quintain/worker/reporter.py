@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError
 
-from quintain.jobs.directory import OUTPUTS, JobDirectory, open_appending
+from quintain.jobs.directory import OUTPUTS, JobDirectory, open_appending, write_line
 from quintain.records.job import JobError, JobResult
 from quintain.records.job_events import Activity, JobEvent
 from quintain.records.record import Record
@@ -87,7 +87,7 @@ class FileReporter:
             return
         if kind not in self._outputs:
             self._outputs[kind] = open_appending(self._directory.outputs / f"{kind}.jsonl")
-        _append(self._outputs[kind], f'{{"kind":"{kind}","record":{document}}}')
+        write_line(self._outputs[kind], f'{{"kind":"{kind}","record":{document}}}')
 
     def should_stop(self) -> bool:
         """Whether the job was asked to stop. Checked between steps."""
@@ -124,19 +124,13 @@ class FileReporter:
         values = {"attempt": self._attempt, "seq": self._seq, "time": self._clock(), "type": type}
         event = JobEvent.model_validate(values | _storable(fields))
         self._seq += 1
-        _append(self._events, event.model_dump_json(exclude_none=True))
+        write_line(self._events, event.model_dump_json(exclude_none=True))
         if durable:
             os.fsync(self._events)
 
     def _sync_outputs(self) -> None:
         for descriptor in self._outputs.values():
             os.fsync(descriptor)
-
-
-def _append(descriptor: int, line: str) -> None:
-    data = memoryview(line.encode() + b"\n")
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 def _next_seq(path: Path, attempt: int) -> int:

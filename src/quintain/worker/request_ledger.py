@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from quintain.endpoints.client import Clock, EndpointClient, read_key
 from quintain.endpoints.spending import Spent
-from quintain.jobs.directory import iterate_lines, open_appending
+from quintain.jobs.directory import iterate_lines, open_appending, write_line
 from quintain.records.judging import Endpoint
 from quintain.settings import secret
 
@@ -44,7 +44,7 @@ class Ledger:
         """Record usage. After `close`, requests in flight remain at unknown cost."""
         with self._lock:
             if not self._closed:
-                append_line(self._descriptor, more)
+                write_line(self._descriptor, json.dumps(dict(more)))
                 _add(self._total, more)
 
     def close(self) -> None:
@@ -107,10 +107,3 @@ def _read(directory: Path) -> Counter[str]:
 def _add(total: Counter[str], more: Mapping[str, int]) -> None:
     for name, n in more.items():
         total[name] += n
-
-
-def append_line(descriptor: int, record: Mapping[str, object]) -> None:
-    """Append a record as one line."""
-    data = memoryview(json.dumps(dict(record)).encode() + b"\n")
-    while data:
-        data = data[os.write(descriptor, data) :]

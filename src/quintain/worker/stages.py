@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from quintain.jobs.directory import STAGE_RESULT, open_appending, write_atomically
+from quintain.jobs.directory import STAGE_RESULT, open_appending, write_atomically, write_line
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
@@ -57,7 +57,7 @@ class StageReporter:
     def __init__(self, reporter: Reporter, folder: Path, span: Span, prefix: str = "") -> None:
         self._reporter, self._folder = reporter, folder
         self._span, self._prefix = span, prefix
-        self._trajectories: BinaryIO | None = None
+        self._trajectories: int | None = None
         self.step: int | None = None
         self.agent: Agent | None = None
         self.evaluation: Evaluation | None = None
@@ -101,9 +101,8 @@ class StageReporter:
         self._reporter.output(kind, record)
         if kind == "trajectory":
             if self._trajectories is None:
-                self._trajectories = os.fdopen(open_appending(self._folder / "outputs" / "trajectory.jsonl"), "ab")
-            self._trajectories.write(f'{{"kind":"trajectory","record":{record.model_dump_json()}}}\n'.encode())
-            self._trajectories.flush()
+                self._trajectories = open_appending(self._folder / "outputs" / "trajectory.jsonl")
+            write_line(self._trajectories, f'{{"kind":"trajectory","record":{record.model_dump_json()}}}')
 
     def should_stop(self) -> bool:
         """Whether the job was asked to stop."""
@@ -115,7 +114,7 @@ class StageReporter:
     def close(self) -> None:
         """Close the stage's files."""
         if self._trajectories is not None:
-            self._trajectories.close()
+            os.close(self._trajectories)
 
 
 StageWork = TrainSpec | RolloutSpec | EvaluateSpec | Callable[[StageReporter], JobResult]

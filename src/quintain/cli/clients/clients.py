@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
 import sys
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ from platformdirs import user_config_path
 
 from quintain.cli.clients import jsonc, toml
 from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
+from quintain.files import write_file
 from quintain.settings import folder_of
 
 SERVER = "quintain"
@@ -263,18 +262,8 @@ def _read(file: Path) -> str:
 
 
 def _write(file: Path, text: str, like: Path) -> None:
-    """Write a file aside and rename it, with the permissions of another file where that exists."""
-    aside = file.with_name(f".{file.name}-{uuid.uuid4().hex[:8]}")
-    mode = stat.S_IMODE(like.stat().st_mode) if like.exists() else 0o600
-    try:
-        with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as out:
-            out.write(text.encode())
-            out.flush()
-            os.fsync(out.fileno())
-        aside.chmod(mode)
-        aside.replace(file)
-    finally:
-        aside.unlink(missing_ok=True)
+    """Write a file with the permissions of another one where that exists."""
+    write_file(file, text.encode(), stat.S_IMODE(like.stat().st_mode) if like.exists() else 0o600)
 
 
 def _with(document: Any, path: Sequence[str], value: Any) -> Any:

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 from typing import cast
 
 from quintain.errors import InvalidInput
-from quintain.extensions import Extensions, extensions_of, load, require_single
+from quintain.extensions import ExtensionGroup, load
 from quintain.jobs.launchers.contract import GROUP, ClusterOptions, Launcher, LauncherFactory
 
 _BUILT_IN = {
@@ -19,9 +19,7 @@ _BUILT_IN = {
 }
 
 
-def installed_extensions() -> Extensions:
-    """Return what other packages announce."""
-    return extensions_of(GROUP, frozenset(_BUILT_IN))
+EXTENSIONS = ExtensionGroup(GROUP, frozenset(_BUILT_IN))
 
 
 def open_launcher(name: str, options: ClusterOptions) -> Launcher:
@@ -32,12 +30,11 @@ def open_launcher(name: str, options: ClusterOptions) -> Launcher:
         Conflict: Several packages announce it.
         Unavailable: Its package cannot be imported.
     """
-    require_single(GROUP, name, frozenset(_BUILT_IN))
-    entries = {**installed_extensions().entries, **_BUILT_IN}
-    entry = entries.get(name)
+    entry = _BUILT_IN.get(name) or EXTENSIONS.find(name)
     if entry is None:
+        names = sorted({*_BUILT_IN, *EXTENSIONS.installed().entries})
         raise InvalidInput(
-            f"expected a launcher out of {', '.join(sorted(entries))}, got {name!r}; set QUINTAIN_LAUNCHER to one of "
+            f"expected a launcher out of {', '.join(names)}, got {name!r}; set QUINTAIN_LAUNCHER to one of "
             "them, or install the package that has it",
             code="unknown_launcher",
         )

@@ -8,7 +8,7 @@ every criterion has anchors of its own; and no criterion has a value where the j
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,17 @@ def rubric(spec: str | Mapping[str, Any] | Rubric | None = None, profile: Domain
             spec = _DEFAULT
     if isinstance(spec, str):
         if spec not in RUBRICS:
-            raise NotFound(
-                f"no rubric {shown(spec)}{nearest(spec, RUBRICS)}; there are {', '.join(RUBRICS)}, or give your own as "
-                '{"name": ..., "criteria": [{"name": ..., "description": ..., "weight": 1}]}'
-            )
+            raise unknown_rubric(spec, RUBRICS)
         return RUBRICS[spec]
     return _read(spec, "rubric")
+
+
+def unknown_rubric(name: str, known: Collection[str]) -> NotFound:
+    """Return the error of a name that no rubric has; it lists the known ones."""
+    return NotFound(
+        f"no rubric {shown(name)}{nearest(name, known)}; there are {', '.join(known)}, or give your own as "
+        '{"name": ..., "criteria": [{"name": ..., "description": ..., "weight": 1}]}'
+    )
 
 
 def read_rubric_file(path: Path) -> Rubric:

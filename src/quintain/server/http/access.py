@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from mcp.server.auth.provider import TokenVerifier
 
+from quintain.endpoints.profiles import is_loopback
 from quintain.errors import InvalidInput
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -35,14 +35,6 @@ class Access:
     root_path: str
     public_url: str
     metadata_url: str | None = None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address that a server listens on can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def accepted_names(

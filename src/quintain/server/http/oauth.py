@@ -14,8 +14,8 @@ import anyio.to_thread
 import jwt
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 
+from quintain.endpoints.profiles import is_loopback
 from quintain.errors import InvalidInput
-from quintain.server.http.access import is_loopback
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,10 @@ from mcp.server.auth.routes import build_resource_metadata_url
 from pydantic import AnyHttpUrl
 from starlette.types import ASGIApp
 
+from quintain.endpoints.profiles import is_loopback
 from quintain.errors import Refused, Unavailable
 from quintain.server.app import QuintainServer
-from quintain.server.http.access import Access, accepted_names, is_loopback, public_address
+from quintain.server.http.access import Access, accepted_names, public_address
 from quintain.server.http.application import PROTOCOL, http_application
 from quintain.server.http.limits import Limits
 from quintain.server.http.tokens import AnyVerifier, FileVerifier, TokenFile

@@ -10,6 +10,7 @@ from stat import S_IMODE
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from quintain.errors import Refused, Unavailable, disk_remedy
+from quintain.files import write_file
 
 _LONGEST = 16 * 2**10
 """Characters of a token that are looked at."""
@@ -35,24 +36,8 @@ class TokenFile:
         if not replace and self._mode() is not None:
             self._check_mode()
             return False
-        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.{secrets.token_hex(4)}")
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            try:
-                with open(aside, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, 0o600)) as file:
-                    file.write(f"{secrets.token_urlsafe(32)}\n".encode())
-                    file.flush()
-                    os.fsync(file.fileno())
-                if replace:
-                    aside.replace(self.path)
-                    return True
-                # A link never replaces the file of another server that starts at the same time.
-                os.link(aside, self.path)
-                return True
-            except FileExistsError:
-                return False
-            finally:
-                aside.unlink(missing_ok=True)
+            return write_file(self.path, f"{secrets.token_urlsafe(32)}\n".encode(), replace=replace)
         except OSError as error:
             raise Unavailable(
                 f"cannot write the token file {str(self.path)!r}: {error.strerror}; {disk_remedy(error)}"

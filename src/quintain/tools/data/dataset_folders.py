@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset, write_dataset
-from quintain.datasets.manifest import sha256_of
 from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.selection import ExportCounts, agent_digest, is_held_out
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.datasets.text_dataset import Source, check_text, write_text
 from quintain.errors import InvalidInput
+from quintain.files import sha256_of
 from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow
 from quintain.records.record import Name, explain
 from quintain.records.text import require_clean

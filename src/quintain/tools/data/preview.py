@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from quintain import __version__
-from quintain.datasets.manifest import notes_of, sha256_of
+from quintain.datasets.manifest import notes_of
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable
+from quintain.files import sha256_of
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset

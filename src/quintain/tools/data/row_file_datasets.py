@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
-from quintain.datasets.manifest import sha256_of
 from quintain.datasets.row_files import (
     HUB_NAME,
     RowFiles,
@@ -24,6 +23,7 @@ from quintain.datasets.row_files import (
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.files import sha256_of
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from quintain.artifacts.locations import is_url
-from quintain.datasets.manifest import sha256_of
 from quintain.datasets.row_files import is_rows, rows_of
 from quintain.datasets.selection import ExportCounts
 from quintain.errors import NotFound
+from quintain.files import sha256_of
 from quintain.importers.protocol import Report
 from quintain.records.dataset import DatasetKind
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, frozen_dataset, new_options

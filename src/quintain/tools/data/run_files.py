@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 from quintain.errors import NotFound, Unavailable, disk_remedy
+from quintain.files import created
 from quintain.next_step import Hint, call
 from quintain.records.run_jobs import RunsFile
 from quintain.records.trajectory import Trajectory
@@ -31,18 +32,15 @@ def write_runs(services: Services, runs: Iterable[Trajectory]) -> RunsFile:
         Unavailable: the disk does not take them.
     """
     folder = _folder(services)
-    aside = folder / f".{os.getpid()}-{id(runs):x}{_NEWLY}"
+    aside = folder / f".{uuid4().hex}{_NEWLY}"
     digest, n = hashlib.sha256(), 0
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with created(aside, 0o600) as file:
             for run in runs:
                 line = run.model_dump_json().encode() + b"\n"
                 digest.update(line)
                 file.write(line)
                 n += 1
-            file.flush()
-            os.fsync(file.fileno())
         if not n:
             search = call("search_trajectories")
             raise NotFound(Hint("no run was chosen; ", search, " lists stored runs"), code="nothing_matches")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.jobs.directory import iterate_lines, open_appending
+from quintain.jobs.directory import append_line, iterate_lines
 from quintain.next_step import Hint, call
 from quintain.records.job import UNFINISHED, Job, JobError
 from quintain.records.record import Record
@@ -133,7 +131,7 @@ def _post(services: Services, request: _Request) -> str:
             code="ended",
         )
     line = TalkMessage(text=text or "", end=request.end).model_dump_json(exclude_defaults=True)
-    _append(services.settings.jobs_dir / job.id / MESSAGES, line)
+    append_line(services.settings.jobs_dir / job.id / MESSAGES, line)
     return job.id
 
 
@@ -164,15 +162,6 @@ def _conversation(services: Services, job_id: str) -> tuple[Job, TalkSpec]:
             f"expected the job of a conversation, got {job.id}, a job of kind {job.kind}; look at it with get_job"
         )
     return job, job.spec
-
-
-def _append(path: Path, line: str) -> None:
-    """Append a line in one write, so that messages sent at once do not mix."""
-    descriptor = open_appending(path)
-    try:
-        os.write(descriptor, line.encode() + b"\n")
-    finally:
-        os.close(descriptor)
 
 
 def _view(services: Services, job_id: str) -> TalkResult:

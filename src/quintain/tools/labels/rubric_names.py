@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from quintain.errors import NotFound
 from quintain.records.judging import Rubric
 from quintain.records.profiles import DomainProfile
-from quintain.records.record import nearest, shown
-from quintain.scoring.judges.rubrics import RUBRICS, rubric
+from quintain.scoring.judges.rubrics import RUBRICS, rubric, unknown_rubric
 from quintain.tools.services import Services
 
 _LOOKED_AT = 200
@@ -33,11 +31,7 @@ def find_rubric(
         own.setdefault(used.name, used)
     if spec in own:
         return own[spec]
-    names = [*RUBRICS, *(name for name in own if name not in RUBRICS)]
-    raise NotFound(
-        f"no rubric {shown(spec)}{nearest(spec, names)}; there are {', '.join(names)}, or give your own as "
-        '{"name": ..., "criteria": [{"name": ..., "description": ..., "weight": 1}]}'
-    )
+    raise unknown_rubric(spec, [*RUBRICS, *(name for name in own if name not in RUBRICS)])
 
 
 def name_shared(services: Services, chosen: Rubric) -> str:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.artifacts.locations import is_url
-from quintain.datasets.manifest import FILE_NAME, sha256_of
+from quintain.datasets.manifest import FILE_NAME
 from quintain.datasets.recorded_calls import require_calls
 from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput
+from quintain.files import sha256_of
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS

@@ -7,20 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from quintain.records.protocols import Policy, Reply, Turn
+from quintain.trainers.models import write_tensors
 
 
 def save_version(model: nn.Module, path: Path) -> None:
     """Write the trainable weights of a model, unless the file exists. The file appears whole."""
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}")
-    save_file({name: p.detach().contiguous().cpu() for name, p in _trainable(model)}, aside)
-    aside.replace(path)
+    if not path.exists():
+        write_tensors(path, {name: p.detach().contiguous().cpu() for name, p in _trainable(model)})
 
 
 class EarlierPolicy:

@@ -16,8 +16,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer, GenerationConfig
 
-from quintain.datasets.manifest import sha256_of
 from quintain.errors import Unavailable
+from quintain.files import sha256_of
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.handover import ExportFormat, GgufType, Parity
 from quintain.records.protocols import Reporter

@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, Unavailable
+from quintain.files import sha256_of
 from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
 from quintain.trainers.distributed.sharded_state import has_shards, read_moments, save_moments
 from quintain.trainers.distributed.sharding import gather_full, is_sharded, local_shard

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.dataset import Row
@@ -26,7 +25,7 @@ from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.fisher import fisher_diagonal
 from quintain.trainers.loop.precision import Format, hold_base
-from quintain.trainers.models import LoadedModel, load_model, sync
+from quintain.trainers.models import LoadedModel, load_model, write_tensors
 from quintain.trainers.value_head import has_own_critic, heads_of
 
 _FILE_NAME = "ewc.safetensors"
@@ -147,9 +146,5 @@ def _read(path: Path, parameters: dict[str, torch.nn.Parameter]) -> tuple[Tensor
 def _write(path: Path, anchor: Tensors, importance: Tensors) -> None:
     tensors = {f"anchor/{name}": tensor.cpu() for name, tensor in anchor.items()}
     tensors |= {f"importance/{name}": tensor.cpu() for name, tensor in importance.items()}
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     with disk_errors_explained(path, path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, aside)
-        sync(aside)
-        aside.replace(path)
+        write_tensors(path, tensors)

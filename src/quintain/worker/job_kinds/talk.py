@@ -6,7 +6,6 @@ the conversation ends by the person's word, on request, or after a time without 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from quintain.environments.registry import open_source
 from quintain.errors import Unavailable
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.replies import agent_step, respond
-from quintain.jobs.directory import open_appending, read_lines, run_name
+from quintain.jobs.directory import open_appending, read_lines, run_name, write_line
 from quintain.records.job import JobResult, TrajectorySet
 from quintain.records.protocols import Environment, Policy, Reply, Reporter, Stop, TaskSource, TimeStep, Turn
 from quintain.records.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
@@ -141,7 +140,7 @@ class _Conversation:
         self.reason, self.end = reason, end
 
     def _write(self, line: TalkLine) -> None:
-        os.write(self._lines, line.model_dump_json(exclude_defaults=True).encode() + b"\n")
+        write_line(self._lines, line.model_dump_json(exclude_defaults=True))
 
 
 class _Speaker:

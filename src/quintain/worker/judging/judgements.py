@@ -18,7 +18,7 @@ from typing import Any
 from quintain.endpoints.faults import BUSY, STOPPED
 from quintain.endpoints.spending import Spent
 from quintain.errors import Unavailable
-from quintain.jobs.directory import iterate_lines, open_appending, output_records
+from quintain.jobs.directory import iterate_lines, open_appending, output_records, write_line
 from quintain.records.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
@@ -27,7 +27,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.calibration.agreement import even_odds
 from quintain.scoring.judges.judging_items import comparisons
 from quintain.worker.judging.asking import Verdicts
-from quintain.worker.request_ledger import append_line, cost_report
+from quintain.worker.request_ledger import cost_report
 from quintain.worker.run_inputs import RunInputs, open_run_inputs
 
 BROKEN_AFTER = 20
@@ -120,7 +120,7 @@ class Journal:
             "uncontrolled": int(verdicts.control is not None and verdicts.control.failed is not None),
             "failed": clip(judged.failed, 300) if judged.failed else None,
         }
-        append_line(self._descriptor, entry)
+        write_line(self._descriptor, json.dumps(entry))
         return entry
 
     def close(self) -> None:

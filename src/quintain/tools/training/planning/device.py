@@ -6,12 +6,12 @@ import os
 import platform
 import shutil
 import statistics
-import subprocess
 import time
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from quintain.jobs.devices import query_gpus
 
 _MB = 2**20
 
@@ -20,7 +20,6 @@ _SHAPE = (2048, 512, 1408)
 
 _ROUNDS = 5
 _BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")
-_ASK_GPU = ("--query-gpu=memory.free", "--format=csv,noheader,nounits")
 
 
 class Device(NamedTuple):
@@ -102,13 +101,9 @@ def matmul_flops() -> float:
 
 def _cuda_free_mb() -> float | None:
     """Free memory of the emptiest NVIDIA GPU; None where there is none, or torch is built without CUDA."""
-    program = shutil.which("nvidia-smi")
     try:
-        if program is None or version("torch").endswith("+cpu"):
-            return None
-        output = subprocess.run([program, *_ASK_GPU], capture_output=True, text=True, timeout=10, check=True).stdout
-        return max(float(line) for line in output.split())
-    except (OSError, ValueError, subprocess.SubprocessError, PackageNotFoundError):
+        return max((float(free) for free in query_gpus("memory.free")), default=None)
+    except ValueError:  # the driver does not know
         return None
 
 
