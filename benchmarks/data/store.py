@@ -67,7 +67,7 @@ def add_many(folder: Path, *, quick: bool) -> None:
         cpu_ratios.append(cpu["bare"] / cpu["ours"])
         ratios.append(clock["bare"] / clock["ours"])
         speeds.append(len(rows) / clock["ours"])
-    report("store_add_many_vs_sqlite3", ratios, "1", 0.55)
+    report("store_add_many_vs_sqlite3", ratios, "1", 0.85)
     report("store_add_many_vs_sqlite3_by_processor", cpu_ratios, "1", None)
     report("store_add_many_per_s", speeds, "1/s", None)
 
@@ -192,7 +192,7 @@ def search_page(folder: Path, *, quick: bool) -> None:
     filters = {"": TrajectoryFilter(), "_agent": TrajectoryFilter(agent="helper", environment="bench/notes")}
     for suffix, condition in filters.items():
         cpu, clock = _latencies(store, condition, cursors, calls)
-        report(f"search{suffix}_page_p99_ms", [percentile(cpu, 0.99)], "ms", 2.0, "lower", runs=n, calls=calls)
+        report(f"search{suffix}_page_p99_ms", [percentile(cpu, 0.99)], "ms", 1.0, "lower", runs=n, calls=calls)
         report(f"search{suffix}_page_p50_ms", [statistics.median(cpu)], "ms", None, "lower")
         report(f"search{suffix}_page_p99_ms_by_clock", [percentile(clock, 0.99)], "ms", None, "lower")
     store.close()
