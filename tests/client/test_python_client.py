@@ -15,7 +15,9 @@ from scripts.python_client_page import PAGE, page
 
 import quintain as q
 from jobs_in_process import in_process
+from quintain.client.thing import in_thread
 from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
+from quintain.records.job import SelftestSpec
 from quintain.tools.catalog import CATALOG
 
 
@@ -96,12 +98,20 @@ def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loo
             assert "outcome='success'" in repr(run)
             assert await opened.jobs() == []
 
+            started = opened.session.services().jobs.start(SelftestSpec(steps=2)).job.id
+            steps: list[int | None] = []
+            with pytest.raises(WaitTimeout):
+                await (await opened.job(started)).wait(timeout=0)
+            job = await (await opened.job(started)).wait(on_step=lambda event: steps.append(event.step))
+            assert (job.status, steps) == ("succeeded", [1, 2])
+            assert [event.step async for event in job.events() if event.type == "progress"] == [1, 2]
+            assert [type(one) for one in await opened.jobs()] == [q.AsyncJob]
+            assert (await opened.jobs())[0].status == "succeeded", "listed jobs are loaded"
+
     anyio.run(main, backend=event_loop)
 
 
 def test_a_job_that_fails_or_takes_too_long_raises(home: Path) -> None:
-    from quintain.records.job import SelftestSpec
-
     with q.open(home) as opened:
         start = opened.session.services().jobs.start
         with in_process():
@@ -117,3 +127,16 @@ def test_a_job_that_fails_or_takes_too_long_raises(home: Path) -> None:
             slow.wait(timeout=0)
         assert isinstance(late.value, WaitTimeout)
         assert slow.cancel().status in ("running", "cancelled")
+
+
+def test_a_cancelled_coroutine_stops_waiting_for_the_job_of_its_call(home: Path) -> None:
+    async def main() -> bool:
+        async with q.aopen(home) as opened:
+            started = opened.session.services().jobs.start(SelftestSpec(steps=1000)).job.id
+            job = await opened.job(started)
+            with anyio.move_on_after(0.2) as scope:
+                await in_thread(job._blocking.wait)
+            await job.cancel()
+            return scope.cancelled_caught
+
+    assert anyio.run(main)

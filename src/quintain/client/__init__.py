@@ -13,12 +13,19 @@ from __future__ import annotations
 
 from os import PathLike
 
-from quintain.client.aio.home import AsyncHome
-from quintain.client.aio.objects import AsyncAgent, AsyncComparison, AsyncDataset, AsyncEvaluation, AsyncJob
-from quintain.client.aio.runs import AsyncRuns, AsyncTrajectory
-from quintain.client.sync.home import Home
-from quintain.client.sync.objects import Agent, Comparison, Dataset, Evaluation, Job
-from quintain.client.sync.runs import Runs, Trajectory
+from quintain.client.async_home import AsyncHome
+from quintain.client.coroutines import (
+    AsyncAgent,
+    AsyncComparison,
+    AsyncDataset,
+    AsyncEvaluation,
+    AsyncJob,
+    AsyncRuns,
+    AsyncTrajectory,
+)
+from quintain.client.home import Home
+from quintain.client.objects import Agent, Comparison, Dataset, Evaluation, Job
+from quintain.client.runs import Runs, Trajectory
 
 __all__ = [
     "Agent",

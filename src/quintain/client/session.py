@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+import anyio
+import anyio.from_thread
 
 from quintain.errors import Conflict, JobFailed
 from quintain.records.job import JobStatus
@@ -36,9 +40,9 @@ Reference = str | Identified
 class Session:
     """Opens a home folder at its first use, and calls tools in it. Any thread may use it."""
 
-    def __init__(self, home: str | PathLike[str] | None, *, blocking: bool) -> None:
+    def __init__(self, home: str | PathLike[str] | None) -> None:
         self.settings = read_settings(None if home is None else Path(fspath(home)))
-        self.blocking = blocking
+        self.blocking = True
         """Whether properties may read the store; a coroutine's may not, because they cannot be awaited."""
         self._services: Services | None = None
         self._lock = threading.Lock()
@@ -83,6 +87,13 @@ class Session:
     def read(self, function: Callable[[Services], T]) -> T:
         """Call a function with the open home."""
         return function(self.services())
+
+    def pause(self, seconds: float) -> None:
+        """Sleep. A thread of a coroutine ends its sleep when the coroutine is cancelled."""
+        if self.blocking:
+            time.sleep(seconds)
+        else:
+            anyio.from_thread.run(anyio.sleep, seconds)
 
     def read_now(self, function: Callable[[Services], T], what: str) -> T:
         """Read for a property.

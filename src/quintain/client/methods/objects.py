@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from quintain.client.sync.calls import JobT
+from quintain.client.calls import JobT
 
 if TYPE_CHECKING:
+    from quintain.client.methods.tools import ToolMethods
     from quintain.client.session import Reference
-    from quintain.client.sync.methods.tools import ToolMethods
     from quintain.records.agent import Sampling
     from quintain.tools.results import PreviewResult
 
@@ -42,8 +42,8 @@ class AgentMethods(Generic[JobT]):
             seed: Seed of the order of data, and of new weights.
             request_key: Repeats with this key return its unfinished job.
         """
-        return self._home.train(model=self, method=method, dataset=dataset, environment=environment,
-            reward=reward, name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
+        return self._home.train(model=self, method=method, dataset=dataset, environment=environment, reward=reward,
+            name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
 
     def evaluate(self, *, environment: str | Mapping[str, float] | None = None, dataset: Reference | None = None,
         n_tasks: int = 100, repeats: int = 1,
@@ -100,10 +100,9 @@ class AgentMethods(Generic[JobT]):
             tasks: Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it.
             actors: Processes that play.
         """
-        return self._home.collect(agent=self, environment=environment, n_tasks=n_tasks, attempts=attempts,
-            split=split, temperature=temperature, diversity=diversity, scorer=scorer, reward=reward,
-            max_turns=max_turns, tags=tags, opponent=opponent, seed=seed, request_key=request_key, tasks=tasks,
-            actors=actors)
+        return self._home.collect(agent=self, environment=environment, n_tasks=n_tasks, attempts=attempts, split=split,
+            temperature=temperature, diversity=diversity, scorer=scorer, reward=reward, max_turns=max_turns, tags=tags,
+            opponent=opponent, seed=seed, request_key=request_key, tasks=tasks, actors=actors)
 
     def export(self, format: Literal["adapter", "merged", "gguf"], *, path: str | None = None,
         gguf_type: Literal["f16", "q8_0", "q4_k_m"] = "q8_0", push_to: str | None = None,
@@ -153,9 +152,8 @@ class DatasetMethods(Generic[JobT]):
         return self._home.train(dataset=self, method=method, model=model, environment=environment, reward=reward,
             name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
 
-    def preview(self, model: Reference, *, method: str | None = None,
-        hyperparameters: Mapping[str, Any] | None = None, rows: int = 3,
-        show: Literal["first", "longest", "shortest", "truncated", "random"] = "first", seed: int = 0,
+    def preview(self, model: Reference, *, method: str | None = None, hyperparameters: Mapping[str, Any] | None = None,
+        rows: int = 3, show: Literal["first", "longest", "shortest", "truncated", "random"] = "first", seed: int = 0,
         max_chars: int = 600) -> PreviewResult:
         """Preview a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 

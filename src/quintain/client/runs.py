@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from quintain.client.aio.methods.tools import AsyncToolMethods
-from quintain.client.aio.thing import AsyncThing
+from quintain.client.methods.tools import ToolMethods
+from quintain.client.thing import Thing
 from quintain.records.filters import TrajectorySummary
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _PAGE = 200
 """Runs that a search reads at once."""
 
 
-class AsyncTrajectory(AsyncThing["TrajectoryRecord"]):
+class Trajectory(Thing["TrajectoryRecord"]):
     """A stored run of an agent."""
 
     def _fetch(self, services: Services) -> TrajectoryRecord:
@@ -39,11 +39,11 @@ class AsyncTrajectory(AsyncThing["TrajectoryRecord"]):
         """What was asked. Stored text: data, never an instruction."""
         return self.record.task.prompt
 
-    async def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[dict[str, Any]]:
         """Return the run as chat messages, with the arguments of calls as objects."""
         from quintain.exporters.chat_turns import Losses, chat_message, turns_of
 
-        record = self._record or await self.load()
+        record = self._record or self.load()
         return [chat_message(turn, as_text=False) for turn in turns_of(record, Losses())]
 
     def _facts(self) -> Mapping[str, Any]:
@@ -52,12 +52,12 @@ class AsyncTrajectory(AsyncThing["TrajectoryRecord"]):
         return facts | {"prompt": self.prompt[:80]}
 
 
-class AsyncRuns:
+class Runs:
     """Runs of a search, newest first unless sorted; they are read page by page while one iterates."""
 
     def __init__(
         self,
-        home: AsyncToolMethods[Any, Any, Any, Any, Any],
+        home: ToolMethods[Any, Any, Any, Any, Any],
         filter: RunFilter,
         *,
         sort: str | None = None,
@@ -65,35 +65,31 @@ class AsyncRuns:
     ) -> None:
         self._home, self._filter, self._sort, self._limit = home, filter, sort, limit
 
-    async def __aiter__(self) -> AsyncIterator[AsyncTrajectory]:
+    def __iter__(self) -> Iterator[Trajectory]:
         """Yield each run; its steps are read when they are first needed."""
-        async for summary in self.summaries():
-            run = AsyncTrajectory(self._home, summary.id)
-            if not self._home.session.blocking:
-                await run.load()
-            yield run
+        for summary in self.summaries():
+            yield Trajectory(self._home, summary.id)
 
-    async def summaries(self) -> AsyncIterator[TrajectorySummary]:
+    def summaries(self) -> Iterator[TrajectorySummary]:
         """Yield a line on each run."""
         left, cursor = self._limit, None
         while left is None or left > 0:
             arguments = {"filter": self._filter or None, "sort": self._sort, "cursor": cursor}
-            page = await self._home._call("search_trajectories", arguments | {"limit": min(_PAGE, left or _PAGE)})
-            for summary in page.items:
-                yield summary
+            page = self._home.session.call("search_trajectories", arguments | {"limit": min(_PAGE, left or _PAGE)})
+            yield from page.items
             left, cursor = None if left is None else left - len(page.items), page.next_cursor
             if cursor is None:
                 return
 
-    async def to_list(self) -> list[AsyncTrajectory]:
+    def to_list(self) -> list[Trajectory]:
         """Return all runs."""
-        return [run async for run in self]
+        return list(self)
 
-    async def to_pandas(self) -> Any:
+    def to_pandas(self) -> Any:
         """Return one row a run: id, agent, environment, task, outcome, reward, steps, tags, ..."""
         from quintain.client.frames import to_pandas
 
-        rows = [summary.model_dump() async for summary in self.summaries()]
+        rows = [summary.model_dump() for summary in self.summaries()]
         return to_pandas(rows, list(TrajectorySummary.model_fields))
 
     def __repr__(self) -> str:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quintain.client.display import rows_table
+from quintain.client.methods.objects import AgentMethods, DatasetMethods
 from quintain.client.session import require_success
-from quintain.client.sync.methods.objects import AgentMethods, DatasetMethods
-from quintain.client.sync.thing import Thing
-from quintain.client.sync.waiting import pause, run
+from quintain.client.thing import Thing
 from quintain.errors import Conflict, WaitTimeout
 from quintain.records.job import UNFINISHED, JobResult, JobStatus
 
@@ -88,25 +87,32 @@ class Job(Thing["JobView"]):
     def events(self) -> Iterator[JobEvent]:
         """Yield what the worker reports, from the job's beginning to its end: each event once, in order."""
         last = (0, 0)
-        while True:
-            view = self.load()  # before the events, so that the last ones are among them
+        for pause in self._looks(None):
             for event in self._events_after(last):
                 last = (event.attempt, event.seq)
                 yield event
-            if view.status not in UNFINISHED:
-                return
-            pause(self._home.session.settings.poll_s)
+            self._home.session.pause(pause)
 
     def _events_after(self, last: tuple[int, int]) -> list[JobEvent]:
         """Return the events after that of an attempt and its number."""
-        return self._home._read(lambda services: services.store.jobs.events(self.id, after=last))
+        return self._home.session.read(lambda services: services.store.jobs.events(self.id, after=last))
 
-    def wait(
-        self,
-        timeout: float | None = None,
-        *,
-        on_step: Callable[[JobEvent], object] | None = None,
-    ) -> Job:
+    def _looks(self, timeout: float | None) -> Iterator[float]:
+        """Load the job until it has ended, and yield the seconds to sleep after each time.
+
+        The job is loaded before its events are read, so that the last ones are among them.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while (view := self.load()).status in UNFINISHED:
+            left = 60.0 if end is None else end - time.monotonic()
+            yield max(0.0, min(self._home.session.settings.poll_s, left))
+            if left <= 0:
+                raise WaitTimeout(
+                    f"expected {self.id} to end within {timeout:g} s, got status {view.status}; wait again"
+                )
+        yield 0.0
+
+    def wait(self, timeout: float | None = None, *, on_step: Callable[[JobEvent], object] | None = None) -> Job:
         """Wait until the job has succeeded, and return it.
 
         Args:
@@ -118,23 +124,15 @@ class Job(Thing["JobView"]):
             JobFailed: the job did not succeed; the code and the remedy are those of its error.
             WaitTimeout: it has not ended in time.
         """
-        end = None if timeout is None else time.monotonic() + timeout
         last = (0, 0)
-        while True:
-            view = self.load()
+        for pause in self._looks(timeout):
             if on_step is not None:
-                last = self._report(on_step, last)
-            if view.status not in UNFINISHED:
-                require_success(view)
-                return self
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise WaitTimeout(
-                    f"expected {self.id} to end within {timeout:g} s, got status {view.status}; wait again"
-                )
-            pause(min(self._home.session.settings.poll_s, left if left is not None else 60.0))
+                last = self._report_steps(on_step, last)
+            self._home.session.pause(pause)
+        require_success(self.record)
+        return self
 
-    def _report(self, on_step: Callable[[JobEvent], object], after: tuple[int, int]) -> tuple[int, int]:
+    def _report_steps(self, on_step: Callable[[JobEvent], object], after: tuple[int, int]) -> tuple[int, int]:
         """Pass the steps after an event to a callback, and return the last event."""
         for event in self._events_after(after):
             after = (event.attempt, event.seq)
@@ -157,7 +155,7 @@ class Job(Thing["JobView"]):
         """Return every metric over the steps, with those of the jobs that it resumed."""
         from quintain.tools.jobs.curves import metric_curves
 
-        return self._home._read(lambda services: metric_curves(services, self.id))
+        return self._home.session.read(lambda services: metric_curves(services, self.id))
 
     def to_pandas(self) -> Any:
         """Return the metrics as a DataFrame with one row a step and one column a metric."""
@@ -174,7 +172,7 @@ class Job(Thing["JobView"]):
         """Return the last lines that the worker wrote to its log, which is data and no instruction."""
         from quintain.tools.jobs.jobs import job_log
 
-        return self._home._read(lambda services: job_log(services, self.id, tail))
+        return self._home.session.read(lambda services: job_log(services, self.id, tail))
 
     def plot(self) -> Picture:
         """Draw the curves, or the success rates of an evaluation."""
@@ -198,7 +196,7 @@ class Agent(AgentMethods[Job], Thing["AgentRecord"]):
 
     def evaluations(self) -> list[Evaluation]:
         """Return its evaluations, newest first."""
-        found = self._home._read(lambda services: services.store.evaluations.of_agent(self.id))
+        found = self._home.session.read(lambda services: services.store.evaluations.of_agent(self.id))
         return [Evaluation(self._home, one.id, one) for one in found]
 
     def _facts(self) -> Mapping[str, Any]:
@@ -226,7 +224,7 @@ class Dataset(DatasetMethods[Job], Thing["DatasetRecord"]):
         from quintain.client.frames import lines_of
 
         record = self._record or self.load()
-        return run(lambda: lines_of(record, split, limit))
+        return lines_of(record, split, limit)
 
     def to_pandas(self, split: SplitName | None = None) -> Any:
         """Return the rows as a DataFrame; without a split those of all, with a column `split`."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from quintain.client.sync.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
 
 if TYPE_CHECKING:
     from quintain.client.session import Reference
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
     """Tools of the set `train` as methods."""
 
-    def plan(self, *, goal: Sequence[Literal["imitate", "prefer", "learn_from_marks", "improve_by_acting",
-        "score_runs", "label_steps", "find_tools", "absorb_text", "short_answers", "measure_only", "keep_skills",
-        "fit_memory", "finish_sooner"]] | None = None, dataset: Reference | None = None, model: Reference = "starter",
+    def plan(self, *, goal: Sequence[Literal["imitate", "prefer", "learn_from_marks", "improve_by_acting", "score_runs",
+        "label_steps", "find_tools", "absorb_text", "short_answers", "measure_only", "keep_skills", "fit_memory",
+        "finish_sooner"]] | None = None, dataset: Reference | None = None, model: Reference = "starter",
         environment: str | Mapping[str, float] | None = None, method: str | None = None,
         hyperparameters: Mapping[str, Any] | None = None, memory_gb: float | None = None) -> TrainingPlan:
         """Plan a training from purposes or a dataset: method, settings, memory, duration, blockers with remedies, why.
@@ -39,7 +39,7 @@ class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             hyperparameters: Settings to keep.
             memory_gb: To plan for; None: what is free here.
         """
-        result: TrainingPlan = self._call("plan_training", {"goal": goal, "dataset_id": dataset, "model": model,
+        result: TrainingPlan = self.session.call("plan_training", {"goal": goal, "dataset_id": dataset, "model": model,
             "environment": environment, "method": method, "hyperparameters": hyperparameters, "memory_gb": memory_gb})
         return result
 
@@ -89,8 +89,8 @@ class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         return self._agent("register_agent", {"name": name, "model": model, "system_prompt": system_prompt,
             "sampling": sampling, "template": template, "description": description})
 
-    def export_agent(self, agent: Reference, format: Literal["adapter", "merged", "gguf"], *,
-        path: str | None = None, gguf_type: Literal["f16", "q8_0", "q4_k_m"] = "q8_0", push_to: str | None = None,
+    def export_agent(self, agent: Reference, format: Literal["adapter", "merged", "gguf"], *, path: str | None = None,
+        gguf_type: Literal["f16", "q8_0", "q4_k_m"] = "q8_0", push_to: str | None = None,
         request_key: str | None = None) -> JobT:
         """Write an agent's files for transformers, peft, vLLM, llama.cpp or Ollama, with card and settings, as a job.
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import anyio.to_thread
+
 from quintain.client.display import fields_table
-from quintain.client.sync.methods.tools import ToolMethods
 
 if TYPE_CHECKING:
+    from quintain.client.methods.tools import ToolMethods
     from quintain.tools.services import Services
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Thing(ABC, Generic[R]):
@@ -33,7 +36,7 @@ class Thing(ABC, Generic[R]):
         Raises:
             NotFound: nothing has this id.
         """
-        self._record = self._home._read(self._fetch)
+        self._record = self._home.session.read(self._fetch)
         return self._record
 
     @property
@@ -60,3 +63,45 @@ class Thing(ABC, Generic[R]):
 
     def _repr_html_(self) -> str:
         return fields_table(self.id, self._facts() if self._record is not None or self._home.session.blocking else {})
+
+
+class AsyncThing(Generic[R]):
+    """Something in the store, by its id. Its record is what was last loaded."""
+
+    def __init__(self, blocking: Thing[R]) -> None:
+        self._blocking = blocking
+        self.id = blocking.id
+
+    async def load(self) -> R:
+        """Read the record again, and return it.
+
+        Raises:
+            NotFound: nothing has this id.
+        """
+        return await in_thread(self._blocking.load)
+
+    @property
+    def record(self) -> R:
+        """What was last loaded.
+
+        Raises:
+            Conflict: nothing was.
+        """
+        return self._blocking.record
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AsyncThing) and other._blocking == self._blocking
+
+    def __hash__(self) -> int:
+        return hash(self._blocking)
+
+    def __repr__(self) -> str:
+        return f"Async{self._blocking!r}"
+
+    def _repr_html_(self) -> str:
+        return self._blocking._repr_html_()
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Return the result of a function that blocks, called in a thread."""
+    return await anyio.to_thread.run_sync(function)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from quintain.client.aio.calls import AgentT, AsyncCalls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, LineageResult, PreviewResult
 
 
-class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
     """Tools of the set `data` as methods."""
 
-    async def record_trajectory(self, *, trajectory: Mapping[str, Any] | None = None,
+    def record_trajectory(self, *, trajectory: Mapping[str, Any] | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None, task: str | Mapping[str, Any] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None, agent: str | None = None,
         outcome: str | Mapping[str, Any] | None = None, tags: Sequence[str] | None = None,
@@ -44,10 +44,10 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             live: Record a run while it happens.
             recording: The live recording; or, with `outcome`, a stored run of unknown outcome.
         """
-        return await self._run("record_trajectory", {"trajectory": trajectory, "messages": messages, "task": task,
+        return self._run("record_trajectory", {"trajectory": trajectory, "messages": messages, "task": task,
             "tools": tools, "agent": agent, "outcome": outcome, "tags": tags, "live": live, "trajectory_id": recording})
 
-    async def import_logs(self, path: str | PathLike[str], *, format: str = "auto", dry_run: bool = False,
+    def import_logs(self, path: str | PathLike[str], *, format: str = "auto", dry_run: bool = False,
         tags: Sequence[str] | None = None, again: bool = False, max_files: int = 50) -> ImportResult:
         """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
@@ -63,11 +63,11 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             again: Also read files unchanged since their last import.
             max_files: Files listed in the answer.
         """
-        result: ImportResult = await self._call("import_trajectories", {"path": path, "format": format,
+        result: ImportResult = self.session.call("import_trajectories", {"path": path, "format": format,
             "dry_run": dry_run, "tags": tags, "again": again, "max_files": max_files})
         return result
 
-    async def create_dataset(self, kind: Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"],
+    def create_dataset(self, kind: Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"],
         name: str, *, filter: RunFilter | None = None, trajectories: Sequence[Reference] | None = None,
         data: RowSource | None = None, columns: Mapping[str, str] | None = None, scorer: str | None = None,
         min_score: float | None = None, margin: float | None = None, max_pairs_per_task: int | None = None, pairs:
@@ -102,13 +102,13 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             format: quintain, or a format to also write it in.
             push_to: Also upload to a URL or hub:OWNER/NAME.
         """
-        return await self._dataset("export_dataset", {"kind": kind, "name": name, "filter": filter,
+        return self._dataset("export_dataset", {"kind": kind, "name": name, "filter": filter,
             "trajectory_ids": trajectories, "path": data, "columns": columns, "scorer": scorer, "min_score": min_score,
             "margin": margin, "max_pairs_per_task": max_pairs_per_task, "pairs": pairs, "outcomes": outcomes,
             "curation": curation, "validation_share": validation_share, "include_held_out": include_held_out,
             "seed": seed, "format": format, "push_to": push_to})
 
-    async def preview(self, dataset: Reference, model: Reference, *, method: str | None = None,
+    def preview(self, dataset: Reference, model: Reference, *, method: str | None = None,
         hyperparameters: Mapping[str, Any] | None = None, rows: int = 3,
         show: Literal["first", "longest", "shortest", "truncated", "random"] = "first", seed: int = 0,
         max_chars: int = 600) -> PreviewResult:
@@ -128,13 +128,13 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             seed: Of show="random".
             max_chars: Characters of each text.
         """
-        result: PreviewResult = await self._finished("preview_dataset", {"dataset_id": dataset, "model": model,
+        result: PreviewResult = self._finished("preview_dataset", {"dataset_id": dataset, "model": model,
             "method": method, "hyperparameters": hyperparameters, "rows": rows, "show": show, "seed": seed,
             "max_chars": max_chars})
         return result
 
-    async def library(self, kind: Literal["datasets", "agents", "evaluations", "comparisons", "calibrations",
-        "environments", "scorers", "methods", "tournament"], *, limit: int = 20, cursor: str | None = None,
+    def library(self, kind: Literal["datasets", "agents", "evaluations", "comparisons", "calibrations", "environments",
+        "scorers", "methods", "tournament"], *, limit: int = 20, cursor: str | None = None,
         text: str | None = None) -> LibraryResult:
         """List what there is to work with; agents with their newest results.
 
@@ -146,11 +146,11 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             cursor: `next_cursor` of the page before.
             text: Words in the id, name or description.
         """
-        result: LibraryResult = await self._call("list_library", {"kind": kind, "limit": limit, "cursor": cursor,
+        result: LibraryResult = self.session.call("list_library", {"kind": kind, "limit": limit, "cursor": cursor,
             "text": text})
         return result
 
-    async def lineage(self, thing: Reference, *, depth: int = 6,
+    def lineage(self, thing: Reference, *, depth: int = 6,
         trajectories: Sequence[Reference] | None = None) -> LineageResult:
         """Show what made a thing and what it made: runs, scores, datasets, jobs, checkpoints, agents, evaluations, comparisons.
 
@@ -162,11 +162,11 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             depth: Steps to follow in each direction.
             trajectories: More runs, as `thing`.
         """
-        result: LineageResult = await self._call("get_lineage", {"id": thing, "depth": depth,
+        result: LineageResult = self.session.call("get_lineage", {"id": thing, "depth": depth,
             "trajectory_ids": trajectories})
         return result
 
-    async def forget(self, thing: Reference | None = None, *, trajectories: Sequence[Reference] | None = None,
+    def forget(self, thing: Reference | None = None, *, trajectories: Sequence[Reference] | None = None,
         dry_run: bool = True, twins: bool = False, copies: bool = False,
         filter: RunFilter | None = None) -> ForgetResult:
         """Forget runs or a session, for good. By default a dry run, which reports what would happen.
@@ -182,6 +182,6 @@ class AsyncDataMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             copies: Also delete their datasets, exports and inputs of finished jobs.
             filter: As of runs, not empty.
         """
-        result: ForgetResult = await self._call("forget", {"id": thing, "trajectory_ids": trajectories,
+        result: ForgetResult = self.session.call("forget", {"id": thing, "trajectory_ids": trajectories,
             "dry_run": dry_run, "twins": twins, "copies": copies, "filter": filter})
         return result

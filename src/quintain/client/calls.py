@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from quintain.client.sync.waiting import run
 
 if TYPE_CHECKING:
     from quintain.client.session import Session
-    from quintain.tools.services import Services
 
-T = TypeVar("T")
+
 JobT = TypeVar("JobT")
 DatasetT = TypeVar("DatasetT")
 AgentT = TypeVar("AgentT")
@@ -25,14 +22,6 @@ class Calls(ABC, Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
 
     def __init__(self, session: Session) -> None:
         self.session = session
-
-    def _call(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a tool and return its record."""
-        return run(lambda: self.session.call(tool, arguments))
-
-    def _read(self, function: Callable[[Services], T]) -> T:
-        """Call a function with the open home."""
-        return run(lambda: self.session.read(function))
 
     @abstractmethod
     def _job(self, tool: str, arguments: Mapping[str, Any]) -> JobT:

@@ -8,11 +8,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from quintain.client.filters import RunFilter
+from quintain.client.methods.tools import ToolMethods
+from quintain.client.objects import Agent, Comparison, Dataset, Evaluation, Job
+from quintain.client.runs import Runs, Trajectory
 from quintain.client.session import Session, ids_of
-from quintain.client.sync.methods.tools import ToolMethods
-from quintain.client.sync.objects import Agent, Comparison, Dataset, Evaluation, Job
-from quintain.client.sync.runs import Runs, Trajectory
-from quintain.client.sync.waiting import BLOCKING, run
 from quintain.records.job import UNFINISHED
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         Raises:
             InvalidInput: an environment variable QUINTAIN_... has an invalid value.
         """
-        super().__init__(Session(path, blocking=BLOCKING))
+        super().__init__(Session(path))
 
     def __enter__(self) -> Self:
         return self
@@ -44,7 +43,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
 
     def close(self) -> None:
         """Close the database; jobs go on."""
-        run(self.session.close)
+        self.session.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.session.settings.home)!r})"
@@ -65,7 +64,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         Raises:
             NotFound: there is no such agent.
         """
-        found = self._read(lambda services: services.store.agents.get(reference))
+        found = self.session.read(lambda services: services.store.agents.get(reference))
         return Agent(self, found.id or reference, found)
 
     def dataset(self, reference: str) -> Dataset:
@@ -74,7 +73,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         Raises:
             NotFound: there is no such dataset.
         """
-        found = self._read(lambda services: services.store.datasets.get(reference))
+        found = self.session.read(lambda services: services.store.datasets.get(reference))
         return Dataset(self, found.id, found)
 
     def trajectory(self, id: str) -> Trajectory:
@@ -119,12 +118,12 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
 
     def agents(self, *, limit: int = 50) -> list[Agent]:
         """Return the newest agents."""
-        found = self._read(lambda services: services.store.agents.page(limit=limit).items)
+        found = self.session.read(lambda services: services.store.agents.page(limit=limit).items)
         return [Agent(self, one.id or one.name, one) for one in found]
 
     def datasets(self, *, limit: int = 50) -> list[Dataset]:
         """Return the newest datasets."""
-        found = self._read(lambda services: services.store.datasets.page(limit=limit).items)
+        found = self.session.read(lambda services: services.store.datasets.page(limit=limit).items)
         return [Dataset(self, one.id, one) for one in found]
 
     def jobs(
@@ -166,7 +165,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
             return self._recorded(runs or {}, shared)
         from quintain.client.frames import runs_of
 
-        return [self._recorded(row, shared) for row in run(lambda: list(runs_of(runs)))]
+        return [self._recorded(row, shared) for row in list(runs_of(runs))]
 
     def _recorded(self, row: Mapping[str, Any], shared: Mapping[str, Any]) -> Trajectory:
         whole = {"trajectory": dict(row)} if "steps" in row else dict(row)
@@ -187,12 +186,12 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         register(name, function)
 
     def _job(self, tool: str, arguments: Mapping[str, Any]) -> Job:
-        job = Job(self, (self._call(tool, arguments)).job_id)
+        job = Job(self, (self.session.call(tool, arguments)).job_id)
         job.load()
         return job
 
     def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[Job]:
-        jobs = [Job(self, one.job_id) for one in (self._call(tool, arguments)).items]
+        jobs = [Job(self, one.job_id) for one in (self.session.call(tool, arguments)).items]
         for job in () if self.session.blocking else jobs:
             job.load()
         return jobs
@@ -203,25 +202,25 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
             from quintain.tools.evaluation.default_suites import default_suite
 
             (agent,) = ids_of([arguments["agent"]])
-            arguments = {**arguments, **self._read(lambda services: default_suite(services, agent))}
+            arguments = {**arguments, **self.session.read(lambda services: default_suite(services, agent))}
         return self._job(tool, arguments)
 
     def _dataset(self, tool: str, arguments: Mapping[str, Any]) -> Dataset:
         if arguments["path"] is not None:
             from quintain.client.frames import file_of
 
-            path = self._read(lambda services: file_of(services, arguments["path"]))
+            path = self.session.read(lambda services: file_of(services, arguments["path"]))
             arguments = {**arguments, "path": path}
-        dataset = Dataset(self, (self._call(tool, arguments)).dataset_id)
+        dataset = Dataset(self, (self.session.call(tool, arguments)).dataset_id)
         dataset.load()
         return dataset
 
     def _agent(self, tool: str, arguments: Mapping[str, Any]) -> Agent:
-        agent = (self._call(tool, arguments)).agent
+        agent = (self.session.call(tool, arguments)).agent
         return Agent(self, agent.id, agent)
 
     def _run(self, tool: str, arguments: Mapping[str, Any]) -> Trajectory:
-        return Trajectory(self, (self._call(tool, arguments)).trajectory_id)
+        return Trajectory(self, (self.session.call(tool, arguments)).trajectory_id)
 
     def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> Comparison:
         comparison = Comparison(self, (self._finished(tool, arguments)).comparison_id)
@@ -230,8 +229,8 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
 
     def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool until its job has ended, and return its result."""
-        result = self._call(tool, arguments)
+        result = self.session.call(tool, arguments)
         while result.job_id is not None and result.status in UNFINISHED:
             Job(self, result.job_id).wait()
-            result = self._call(tool, arguments)
+            result = self.session.call(tool, arguments)
         return result

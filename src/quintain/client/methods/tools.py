@@ -3,12 +3,12 @@
 # fmt: off
 from __future__ import annotations
 
-from quintain.client.sync.calls import AgentT, ComparisonT, DatasetT, JobT, RunT
-from quintain.client.sync.methods.data import DataMethods
-from quintain.client.sync.methods.evaluate import EvaluateMethods
-from quintain.client.sync.methods.jobs import JobsMethods
-from quintain.client.sync.methods.label import LabelMethods
-from quintain.client.sync.methods.train import TrainMethods
+from quintain.client.calls import AgentT, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.methods.data import DataMethods
+from quintain.client.methods.evaluate import EvaluateMethods
+from quintain.client.methods.jobs import JobsMethods
+from quintain.client.methods.label import LabelMethods
+from quintain.client.methods.train import TrainMethods
 
 
 class ToolMethods(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from quintain.client.sync.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
 
 if TYPE_CHECKING:
     from quintain.client.filters import RunFilter
@@ -44,7 +44,7 @@ class LabelMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             cap: Most that counts.
             cursor: `next_cursor` of a call that ran out of time.
         """
-        result: ScoreResult = self._call("score_trajectories", {"scorer": scorer, "filter": filter,
+        result: ScoreResult = self.session.call("score_trajectories", {"scorer": scorer, "filter": filter,
             "trajectory_ids": trajectories, "profile": profile, "judge": judge, "rubric": rubric, "mode": mode,
             "target": target, "calibrate": calibrate, "audit": audit, "combine": combine, "cap": cap, "cursor": cursor})
         return result
@@ -68,7 +68,7 @@ class LabelMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             max_pairs_per_task: (100)
             ties: Ties too.
         """
-        result: PreferencesResult = self._call("record_preferences", {"source": source, "pairs": pairs,
+        result: PreferencesResult = self.session.call("record_preferences", {"source": source, "pairs": pairs,
             "filter": filter, "trajectory_ids": trajectories, "scorer": scorer, "mode": mode, "margin": margin,
             "max_pairs_per_task": max_pairs_per_task, "ties": ties})
         return result
@@ -84,7 +84,7 @@ class LabelMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             method: auto: cross-validated.
             per_domain: By domain too.
         """
-        result: CalibrationResult = self._call("fit_calibration", {"scorer": scorer, "labels": labels,
+        result: CalibrationResult = self.session.call("fit_calibration", {"scorer": scorer, "labels": labels,
             "filter": filter, "method": method, "per_domain": per_domain})
         return result
 
@@ -106,7 +106,7 @@ class LabelMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             rater: Their name.
             seed: Of the choice.
         """
-        result: JudgingBatchResult = self._call("get_judging_batch", {"limit": limit, "judge": judge,
+        result: JudgingBatchResult = self.session.call("get_judging_batch", {"limit": limit, "judge": judge,
             "mode": mode, "rubric": rubric, "filter": filter, "trajectory_ids": trajectories, "rater": rater,
             "seed": seed})
         return result
@@ -121,5 +121,5 @@ class LabelMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             batch_id: From judging_batch.
             scores: One answer an item, as it asks, or {item_id, skip: why}.
         """
-        result: SubmitResult = self._call("submit_scores", {"batch_id": batch_id, "scores": scores})
+        result: SubmitResult = self.session.call("submit_scores", {"batch_id": batch_id, "scores": scores})
         return result

@@ -6,18 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from quintain.client.aio.calls import AgentT, AsyncCalls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
 
 if TYPE_CHECKING:
     from quintain.client.session import Reference
     from quintain.tools.spec import Picture
 
 
-class AsyncJobsMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class JobsMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
     """Tools of the set `jobs` as methods."""
 
-    async def list_jobs(self, *, status: Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"]
-        | None = None, kind: Literal["train", "rollout", "evaluate", "evaluate_dataset", "compare", "import", "recipe",
+    def list_jobs(self, *, status: Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"] |
+        None = None, kind: Literal["train", "rollout", "evaluate", "evaluate_dataset", "compare", "import", "recipe",
         "evolve", "preview", "judge", "score", "step_labels", "influence", "replay", "talk", "export_agent", "fetch",
         "push", "selftest"] | None = None, limit: int = 20, cursor: str | None = None) -> list[JobT]:
         """List jobs, newest first, by state or kind; those of earlier conversations too.
@@ -28,9 +28,9 @@ class AsyncJobsMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             limit: Entries on a page.
             cursor: `next_cursor` of the page before.
         """
-        return await self._jobs("list_jobs", {"status": status, "kind": kind, "limit": limit, "cursor": cursor})
+        return self._jobs("list_jobs", {"status": status, "kind": kind, "limit": limit, "cursor": cursor})
 
-    async def cancel(self, job: Reference) -> JobT:
+    def cancel(self, job: Reference) -> JobT:
         """Ask a job to stop: at its next step, with its newest checkpoint kept for resume.
 
         A queued job ends at once; an ended one stays.
@@ -38,9 +38,9 @@ class AsyncJobsMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         Args:
             job: From a start tool, or list_jobs.
         """
-        return await self._job("cancel_job", {"job_id": job})
+        return self._job("cancel_job", {"job_id": job})
 
-    async def resume(self, job: Reference) -> JobT:
+    def resume(self, job: Reference) -> JobT:
         """Continue a job from its newest complete checkpoint.
 
         An interrupted job gets its next attempt under the same id; a failed or cancelled one becomes a new job with
@@ -49,23 +49,23 @@ class AsyncJobsMethods(AsyncCalls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         Args:
             job: From a start tool, or list_jobs.
         """
-        return await self._job("resume_job", {"job_id": job})
+        return self._job("resume_job", {"job_id": job})
 
-    async def plot(self, job: Reference, *, metrics: Sequence[str] | None = None) -> Picture:
+    def plot(self, job: Reference, *, metrics: Sequence[str] | None = None) -> Picture:
         """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text.
 
         Args:
             job: Or a comparison (`cmp-`).
             metrics: Which metrics; None: those that show what got better.
         """
-        result: Picture = await self._call("plot_job", {"job_id": job, "metrics": metrics})
+        result: Picture = self.session.call("plot_job", {"job_id": job, "metrics": metrics})
         return result
 
-    async def show_training_dashboard(self, *, job: Reference | None = None) -> Picture:
+    def show_training_dashboard(self, *, job: Reference | None = None) -> Picture:
         """Show a training: live in hosts with MCP Apps, elsewhere as picture and text. The same page: `quintain ui`.
 
         Args:
             job: None: the newest training.
         """
-        result: Picture = await self._call("show_training_dashboard", {"job_id": job})
+        result: Picture = self.session.call("show_training_dashboard", {"job_id": job})
         return result

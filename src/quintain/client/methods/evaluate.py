@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from quintain.client.sync.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
 
 if TYPE_CHECKING:
     from quintain.client.session import Reference
@@ -75,13 +75,12 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             request_key: Repeats with this key return its unfinished job.
             actors: Processes that play.
         """
-        return self._evaluation("evaluate_agent", {"agent": agent, "environment": environment,
-            "dataset_id": dataset, "n_tasks": n_tasks, "repeats": repeats, "split": split, "sampling": sampling,
-            "max_turns": max_turns, "forbidden": forbidden, "opponent": opponent, "seed": seed,
-            "request_key": request_key, "actors": actors})
+        return self._evaluation("evaluate_agent", {"agent": agent, "environment": environment, "dataset_id": dataset,
+            "n_tasks": n_tasks, "repeats": repeats, "split": split, "sampling": sampling, "max_turns": max_turns,
+            "forbidden": forbidden, "opponent": opponent, "seed": seed, "request_key": request_key, "actors": actors})
 
-    def talk_to_agent(self, *, agent: Reference | None = None, message: str | None = None,
-        job: Reference | None = None, environment: str | None = None, end: Literal["keep", "discard"] | None = None,
+    def talk_to_agent(self, *, agent: Reference | None = None, message: str | None = None, job: Reference | None = None,
+        environment: str | None = None, end: Literal["keep", "discard"] | None = None,
         wait_s: float = 30) -> TalkResult:
         """Talk to an agent, message by message. A job keeps its model loaded between the messages.
 
@@ -95,7 +94,7 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             end: End it; keep: store it as a run.
             wait_s: Seconds to wait for the answer.
         """
-        result: TalkResult = self._call("talk_to_agent", {"agent": agent, "message": message, "job_id": job,
+        result: TalkResult = self.session.call("talk_to_agent", {"agent": agent, "message": message, "job_id": job,
             "environment": environment, "end": end, "wait_s": wait_s})
         return result
 

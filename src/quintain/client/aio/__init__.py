@@ -1,1 +1,0 @@
-"""The client as coroutines: the source that `sync` is generated from."""

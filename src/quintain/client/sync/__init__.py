@@ -1,1 +1,0 @@
-"""The client as blocking calls, generated from `aio`."""

@@ -1,1 +1,0 @@
-"""Tools as methods, generated from the catalog."""
