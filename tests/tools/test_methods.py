@@ -17,7 +17,7 @@ from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, LoraConfig
 from quintain.records.job import RecipeSpec, TrainSpec
 from quintain.records.recipe import EvaluateStage, TrainStage
-from quintain.server.method_guides import method_page
+from quintain.server.guide import method_page
 from quintain.settings import Settings
 from quintain.tools.services import Services
 from quintain.tools.training.config_files import settings_of, start_config

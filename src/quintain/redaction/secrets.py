@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import base64
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
-
-from quintain.redaction.issuers import CLASSES, KEYS
 
 
 class Span(NamedTuple):
@@ -215,13 +215,25 @@ _FCM_KEY = EDGE + rf"AAAA{_W}{{7}}:{_W}{{140}}(?![\w-])"
 """A server key of Firebase Cloud Messaging. Its prefix `AAAA` is too frequent in base64 for a literal."""
 
 
+_CLASSES = {
+    "h": "[0-9a-f]",
+    "H": "[0-9a-fA-F]",
+    "a": "[A-Za-z0-9]",
+    "w": "[A-Za-z0-9_-]",
+    "b": "[A-Za-z0-9+/]",
+    "digit": r"(?=[A-Za-z_-]*\d)",
+}
+"""Marks of `issuers.toml`."""
+
+
 def _issued_keys() -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the literals and the pattern of each row; short prefixes begin a word, keys of fixed length end one."""
-    for beginnings, rest in KEYS:
+    listed = tomllib.loads(Path(__file__).with_name("issuers.toml").read_text(encoding="utf-8"))
+    for beginnings, rest in {" ".join(f"sk_{n:02x}" for n in range(256)): "<h>{46}", **listed}.items():
         literals = tuple(beginnings.split())
         edge = EDGE if min(map(len, literals)) < 6 else ""
         end = "(?![0-9A-Za-z])" if re.search(r"\{\d+\}$", rest) else ""
-        for name, characters in CLASSES.items():
+        for name, characters in _CLASSES.items():
             rest = rest.replace(f"<{name}>", characters)
         yield literals, rf"{edge}(?i:{'|'.join(map(re.escape, literals))}){rest}{end}"
 
