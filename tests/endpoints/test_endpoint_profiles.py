@@ -55,7 +55,7 @@ def test_profiles_are_read_by_name_and_a_missing_file_holds_none(tmp_path: Path)
         ('base_url = "https://"', "must be http"),
         ('base_url = "https://host:port/"', "must be http"),
         ('base_url = "not a url"', "must be http"),
-        ("x =", "not TOML"),
+        ("x =", "expected TOML in UTF-8"),
     ],
 )
 def test_a_wrong_field_is_told_with_its_profile(tmp_path: Path, line: str, says: str) -> None:

@@ -115,7 +115,11 @@ GO = {
         "name": "go",
         "parameters": {
             "type": "object",
-            "properties": {"to": {"type": "string", "enum": ["north", "south"]}, "steps": {"type": "integer"}},
+            "properties": {
+                "to": {"type": "string", "enum": ["north", "south"]},
+                "steps": {"type": "integer"},
+                "by": {"properties": {"km": {"type": "number"}}},
+            },
             "required": ["to"],
             "additionalProperties": False,
         },
@@ -124,11 +128,12 @@ GO = {
 
 
 MISFITS: list[tuple[dict[str, Any], str]] = [
-    ({}, "it needs `to`"),
-    ({"to": "north", "stepps": 1}, "did you mean 'steps'"),
-    ({"to": "up"}, "valid: 'north', 'south'"),
-    ({"to": "north", "steps": "two"}, "expected `steps` of type integer"),
-    ({"to": "north", "steps": True}, "expected `steps` of type integer"),
+    ({}, "'to' is a required property"),
+    ({"to": "north", "stepps": 1}, "'stepps' was unexpected"),
+    ({"to": "up"}, "is not one of ['north', 'south'] at $.to"),
+    ({"to": "north", "steps": "two"}, "is not of type 'integer' at $.steps"),
+    ({"to": "north", "steps": True}, "is not of type 'integer' at $.steps"),
+    ({"to": "north", "by": {"km": "far"}}, "is not of type 'number' at $.by.km"),
 ]
 
 

@@ -65,6 +65,20 @@ def check_schema(schema: Mapping[str, Any], message: str) -> CheckResult:
     return CheckResult(0.0, "The last message contains no readable JSON.")
 
 
+def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:
+    """Return why a value does not fit a schema; None: it fits, or the schema cannot be used."""
+    import jsonschema
+
+    try:
+        require_schema(schema)
+        validator, budget = _validator(json.dumps(schema, sort_keys=True))
+        budget.left = MAX_REFERENCES
+        fault = next(validator.iter_errors(value), None)
+    except (_TooCostlyError, RecursionError, ValueError, jsonschema.exceptions._WrappedReferencingError):
+        return None
+    return None if fault is None else f"{fault.message[:300]} at {fault.json_path[:100]}"
+
+
 class _Budget:
     def __init__(self) -> None:
         self.left = MAX_REFERENCES

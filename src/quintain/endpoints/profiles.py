@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,13 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.records.documents import read_toml
 from quintain.records.judging import Endpoint
 from quintain.records.record import explain, nearest, shown
 
 _FIELDS = tuple(name for name in Endpoint.model_fields if name != "name")
 _KEY_FIELD = re.compile(r"api[_-]?key|authorization|token$|secret|password|headers?", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_MAX_BYTES = 1_000_000
 
 
 def read_profiles(path: Path) -> dict[str, Endpoint]:
@@ -39,21 +38,7 @@ def read_profiles(path: Path) -> dict[str, Endpoint]:
         InvalidInput: the file is not TOML, or a profile has a wrong or unknown field; names profile, field and what is valid.
         Refused: a key is in the file, or a URL would send it unencrypted to another machine.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read ({error.strerror}); let this user read it") from None
-    if len(data) > _MAX_BYTES:
-        raise InvalidInput(
-            f"{path} has {len(data):,} bytes; profiles take at most {_MAX_BYTES:,}", code="bad_endpoints"
-        )
-    try:
-        document = tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not TOML in UTF-8: {str(error)[:200]}", code="bad_endpoints") from None
-    return {name: _profile(name, table, path) for name, table in document.items()}
+    return {name: _profile(name, table, path) for name, table in read_toml(path, "bad_endpoints").items()}
 
 
 def find_profile(path: Path, name: str) -> Endpoint:

@@ -10,7 +10,6 @@ Commands come from this file alone, so that no conversation and no task can choo
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -18,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.records.documents import read_toml
 from quintain.records.record import Name, Record, explain, nearest, require_number, shown
 from quintain.redaction.credentials import secret_kind
 
@@ -28,7 +28,6 @@ TABLES = ("mcp.NAME", "openenv.NAME", "agentgym.NAME", "verifiers.NAME", "gymnas
 """Tables of the file; `foreign.profiles` reads the others."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_MAX_BYTES = 1_000_000
 
 Seconds = Annotated[float, Field(gt=0, le=3600), BeforeValidator(require_number)]
 
@@ -141,18 +140,7 @@ def find_profile(profiles: Mapping[str, P], name: str, table: str, path: Path | 
 
 
 def _read_document(path: Path) -> dict[str, Any]:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path} ({error.strerror}); give this user read permission") from None
-    if len(data) > _MAX_BYTES:
-        raise bad_file(f"expected at most {_MAX_BYTES:,} bytes in {path}, got {len(data):,}")
-    try:
-        document = tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise bad_file(f"expected TOML in UTF-8 in {path}, got: {str(error)[:200]}") from None
+    document = read_toml(path, "bad_environments")
     if unknown := sorted(document.keys() - {table.partition(".")[0] for table in TABLES}):
         raise bad_file(f"expected only tables [{'], ['.join(TABLES)}] in {path.name}, got {shown(unknown[0])}")
     return document

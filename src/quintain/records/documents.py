@@ -1,4 +1,4 @@
-"""Settings files in YAML or JSON.
+"""Settings files in YAML, JSON or TOML.
 
 Duplicate keys, YAML anchors (which can expand one line to gigabytes) and anything but a mapping are rejected.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,26 @@ def read_document(path: Path) -> dict[str, Any]:
             f"expected a mapping from names to values in {path}, got {type(document).__name__}", code="bad_config"
         )
     return dict(document)
+
+
+def read_toml(path: Path, code: str) -> dict[str, Any]:
+    """Read the tables of one of the operator's TOML files; there are none where there is no file.
+
+    Raises:
+        InvalidInput: The file cannot be read; with `code` where it is too long or not TOML.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path} ({error.strerror}); give this user read permission") from None
+    if len(content) > MAX_BYTES:
+        raise InvalidInput(f"expected at most {MAX_BYTES:,} bytes in {path}, got {len(content):,}", code=code)
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInput(f"expected TOML in UTF-8 in {path}, got: {str(error)[:200]}", code=code) from None
 
 
 def _content(path: Path) -> bytes:

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
 
+from quintain.checkers.json_schemas import schema_fault
 from quintain.errors import InvalidInput
 from quintain.records.preference import Preference
-from quintain.records.record import Record, explain, nearest, require_number, shown
+from quintain.records.record import Record, explain, nearest, require_number
 from quintain.records.tags import CORRECTION, LIVE, REPLACED
 from quintain.records.trajectory import (
     Action,
@@ -148,62 +149,18 @@ def _require_known_tools(run: Trajectory, correction: Correction) -> None:
 
 
 def _require_fitting_args(run: Trajectory, correction: Correction) -> None:
-    """Refuse arguments that do not fit the first level of their tool's schema."""
+    """Refuse arguments that do not fit their tool's schema, where it can be used."""
     schemas = {}
     for tool in run.tools:
         function = tool.get("function") or tool
         schemas[function.get("name")] = function.get("parameters") or function.get("input_schema")
     for place, action in enumerate(correction.actions):
         schema = schemas.get(action.tool)
-        if not isinstance(schema, Mapping):
-            continue
-        if fault := _misfit(schema, action.args or {}):
-            raise InvalidInput(f"correction.actions[{place}] does not fit {action.tool}: {fault}", code="bad_arguments")
-
-
-_JSON_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-    "null": (type(None),),
-}
-
-
-def _misfit(schema: Mapping[str, Any], args: Mapping[str, Any]) -> str | None:
-    """Return why the arguments of a call do not fit the first level of a schema; None: they fit."""
-    properties = schema.get("properties")
-    properties = properties if isinstance(properties, Mapping) else {}
-    required = schema.get("required")
-    needed = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-    if missing := [name for name in needed if name not in args]:
-        return f"it needs {', '.join(f'`{name}`' for name in missing[:10])}; give it in `args`"
-    if schema.get("additionalProperties") is False and (unknown := [name for name in args if name not in properties]):
-        return (
-            f"it has no argument {shown(unknown[0])}{nearest(unknown[0], properties)}; valid: {', '.join(properties)}"
-        )
-    for name, value in args.items():
-        rule = properties.get(name)
-        if not isinstance(rule, Mapping):
-            continue
-        options = rule.get("enum")
-        if isinstance(options, list) and options and value not in options:
-            return f"`{name}` is {shown(value)}; valid: {', '.join(map(shown, options[:20]))}"
-        kinds = rule.get("type")
-        named = [kind for kind in ([kinds] if isinstance(kinds, str) else kinds or ()) if kind in _JSON_TYPES]
-        if named and not any(_is_a(value, kind) for kind in named):
-            return f"expected `{name}` of type {' or '.join(named)}, got {shown(value)}"
-    return None
-
-
-def _is_a(value: object, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
-    if kind == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, _JSON_TYPES[kind])
+        if isinstance(schema, Mapping) and (fault := schema_fault(schema, action.args or {})):
+            raise InvalidInput(
+                f"correction.actions[{place}] does not fit {action.tool}: {fault}; correct its `args`",
+                code="bad_arguments",
+            )
 
 
 def store_correction(services: Services, better: Trajectory, preference: Preference) -> str:
