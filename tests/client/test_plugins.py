@@ -10,9 +10,8 @@ import pytest
 import quintain as q
 from installed_packages import Install, install_template
 from jobs_in_process import in_process
-from quintain.cli.doctor import run_doctor
+from quintain.cli.doctor import list_extensions, run_doctor
 from quintain.errors import Conflict, Unavailable
-from quintain.tools.extensions import list_extensions
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "examples" / "plugins"

@@ -16,9 +16,14 @@ from quintain.exporters.registry import exporter
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import importer
-from quintain.importers.transcripts.atif_documents import read_atif, runs_of_document, write_atif
+from quintain.importers.transcripts.atif_documents import (
+    apply_overlay,
+    make_overlay,
+    read_atif,
+    runs_of_document,
+    write_atif,
+)
 from quintain.importers.transcripts.atif_steps import without_nulls
-from quintain.importers.transcripts.json_overlay import apply_overlay, make_overlay
 from quintain.records.dataset import Dataset, DatasetRow, LabelledRow, PairRow
 from quintain.records.trajectory import OutcomeStatus, Trajectory, read_trajectory
 

@@ -241,7 +241,7 @@ def test_nothing_is_left_when_our_process_is_killed(sandbox: Sandbox) -> None:
     marker = f"161{os.getpid()}"
     program = (
         "from quintain.sandbox.limits import Limits; from quintain.sandbox.sandbox import open_sandbox\n"
-        "from quintain.sandbox.temporary_folder import temporary_folder; print(temporary_folder(), flush=True)\n"
+        "from quintain.sandbox.sandbox import temporary_folder; print(temporary_folder(), flush=True)\n"
         f"open_sandbox({sandbox.name!r}).run('mkdir -m 0 closed; sleep {marker}', {{}}, Limits(wall_s=600))"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as ours:

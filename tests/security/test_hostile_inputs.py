@@ -14,7 +14,7 @@ from benchmarks.hostile.trials import Trial, draws_of, run
 
 from quintain.errors import NotFound
 from quintain.server.failures import protocol_failure
-from quintain.server.json_log import JsonFormatter
+from quintain.server.logs import JsonFormatter
 
 WITHOUT_THE_CHECK_OF_IDS = (
     "import quintain.server.json_rpc_lines as lines, quintain.server.stdio as stdio; "

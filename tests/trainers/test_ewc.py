@@ -21,8 +21,7 @@ from quintain.trainers.data.streams import Example
 from quintain.trainers.engine import head
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import sampled_nll
-from quintain.trainers.loop.ewc import WeightPenalty
-from quintain.trainers.loop.fisher import fisher_diagonal
+from quintain.trainers.loop.ewc import WeightPenalty, fisher_diagonal
 from quintain.trainers.models import load_model
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train

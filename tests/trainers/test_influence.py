@@ -11,9 +11,8 @@ import torch
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow
 from quintain.records.trajectory import Trajectory
-from quintain.trainers.count_sketch import CountSketch
 from quintain.trainers.data.examples import ExampleBatch
-from quintain.trainers.influence import Features, GradientModel, Similarity, Targets
+from quintain.trainers.influence import CountSketch, Features, GradientModel, Similarity, Targets
 from tiny_models import save_tiny_model
 from trajectory_runs import answer, call, run, user
 

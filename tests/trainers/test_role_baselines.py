@@ -9,7 +9,7 @@ from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import GRPOConfig, SelfPlayConfig
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.trainers.data.streams import Example, token_row
-from quintain.trainers.role_baselines import RoleBaselines
+from quintain.trainers.rollout_advantages import RoleBaselines
 
 
 def group(role: str, *rewards: float) -> GroupRow:

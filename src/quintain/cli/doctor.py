@@ -15,15 +15,20 @@ import typer
 from quintain import __version__
 from quintain.cli.session import plain_console
 from quintain.endpoints.profiles import read_profiles
+from quintain.environments import registry as environments
 from quintain.errors import NotFound, QuintainError, Unavailable, disk_remedy
+from quintain.exporters import registry as exporters
+from quintain.extensions import ExtensionGroup, load, package_of
+from quintain.importers import registry as importers
 from quintain.jobs.home_claim import assign_new_id
+from quintain.jobs.launchers import registry as launchers
 from quintain.records.job import JobStatus, SelftestSpec
 from quintain.records.judging import Endpoint
 from quintain.records.text import printable
+from quintain.scoring import registry as scorers
 from quintain.settings import Settings, has_secret, sqlite_url
 from quintain.store.damage import problems, readable, salvage
 from quintain.store.store import open_store
-from quintain.tools.extensions import list_extensions
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.model_folders import starter_folder
@@ -252,3 +257,30 @@ def _job(services: Services) -> str:
             f"{view.job_id} is {view.status}: {view.error or 'no answer within 40 s'}; look into {folder}"
         )
     return f"ok ({view.job_id})"
+
+
+class Extension(NamedTuple):
+    """An entry point of another package."""
+
+    group: str
+    name: str
+    package: str
+    fault: str | None
+    """Why it is not used. None: it is."""
+
+
+def list_extensions() -> list[Extension]:
+    """Return the extensions of all groups; this imports their packages."""
+    found = []
+    for registry in (importers, exporters, scorers, environments, launchers):
+        group: ExtensionGroup = registry.EXTENSIONS
+        installed = group.installed()
+        for name, entry in installed.entries.items():
+            try:
+                load(entry)
+                fault = None
+            except Unavailable as error:
+                fault = error.message
+            found.append(Extension(group.name, name, package_of(entry), fault))
+        found += [Extension(group.name, name, "", reason) for name, reason in installed.refused.items()]
+    return found

@@ -1,4 +1,4 @@
-"""E-mail addresses and phone numbers.
+"""E-mail addresses, phone numbers and addresses of hosts.
 
 E-mail addresses of reserved domains (RFC 2606, RFC 6761) stay. A phone number is found in its international form (`+`,
 an assigned country code of ITU-T E.164, 9 to 15 digits), in the form of North America with its area code in
@@ -9,6 +9,8 @@ a written addition.
 from __future__ import annotations
 
 import re
+from functools import partial
+from ipaddress import ip_address, ip_network
 
 from quintain.redaction.secrets import EDGE, Rule, Span, pattern_rule
 from quintain.redaction.shapes import ShapeRule, shape_rule
@@ -127,4 +129,43 @@ def phone_rules() -> list[ShapeRule]:
     return [
         shape_rule("phone", (b"+0",), _INTERNATIONAL, _is_international),
         shape_rule("phone", (b"(000) 000", b"(000)000"), _LOCAL),
+    ]
+
+
+_PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
+_ADDRESS = re.compile(
+    EDGE + r"(?<!\.)(?<!==)(?P<host>\d{1,3}(?:\.\d{1,3}){3})(?P<prefix>/\d{1,2}(?!\d))?(?![\w-]|\.\w)", re.ASCII
+)
+_ADDRESS_6 = re.compile(EDGE + r"(?<!:)(?P<host>[0-9A-Fa-f:]{6,39})(?P<prefix>/\d{1,3})?(?![\w:])", re.ASCII)
+
+
+def _private_address(text: str, at: int, pattern: re.Pattern[str]) -> Span | None:
+    found = pattern.match(text, at)
+    try:
+        address = found and ip_address(found["host"])
+    except ValueError:
+        return None
+    if not found or not address or not any(address in network for network in _PRIVATE):
+        return None
+    if found["prefix"] and _is_network(found.group()):
+        return None
+    return Span(*found.span("host"), "private_ip")
+
+
+def _is_network(text: str) -> bool:
+    """Return whether no bit of a host is set."""
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def private_address_rules() -> list[Rule]:
+    """Return the rules for addresses of hosts in private networks."""
+    version_4 = ("10.", "192.168.", *(f"172.{n}." for n in range(16, 32)), *(f"100.{n}." for n in range(64, 128)))
+    version_6 = tuple(f"f{c}{pair:02x}:" for c in "cd" for pair in range(256))
+    return [
+        Rule(version_4, partial(_private_address, pattern=_ADDRESS)),
+        Rule(version_6, partial(_private_address, pattern=_ADDRESS_6)),
     ]

@@ -11,9 +11,8 @@ from operator import add
 from typing import TYPE_CHECKING
 
 from quintain.records.imports import BOTH_LEVELS, RedactionLevel
-from quintain.redaction.contact_details import contact_rules, phone_rules
+from quintain.redaction.contact_details import contact_rules, phone_rules, private_address_rules
 from quintain.redaction.credentials import credential_rules, credential_shapes
-from quintain.redaction.host_addresses import private_address_rules
 from quintain.redaction.national_ids import national_id_rules
 from quintain.redaction.payment_numbers import payment_rules
 from quintain.redaction.secrets import Reader, Rule, Span, token_rules

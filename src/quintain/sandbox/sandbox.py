@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +26,6 @@ from quintain.sandbox.backends import Backend, Bubblewrap, Docker, HostFolders, 
 from quintain.sandbox.files import MAX_PATH, read_bytes, remove, size_of, write_bytes
 from quintain.sandbox.limits import CommandResult, Limits
 from quintain.sandbox.process import run_process
-from quintain.sandbox.temporary_folder import temporary_folder
 
 IMAGE = "python:3.11-slim"
 """The default docker image."""
@@ -285,3 +285,50 @@ def _remove(top: Path) -> None:
     except (OSError, RecursionError):
         for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
             subprocess.run([*command, "--", str(top)], capture_output=True, check=False)
+
+
+# The inner shell, in a new session, waits until this process closes a pipe. A command that was just killed can still write for
+# a moment, hence the retries. The outer shell ends at once, so this process has no child to wait for.
+_REMOVE_AT_PARENT_EXIT = """
+exec 3<&0
+(cat <&3 >/dev/null
+for try in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf "$1" 2>/dev/null && exit
+    chmod -R u+rwx "$1" 2>/dev/null
+    sleep 0.3
+done) &
+"""
+_lock = threading.Lock()
+_folders: dict[int, Path] = {}
+_open_pipes: list[int] = []
+"""Write ends of pipes, open until this process ends."""
+
+
+def temporary_folder() -> Path:
+    """Return the temporary folder of this process, created at the first call.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
+    process = os.getpid()  # a fork gets another folder
+    with _lock:
+        if process not in _folders or not _folders[process].is_dir():  # a cleaner of old files may have removed it
+            folder = Path(tempfile.mkdtemp(prefix="quintain-sandbox-"))
+            folder.chmod(0o711)  # the users of commands need to enter it
+            read_end, write_end = os.pipe()
+            try:
+                subprocess.run(
+                    ["sh", "-c", _REMOVE_AT_PARENT_EXIT, "sh", str(folder)],
+                    stdin=read_end,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    start_new_session=True,
+                    check=True,
+                    timeout=20,
+                )
+            finally:
+                os.close(read_end)
+            _open_pipes.append(write_end)
+            _folders[process] = folder
+        return _folders[process]

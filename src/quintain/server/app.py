@@ -47,7 +47,6 @@ from quintain.server.bindings import Binding, bind_all, call
 from quintain.server.completions import MAX_COMPLETIONS, complete
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
 from quintain.server.guide import INSTRUCTIONS
-from quintain.server.json_log import log_to_stderr
 from quintain.server.lifespan import (
     Running,
     lifespan_of,
@@ -56,8 +55,8 @@ from quintain.server.lifespan import (
     subscribe_resource,
     unsubscribe_resource,
 )
+from quintain.server.logs import RequestLog, log_to_stderr
 from quintain.server.prompts import PROMPTS
-from quintain.server.request_log import RequestLog
 from quintain.server.tasks import Tasks
 from quintain.server.telemetry import Spans, otlp_provider
 from quintain.settings import Settings

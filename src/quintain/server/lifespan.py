@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -13,6 +13,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.types import (
     EmptyResult,
+    LoggingLevel,
     SetLevelRequestParams,
     SubscribeRequestParams,
     SubscriptionFilter,
@@ -24,10 +25,10 @@ from mcp.types import (
 from quintain.errors import QuintainError
 from quintain.server import resources
 from quintain.server.audience import Audience
-from quintain.server.job_events import SOURCE, JobEvents
 
 if TYPE_CHECKING:
     from quintain.jobs.runner import JobState
+    from quintain.records.job import Job
     from quintain.server.telemetry import Spans
     from quintain.tools.services import Services
 
@@ -222,3 +223,53 @@ async def listen(
     finally:
         audience.list_streams -= bool(served.resources_list_changed)
         audience.stream_uris.subtract(uris)
+
+
+SOURCE = "quintain.jobs"
+"""Name of the logger in log messages about jobs."""
+
+_LEVELS: Mapping[str, LoggingLevel] = {"failed": "error", "interrupted": "warning"}
+"""Status -> level; others are informative. The enumeration is not imported, which would slow the start of the server."""
+
+
+class JobEvent(NamedTuple):
+    """One event of a job."""
+
+    level: LoggingLevel
+    text: str
+
+
+class JobEvents:
+    """Compares the newest jobs of one look with those of the look before.
+
+    Args:
+        jobs: The newest jobs now.
+    """
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._before = {job.id: job for job in jobs}
+
+    def since_last(self, jobs: Iterable[Job]) -> list[JobEvent]:
+        """Return what happened to the newest jobs since the last call, oldest job first."""
+        before, self._before = self._before, {job.id: job for job in jobs}
+        return [event for job in reversed(self._before.values()) for event in events_between(before.get(job.id), job)]
+
+
+def events_between(before: Job | None, job: Job) -> Iterator[JobEvent]:
+    """Yield the events between two states of a job.
+
+    Args:
+        before: The earlier state. None: the job is new.
+        job: The later state.
+    """
+    name = f"{job.id} ({job.kind})"
+    if before is None or before.status is not job.status:
+        reason = f": [{job.error.code}] {job.error.message}" if job.error else ""
+        yield JobEvent(_LEVELS.get(job.status, "info"), f"{name}: {job.status}{reason}")
+    if job.phase and (before is None or before.phase != job.phase):
+        yield JobEvent("info", f"{name}: phase {job.phase}")
+    elif before is not None and job.step > before.step:
+        total = f" of {job.total_steps}" if job.total_steps else ""
+        yield JobEvent("debug", f"{name}: step {job.step}{total}")
+    for warning in job.warnings[len(before.warnings) if before else 0 :]:
+        yield JobEvent("warning", f"{name}: {warning}")

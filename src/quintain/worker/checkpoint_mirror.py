@@ -6,6 +6,7 @@ from the local folder. The newest copies stay, as many as the training keeps.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from quintain.artifacts.transfers import fetch, names_below
+from quintain.artifacts.transfers import delete, fetch, names_below, upload
 from quintain.errors import Conflict, QuintainError
 from quintain.jobs.directory import link_file
 from quintain.records.job import JobResult, TrainSpec
 from quintain.records.protocols import Reporter
-from quintain.worker.checkpoint_copy import STEP
 
 _BEST = "best"
 _SNAPSHOT = ".mirror-"
@@ -148,7 +148,7 @@ class _Mirror:
         if self._waiting is not None:
             snapshot, self._waiting = self._waiting, None
             name = snapshot.name.removeprefix(_SNAPSHOT)
-            command = [sys.executable, "-P", "-m", "quintain.worker.checkpoint_copy", str(snapshot), self._url, name]
+            command = [sys.executable, "-P", "-m", "quintain.worker.checkpoint_mirror", str(snapshot), self._url, name]
             self._running = subprocess.Popen([*command, str(self._keep)], stdout=subprocess.PIPE), snapshot
 
     def _snapshot(self, path: Path) -> Path:
@@ -171,3 +171,41 @@ class _Mirror:
         if not self._is_failing:
             self._is_failing = True
             self._reporter.warn("checkpoint_not_mirrored", fault)
+
+
+STEP = "step-"
+"""Beginning of the name of a checkpoint, and of its copy."""
+
+
+def copy_checkpoint(snapshot: Path, url: str, name: str, keep: int) -> None:
+    """Upload a snapshot as `URL/NAME`, and delete the oldest copies beyond `keep`.
+
+    Raises:
+        Refused, Unavailable: As `transfers.upload`.
+    """
+    try:
+        upload(snapshot, f"{url}/{name}")
+    except Conflict:  # another attempt's copy of the step, which may be incomplete
+        delete(f"{url}/{name}")
+        upload(snapshot, f"{url}/{name}")
+    copies = sorted((known for known in names_below(url) if known.startswith(STEP) and known <= name), reverse=True)
+    for old in copies[keep:]:
+        delete(f"{url}/{old}")
+
+
+def main(arguments: list[str]) -> int:
+    """Copy, and remove the snapshot."""
+    snapshot, url, name, keep = Path(arguments[0]), arguments[1], arguments[2], int(arguments[3])
+    os.nice(10)
+    try:
+        copy_checkpoint(snapshot, url, name, keep)
+    except (QuintainError, OSError) as error:
+        sys.stdout.write(f"{name} could not be copied: {error}")
+        return 1
+    finally:
+        shutil.rmtree(snapshot, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

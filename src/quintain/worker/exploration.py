@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 from quintain.evaluation.episodes import TEMPERATURE, EpisodePlan
-from quintain.evaluation.temperature_schedule import Attempts, scheduled_temperature
 from quintain.jobs.directory import output_records, output_records_at
+from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.job import RolloutSpec
 from quintain.records.protocols import Reporter
 from quintain.records.reward import RewardPart, RewardSpec
 from quintain.records.score import Score
-from quintain.records.trajectory import Task, Trajectory
+from quintain.records.trajectory import OutcomeStatus, Task, Trajectory, text_of
 from quintain.scoring.calibration.calibrated import without_calibration
 from quintain.worker.job_rewards import Rewards
 from quintain.worker.run_inputs import read_scores
@@ -153,3 +156,59 @@ def _earlier(scorer: str | dict[str, float] | None) -> RewardSpec | None:
 def task_name(task: Task) -> str:
     """Return the name that identifies a task within a job."""
     return task.id or task.prompt
+
+
+def scheduled_temperature(bounds: tuple[float, float], attempt: int, attempts: int, place: int, n_tasks: int) -> float:
+    """Return the temperature of an episode.
+
+    Args:
+        bounds: Temperatures of the first and the last attempt, or task.
+        attempt: Index of the attempt at its task.
+        attempts: Number of attempts per task.
+        place: Index of the task.
+        n_tasks: Number of tasks.
+    """
+    i, n = (attempt, attempts) if attempts > 1 else (place, n_tasks)
+    low, high = bounds
+    return low if n < 2 else low + (high - low) * i / (n - 1)
+
+
+def action_sequence(run: Trajectory) -> str:
+    """Hash the agent's actions in order: tools with arguments, and the text of turns without a call."""
+    done: list[list[Any]] = [
+        [(call.tool, call.raw_args if call.args is None else call.args) for call in step.actions]
+        or [step.thought, text_of(step.message)]
+        for step in run.agent_steps
+    ]
+    return hashlib.sha256(json.dumps(done, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def repetition(sequences: Sequence[str]) -> float:
+    """Return how much n attempts repeat each other, `(n - distinct) / (n - 1)`, in 0..1; 0 for fewer than two."""
+    n = len(sequences)
+    return 0.0 if n < 2 else (n - len(set(sequences))) / (n - 1)
+
+
+@dataclass
+class Attempts:
+    """Action sequences of the attempts at each task. Episodes with an environment error do not count."""
+
+    _sequences: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    def add(self, task: str, attempt: int, run: Trajectory) -> None:
+        """Record a finished attempt."""
+        if run.outcome.status is not OutcomeStatus.ERROR:
+            self._sequences.setdefault(task, {})[attempt] = action_sequence(run)
+
+    def temperature_for(self, temperature: float, diversity: float, task: str, attempt: int) -> float:
+        """Return the temperature of the next attempt: `temperature (1 + diversity r)`.
+
+        r is the `repetition` of the previous attempts. The result is at most `MAX_TEMPERATURE`; greedy decoding stays greedy.
+        """
+        before = [done for number, done in self._sequences.get(task, {}).items() if number < attempt]
+        return min(MAX_TEMPERATURE, temperature * (1.0 + diversity * repetition(before)))
+
+    def distinct_share(self) -> float | None:
+        """Return the share of distinct action sequences per task, averaged over tasks with two or more attempts."""
+        shares = [len(set(found.values())) / len(found) for found in self._sequences.values() if len(found) > 1]
+        return math.fsum(shares) / len(shares) if shares else None

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from quintain.scoring.self_training_selection import ScoredRun, select_runs
+from quintain.worker.evolution.round_selection import ScoredRun, select_runs
 
 SCORES = [0.9, 0.2, None, 0.6, 0.5, 0.0, 0.7]
 RUNS = [ScoredRun(f"r{i}", f"t{i}", score) for i, score in enumerate(SCORES)]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from quintain.evaluation.temperature_schedule import Attempts, action_sequence, scheduled_temperature
 from quintain.records.trajectory import Action, Actor, Outcome, OutcomeStatus, Step, Trajectory
+from quintain.worker.exploration import Attempts, action_sequence, scheduled_temperature
 
 
 def did(

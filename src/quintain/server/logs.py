@@ -1,7 +1,11 @@
-"""Log messages about one call, on the stream of the call, for a client that asked for them."""
+"""The server's own log on standard error: a line of JSON a record, plain text on a terminal; standard output is the protocol's."""
 
 from __future__ import annotations
 
+import json
+import logging
+import sys
+from datetime import UTC, datetime
 from typing import Any
 
 from mcp.server import ServerRequestContext
@@ -9,8 +13,40 @@ from mcp.types import CallToolResult
 from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from quintain.records.text import printable
 from quintain.server.audience import is_at_least, log_message
 from quintain.server.lifespan import Running
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of ASCII a record: whatever a message quotes, it can neither start a line nor steer a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON: time in UTC, level, logger, message, and the traceback of its exception."""
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields).replace("\x7f", "\\u007f")
+
+
+class _PlainFormatter(logging.Formatter):
+    """Text for a terminal, whose control and hidden characters are shown as codes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(printable(line) for line in super().format(record).splitlines())
+
+
+def log_to_stderr() -> None:
+    """Log warnings and errors to standard error, unless logging is configured."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = _PlainFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(plain if sys.stderr.isatty() else JsonFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 class RequestLog:

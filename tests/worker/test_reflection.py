@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from evaluation.test_episodes import Counting, tick
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.reflection import failed_runs, retry_plans, without_reflection, write_notes
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.protocols import Reply, Stop, Turn
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, SampledTokens, Trajectory
+from quintain.worker.evolution.reflection import failed_runs, retry_plans, without_reflection, write_notes
 
 SETTINGS = EpisodeSettings(seed=1, max_turns=3, concurrency=8, agent=AgentInfo(name="a"), job_id="job-1")
 SAMPLED = SampledTokens(token_ids=(5, 2), logprobs=(-0.1, -0.2), tokenizer="tok")
