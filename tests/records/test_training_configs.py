@@ -368,7 +368,7 @@ def test_a_file_of_an_agent_trainer_with_every_name_it_has_is_read_whatever_the_
 
 @pytest.mark.parametrize("name", aliases.FIXED)
 def test_a_name_that_cannot_be_honoured_is_refused_with_the_reason_and_the_remedy(name: str) -> None:
-    only, remedy = aliases.FIXED[name]
+    remedy, only = aliases.FIXED[name]
     assert read("sft", {name: only}) == SFTConfig(), "the one true value says nothing new"
     message = fault("sft", **{name: not only if isinstance(only, bool) else "other"})
     assert f"`{name}` cannot be" in message

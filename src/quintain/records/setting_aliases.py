@@ -1,6 +1,6 @@
 """Aliases: the names of other trainers for the settings here, translated or refused with the reason.
 
-The names are those of Hugging Face's `TrainingArguments`, of PEFT, of trainers built on them, and of torchtune. A null value is
+The names are in `foreign_settings.toml`. A null value is
 ignored, and so is a zero or a disabled switch for a feature that the method does not have. Translation happens once, where a call or a
 config file comes in (`tools.training.methods`); stored records carry the canonical names only.
 """
@@ -13,84 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
-from quintain.records.foreign_settings import COMPONENT, COMPONENTS, FIXED, WITHOUT_EFFECT
+from quintain.records.foreign_settings import COMPONENT, COMPONENTS, FIXED, RENAMED, WITHOUT_EFFECT
 from quintain.records.record import clip, list_names, nearest, shown
-
-RENAMED: dict[str, tuple[str, ...]] = {
-    "num_epochs": ("epochs",),
-    "num_train_epochs": ("epochs",),
-    "per_device_train_batch_size": ("batch_size",),
-    "micro_batch_size": ("batch_size",),
-    "lr": ("learning_rate",),
-    **dict.fromkeys(("max_grad_norm", "clip_grad_norm"), ("grad_clip",)),
-    "lr_scheduler": ("schedule",),
-    "lr_scheduler_type": ("schedule",),
-    **dict.fromkeys(("max_seq_length", "cutoff_len", "sequence_len"), ("max_length",)),
-    "save_steps": ("checkpoint_every_steps",),
-    "save_total_limit": ("keep_checkpoints",),
-    "eval_steps": ("validate_every_steps",),
-    "save_best_model": ("keep_best",),
-    "load_best_model_at_end": ("keep_best",),
-    "optim": ("optimizer",),
-    **dict.fromkeys(("activation_offloading", "enable_activation_offloading"), ("offload_activations",)),
-    "enable_activation_checkpointing": ("gradient_checkpointing",),
-    **dict.fromkeys(("use_lora", "use_peft", "adapter", "finetuning_type"), ("lora",)),
-    **dict.fromkeys(("lora_r", "lora_rank"), ("lora.rank",)),
-    "lora_alpha": ("lora.alpha",),
-    "lora_dropout": ("lora.dropout",),
-    **dict.fromkeys(("lora_target_modules", "lora_target"), ("lora.targets",)),
-    "use_dora": ("lora.dora",),
-    "init_lora_weights": ("lora.init",),
-    "loraplus_lr_ratio": ("lora.b_rate_ratio",),
-    "neftune_noise_alpha": ("neftune_alpha",),
-    "chunk_long_trajectories": ("chunk",),
-    "curriculum_start_ratio": ("curriculum.start_ratio",),
-    "curriculum_warmup_epochs": ("curriculum.warmup_epochs",),
-    "use_coreset_selection": ("coreset",),
-    "coreset_strategy": ("coreset.method",),
-    "coreset_target_size": ("coreset.size",),
-    "use_online_continual": ("replay",),
-    "continual_buffer_size": ("replay.size",),
-    "continual_replay_ratio": ("replay.ratio",),
-    "ewc_lambda": ("ewc.strength",),
-    "step_weighted_loss": ("step_weighting",),
-    "clip_epsilon": ("clip_low", "clip_high"),
-    "clip_range": ("clip_low", "clip_high"),
-    **dict.fromkeys(("kl_coef", "init_kl_coef", "kl_penalty_weight"), ("kl_coefficient",)),
-    "cliprange": ("clip_low", "clip_high"),
-    "cliprange_value": ("value_clip",),
-    "vf_coef": ("value_weight",),
-    "lam": ("gae_lambda",),
-    **dict.fromkeys(("num_ppo_epochs", "ppo_epochs"), ("updates_per_rollout",)),
-    "num_mini_batches": ("minibatches",),
-    "rloo_k": ("group_size",),
-    "whiten_advantages": ("whiten",),
-    "step_level_advantage": ("step_level",),
-    "num_generations": ("group_size",),
-    **dict.fromkeys(("loss_type", "pref_loss"), ("loss",)),
-    "simpo_gamma": ("gamma",),
-    "dpo_label_smoothing": ("label_smoothing",),
-    "center_rewards_coefficient": ("centring",),
-    "num_iterations": ("iterations",),
-    "max_completion_length": ("max_new_tokens",),
-    "epsilon": ("clip_low", "clip_high"),
-    "epsilon_high": ("clip_high",),
-    **dict.fromkeys(("samples_per_task", "num_attempts"), ("attempts",)),
-    "training_method": ("train",),
-    "success_threshold": ("min_reward",),
-    **dict.fromkeys(("lambda_orpo", "pref_beta"), ("beta",)),
-    "selection_method": ("select",),
-    "selection_ratio": ("ratio",),
-    **dict.fromkeys(("reward_threshold", "score_threshold"), ("threshold",)),
-    "mask_truncated_completions": ("mask_truncated",),
-    "vllm_importance_sampling_cap": ("importance_cap",),
-    "vllm_importance_sampling_clip_max": ("importance_cap",),
-    **dict.fromkeys(("rpo_alpha", "pref_ftx"), ("sft_weight",)),
-    "use_weighting": ("policy_weighting",),
-    "ref_model_sync_steps": ("reference_sync_steps",),
-    "ref_model_mixup_alpha": ("reference_mixup",),
-}
-"""Alias -> settings here; a dot separates a group from its member."""
 
 FALLBACKS = {"num_iterations": "updates_per_rollout", "num_generations": "iterations"}
 """Alias -> its setting for methods that lack the one in `RENAMED`.
@@ -181,9 +105,9 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     for name in values:
         _require_text(name)
     refused = [
-        f"`{name}` cannot be {shown(value)}: {FIXED[name][1]}"
+        f"`{name}` cannot be {shown(value)}: {FIXED[name].remedy}"
         for name, value in values.items()
-        if name in FIXED and value is not None and value != FIXED[name][0]
+        if name in FIXED and value is not None and value != FIXED[name].only
     ]
     if refused:
         rest = {name: value for name, value in values.items() if name not in FIXED}
@@ -265,7 +189,7 @@ def _component(name: str, block: Mapping[str, Any]) -> Iterator[tuple[str, str, 
         )
     stated = {known.members[member]: value for member, value in block.items() if member in known.members}
     for member, value in block.items():
-        if member in known.fixed and _comparable(value) not in (known.fixed[member], None):
+        if member in known.fixed and _comparable(value) not in (_comparable(known.fixed[member]), None):
             raise _fault(
                 f"`{name}.{member}` cannot be {shown(value)}: expected {shown(known.fixed[member])}, or leave it out"
             )
