@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput, Unavailable
-from quintain.importers import byte_streams, long_rows, raw_values, run_splitting
+from quintain.importers import byte_streams, log_file, raw_values, run_splitting
 from quintain.importers.coding_agents import claude_graph
 from quintain.importers.json_parser import Parser
-from quintain.importers.long_rows import parse_long_row
+from quintain.importers.log_file import parse_long_row
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.raw_values import LongValue
 from quintain.importers.run_sink import RunSink
@@ -116,7 +116,7 @@ class Runs(RunSink):
 
 def spool_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 60 kB be what 1 MB of a log and a million characters of a run are."""
-    for module in (claude_graph, chat_records, raw_values, long_rows):
+    for module in (claude_graph, chat_records, raw_values, log_file):
         monkeypatch.setattr(module, "MEMORY_BYTES", CHARS * 2)
     monkeypatch.setattr(transcript, "MEMORY_CHARS", CHARS * 2)
     monkeypatch.setattr(transcript, "PIECE_BYTES", CHARS)
@@ -215,7 +215,7 @@ def test_a_long_row_has_the_value_and_the_error_of_the_row_parsed_whole(
     monkeypatch: pytest.MonkeyPatch, n_bytes: int
 ) -> None:
     monkeypatch.setattr(raw_values, "CHUNK_BYTES", n_bytes)
-    monkeypatch.setattr(long_rows, "MEMORY_BYTES", 20)
+    monkeypatch.setattr(log_file, "MEMORY_BYTES", 20)
     small = (json.dumps(row) for _, rows in SMALL_LOGS.values() for row in (rows if isinstance(rows, list) else [rows]))
     n_split = 0
     for text in (*ODD_ROWS, *small):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quintain.records.evolve import LevelsConfig
-from quintain.worker.evolution.curriculum import Curriculum, Patience
+from quintain.worker.evolution.loop import Curriculum, Patience
 
 
 def climb(ladder: Curriculum, *successes: float | None) -> list[str]:

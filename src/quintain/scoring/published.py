@@ -8,7 +8,10 @@ weights of the others grow in proportion: nothing is filled in.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 from quintain.checkers.answers import expected_answer
 from quintain.records.profiles import DomainProfile
@@ -49,7 +52,7 @@ class KnowlyrScorer(_Published):
         run = trajectory.identified()
         profile, credit = self._credit(run)
         view = view_of(run, index_of(profile))
-        rubrics = _KNOWLYR_RUBRICS.get(profile.name, _DEFAULT_RUBRICS)
+        rubrics = _knowlyr_rubrics().get(profile.name, _knowlyr_rubrics()["default"])
         steps = _knowlyr_steps(view, rubrics)
         values = [step.value for step in steps if step.value is not None]
         reference, why = reference_steps(run.task.metadata)
@@ -79,45 +82,10 @@ class KnowlyrScorer(_Published):
 _RULED = frozenset({"info_utilization", "non_redundancy"})
 """Rubrics that rules answer."""
 
-_DEFAULT_RUBRICS = {
-    "goal_progress": 0.30,
-    "tool_choice": 0.20,
-    "param_correctness": 0.20,
-    "info_utilization": 0.15,
-    "non_redundancy": 0.15,
-}
-_KNOWLYR_RUBRICS: Mapping[str, Mapping[str, float]] = {
-    "conversation": {
-        "relevance": 0.25,
-        "completeness": 0.20,
-        "clarity": 0.20,
-        "actionability": 0.15,
-        "tone_fit": 0.10,
-        "non_redundancy": 0.10,
-    },
-    "engineering": {
-        "technical_accuracy": 0.30,
-        "tool_usage": 0.20,
-        "thoroughness": 0.20,
-        "info_utilization": 0.15,
-        "non_redundancy": 0.15,
-    },
-    "advisory": {
-        "analysis_depth": 0.25,
-        "recommendation_quality": 0.25,
-        "evidence_based": 0.20,
-        "risk_awareness": 0.15,
-        "stakeholder_consideration": 0.15,
-    },
-    "discussion": {
-        "substantive_contribution": 0.25,
-        "engagement_quality": 0.25,
-        "professional_depth": 0.20,
-        "constructive_challenge": 0.15,
-        "actionability": 0.15,
-    },
-}
-"""Domain -> rubric -> weight (`agentreward/rubrics.py`)."""
+
+@cache
+def _knowlyr_rubrics() -> Mapping[str, Mapping[str, float]]:
+    return tomllib.loads(Path(__file__).with_name("knowlyr_rubrics.toml").read_text(encoding="utf-8"))
 
 
 def _knowlyr_steps(view: View, rubrics: Mapping[str, float]) -> tuple[StepScore, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from quintain.checkers.check import CHECKS
@@ -27,38 +29,10 @@ from quintain.scoring.rules.scorer import RulesScorer
 Recorded = Mapping[str, Mapping[str, "list[Score]"]]
 """Scorer -> trajectory id -> its stored scores, newest first."""
 
-_ABOUT = {
-    "outcome": "1 for success, 0 for failure and for a run cut short; needs an outcome",
-    "rules": "every step by rules: readable calls, known tools, redundancy, regression, errors; needs tool calls",
-    "answer": "the last stated answer against the expected one: numbers, fractions, units, boxes; needs task.metadata.answer",
-    "json": "JSON equality with the last message; needs task.metadata.checker {type: json, expected}",
-    "regex": "a pattern in the last message; needs task.metadata.checker {type: regex, pattern}",
-    "unit_tests": "the task's tests on the files of the run, in a sandbox; needs task.metadata.checker {type: unit_tests, command, "
-    "tests} and QUINTAIN_SANDBOX",
-    "checker": "the verdict of the task's own checker; needs task.metadata.checker or .answer",
-    "composite": "outcome first, then process and efficiency (recommended); needs an outcome",
-    "knowlyr": "0.4 outcome + 0.5 process + 0.1 efficiency, defects mended; needs an outcome",
-    "sage": "completion, tool choice, efficiency, timing, format, less penalties; needs an outcome",
-    "helloagents": "accuracy less length plus steps; needs an expected answer or an outcome",
-    "judge": "stored verdicts of judges, of one rubric: judge:RUBRIC; needs get_judging_batch, or judge='endpoint:NAME' or an agent",
-    "people": "stored verdicts of people, of one: people@NAME; needs get_judging_batch(judge='person')",
-    "montecarlo": "steps by how often playing on from them succeeds; needs judge=AGENT, which plays on, and an environment",
-    "length": "short answers: 1 up to 20 words of the last message, 0 from 200 on; other bounds, characters or tokens: {type: "
-    "length, unit, of, full_at, zero_at}",
-    "calls": "1 up to 3 tool calls, 0 from 15 on; other bounds, or one tool: {type: calls, tool, full_at, zero_at}",
-    "steps": "1 up to 3 turns of the agent, 0 from 15 on; other bounds: {type: steps, full_at, zero_at}",
-    "influence": "what training on a run would do for those of a dataset, by gradients; needs judge=AGENT and target=DATASET",
-    "tournament": "expected share of wins against the other runs of the task, by Bradley-Terry; needs preferences of judges or people",
-    "replay": "1 where carrying the run out again in a fresh environment gives the recorded answers and outcome; starts a job",
-}
+_SENTENCES = tomllib.loads(Path(__file__).with_name("scorers.toml").read_text(encoding="utf-8"))
+_ABOUT: Mapping[str, str] = _SENTENCES["built_in"]
 EXTENSIONS = ExtensionGroup(GROUP, frozenset(_ABOUT))
-_DECLARED_ONLY = {
-    "words": "share of words that occur, or do not: {type: words, words, absent, of}",
-    "contains": "1 where a text occurs, or does not: {type: contains, text, ignore_case, absent, of}",
-    "json_schema": "1 where the last message states JSON that fits: {type: json_schema, schema}",
-    "length_penalty": "accuracy less a penalty for long answers: {type: length_penalty, penalty_weight, max_length}",
-    "step_bonus": "accuracy plus a bonus for the steps of a right answer: {type: step_bonus, step_bonus}",
-}
+_DECLARED_ONLY: Mapping[str, str] = _SENTENCES["declared"]
 """Scorers that need settings, and therefore have no name alone."""
 _REGISTERED: dict[str, Callable[[], Scorer]] = {}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

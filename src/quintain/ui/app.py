@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,22 +12,29 @@ from typing import Any
 
 import anyio.to_thread
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
+from quintain.next_step import Hint
+from quintain.records.evaluation import Comparison, Evaluation
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.job import JobStatus
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
+from quintain.tools.jobs.jobs import list_jobs
+from quintain.tools.jobs.next_steps import next_step
+from quintain.tools.services import Services
 from quintain.ui.events import JobFeed
 from quintain.ui.hints import Written, for_person
 from quintain.ui.job_page import job_page
-from quintain.ui.overview import overview
-from quintain.ui.responses import SecurityHeaders, error_response, json_response
 
 logger = logging.getLogger(__name__)
 
@@ -200,3 +207,110 @@ async def _page(site: _Site, request: Request) -> Response:
     if first in ("api", "static"):
         raise NotFound("expected an address of this server, got another; open /")
     return FileResponse(STATIC / "index.html", 200 if first in ("", *PAGES) else 404)
+
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+"""On every answer, errors too. Scripts and styles come from files of this server alone, so stored text runs nowhere."""
+
+_STATUS = {"token": 401, "not_found": 404, "unknown_tool": 404, "internal": 500}
+_STATUS |= {"too_large": 413, "method": 405, "unavailable": 503}
+
+
+class SecurityHeaders:
+    """Middleware that adds `HEADERS` to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-cache")
+            await send(message)
+
+        await self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+def json_response(body: Any, status: int = 200) -> Response:
+    """Return an answer that no cache keeps; lone surrogates are escaped."""
+    content = json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return Response(content, status, {"Cache-Control": "no-store"}, "application/json")
+
+
+def error_response(error: QuintainError) -> Response:
+    """Return an error with its code and message."""
+    body = {"error": {"code": error.code, "message": error.message}}
+    return json_response(body, _STATUS.get(error.code, 400))
+
+
+_MOST = 20
+_MEASURED = 8
+
+
+def overview(services: Services, written: Written) -> dict[str, Any]:
+    """Return the data of the first page; `written` names the calls of its next step."""
+    newest = list_jobs(services, limit=_MEASURED)
+    open_jobs = [
+        job.model_dump(mode="json")
+        for status in (JobStatus.RUNNING, JobStatus.QUEUED)
+        for job in list_jobs(services, status=status, limit=_MOST).items
+    ]
+    ended = [job for job in newest.items if job.status not in {"running", "queued"}]
+    step = Hint() if newest.items else newest.next_step
+    if ended:  # what is open has its own place on the page
+        step = next_step(services, services.store.jobs.get(ended[0].job_id))
+    return {
+        "runs": services.store.trajectories.count(TrajectoryFilter()),
+        "open": open_jobs,
+        "ended": [job.model_dump(mode="json") for job in ended],
+        "measured": [_measured(services, one) for one in services.store.evaluations.page(limit=_MEASURED).items],
+        "comparisons": [_outline(one) for one in services.store.evaluations.page_comparisons(limit=5).items],
+        "next_step": step.render(written),
+    }
+
+
+def _measured(services: Services, evaluation: Evaluation) -> dict[str, Any]:
+    """Return an evaluation with that of the agent's parent on the same tasks, where there is one."""
+    before = None
+    agent = services.store.agents.find(evaluation.agent_id)
+    parent = None if agent is None else agent.parent
+    if parent is not None:
+        same = (one for one in services.store.evaluations.of_agent(parent) if one.suite_hash == evaluation.suite_hash)
+        before = next(same, None)
+    return {
+        "evaluation_id": evaluation.id,
+        "agent": evaluation.agent_id,
+        "environment": evaluation.environment,
+        "split": evaluation.split,
+        "job_id": evaluation.job_id,
+        "rate": evaluation.rate.model_dump(mode="json"),
+        "parent": parent,
+        "before": before.rate.model_dump(mode="json") if before is not None else None,
+    }
+
+
+def _outline(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison with its clearest pair."""
+    pair = min(comparison.comparisons, key=lambda one: one.p_corrected, default=None)
+    shown = {"a", "b", "measure", "difference", "ci_low", "ci_high", "significant", "n_tasks"}
+    return {
+        "comparison_id": comparison.id,
+        "environment": comparison.environment,
+        "created_at": comparison.created_at.isoformat() if comparison.created_at is not None else None,
+        "pairs": len(comparison.comparisons),
+        "pair": pair.model_dump(mode="json", include=shown) if pair is not None else None,
+    }
