@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_logs import tokens
 from quintain.errors import InvalidInput
 from quintain.exporters.registry import exporter
 from quintain.importers.log_file import LogFile
@@ -113,8 +114,7 @@ def test_every_field_of_a_document_is_read_to_its_place() -> None:
     assert (acted.model, acted.thought, acted.message) == ("m-2", "Both at once.", "")
     assert [(a.call_id, a.tool, a.args) for a in acted.actions] == [("c1", "look", {"at": None}), ("c2", "ask", {})]
     assert [(o.call_id, o.content, o.is_error) for o in acted.observations] == [("c2", "", False), ("c1", "boom", True)]
-    assert acted.usage is not None
-    assert (acted.usage.input_tokens, acted.usage.output_tokens) == (10, 4)
+    assert tokens(acted) == (10, 4)
     assert acted.sampled is None, "ids of an unknown tokenizer are never learned from"
     assert acted.extra["atif"]["metrics"]["completion_token_ids"] == [3, 4]
     assert run.steps[5].observations == (), "a mere reference to a run is no text that the model saw"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent_logs import outline, read_as, read_one, write
+from agent_logs import moment, outline, read_as, read_one, write
 from hostile import survives
 
 NOW = 1_760_000_000.5
@@ -63,8 +63,7 @@ def test_a_chatgpt_conversation_is_the_branch_that_was_shown_with_its_calls_and_
     first, second, _ = made.agent_steps
     assert (first.thought, first.actions[0].raw_args, first.actions[0].args) == ("Plan\nCompute it.", "1/0", None)
     assert second.actions[0].args == {"q": "cat"}
-    assert first.timestamp is not None
-    assert first.timestamp.timestamp() == NOW + 1
+    assert moment(first) == NOW + 1
     assert report.unknown == {"message of another branch": 1, "reasoning_recap": 1}
     assert any("alternatives" in note for note in report.notes)
     assert any("they are empty" in note for note in report.notes)

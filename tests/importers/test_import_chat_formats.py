@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import counts, detected, read_file, read_rows
+from agent_logs import counts, detected, read, read_file, read_one, read_rows, tokens, write
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.chat_messages import from_messages, read_turns
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
@@ -305,8 +305,7 @@ def test_a_response_of_anthropic_ends_the_request_that_it_answers(tmp_path: Path
     )
     last = run.agent_steps[-1]
     assert (len(run.agent_steps), last.message, last.model) == (3, "Bye.", "claude-y")
-    assert last.usage is not None
-    assert (last.usage.input_tokens, last.usage.output_tokens) == (7, 5)
+    assert tokens(last) == (7, 5)
     assert [step.message for step in alone.steps] == ["Bye."]
 
 
@@ -736,3 +735,20 @@ def test_all_items_of_one_response_are_one_turn_though_it_spoke_between_its_call
     )  # fmt: skip
     assert ([observation.content for observation in called.observations], said.message) == (["found"], "Done.")
     assert report.unknown == {}
+
+
+def test_a_document_with_one_message_a_line_is_one_document(tmp_path: Path) -> None:
+    asked, answer = '{"role": "user", "content": "Go"}', '{"role": "assistant", "content": "Done."}'
+    for messages in ([asked, answer], [asked, answer, asked, answer]):
+        text = '{"model": "m", "messages": [\n' + ",\n".join(messages) + "\n]}\n"
+        run, report = read_one("openai_chat", write(tmp_path / "chat.json", text.encode()), tmp_path)
+        assert len(run.trajectory.steps) == len(messages)
+        assert not report.n_rejected
+
+
+def test_lines_after_a_torn_first_line_are_still_lines(tmp_path: Path) -> None:
+    row = json.dumps({"messages": [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "Done."}]})
+    for torn in ('{"messages": [', row[:40], row[:-1]):
+        path = write(tmp_path / "rows.jsonl", f"{torn}\n{row}\n{row}\n".encode())
+        found = read(path, tmp_path)
+        assert (len(found.runs), found.report.n_rejected) == (2, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent_logs import outline, read_as, read_one, write
+from agent_logs import moment, outline, read_as, read_one, tokens, write
 from hostile import survives
 
 NOW = 1_760_000_000
@@ -76,8 +76,7 @@ def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results(tmp_path
     assert (first.train, shown.train, last.train) == (None, False, None)
     assert shown.thought == "Look there."
     assert (made.agent.model, made.agent.version, made.session_id) == ("Model Two", "0.39.1", "s-1")
-    assert made.steps[0].timestamp is not None
-    assert made.steps[0].timestamp.timestamp() == NOW
+    assert moment(made.steps[0]) == NOW
     assert made.steps[0].extra == {"attached": ["file:a.py"]}
     assert report.unknown == {"part:confirmation": 1}
     assert any("lack arguments" in note for note in report.notes)
@@ -127,8 +126,7 @@ def test_a_copilot_cli_session_is_read_from_its_events(tmp_path: Path) -> None:
     made = run.trajectory
     first = made.agent_steps[0]
     assert (first.thought, first.model, first.actions[1].args) == ("Look.", "m-1", {"path": "/x"})
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (50, 7)
+    assert tokens(first) == (50, 7)
     assert made.agent_steps[1].usage is None
     assert (made.agent.version, made.task.prompt, run.key) == ("1.0.102", "List.", "copilot_cli:s-1")
     assert (made.extra["cwd"], made.extra["git_commit"]) == ("/w", "abc")
@@ -206,8 +204,7 @@ def test_a_goose_session_and_its_export_hold_the_same_turns(tmp_path: Path) -> N
     assert outline(run) == steps
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.model, first.timestamp is not None) == ("Look.", "m-1", True)
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (5, 2)
+    assert tokens(first) == (5, 2)
     assert (run.key, run.trajectory.extra["cwd"]) == ("goose:20260101_1", "/w")
     assert report.unknown == {"part:systemNotification": 1}
     assert any("compacted" in note for note in report.notes)
@@ -278,8 +275,7 @@ def test_a_kimi_context_is_read_with_the_times_of_its_events(tmp_path: Path) -> 
     assert made.steps[2].extra == {"context": True}
     first = made.agent_steps[0]
     assert (first.thought, first.actions[0].args) == ("Look.", {"command": "ls"})
-    assert first.timestamp is not None
-    assert first.timestamp.timestamp() == NOW + 3.5
+    assert moment(first) == NOW + 3.5
     assert (run.key, made.session_id, made.task.prompt) == ("kimi_cli:session-1", "session-1", "List.")
     assert {path.name for path in report.consumed} == {"wire.jsonl"}
     survives("kimi_cli", KIMI_CONTEXT, tmp_path)
@@ -296,8 +292,7 @@ def test_kimi_events_without_a_context_are_a_run_of_their_own(tmp_path: Path) ->
     ]
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.actions[0].args) == ("Look.", {"command": "ls"})
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (105, 20)
+    assert tokens(first) == (105, 20)
     assert run.parent == "kimi_cli:session-1"
     assert report.unknown == {"SubagentEvent": 1}
     assert any("system prompt, is not" in note for note in report.notes)

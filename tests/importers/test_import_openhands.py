@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from agent_logs import function_call, message, outline, read_as, read_one, write
+from agent_logs import function_call, message, outline, read_as, read_one, tokens, write
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect
 from quintain.records.trajectory import OutcomeStatus
@@ -56,8 +56,7 @@ def test_openhands_v0_actions_of_one_response_are_one_turn_and_results_find_thei
     assert outline(run) == V0_STEPS
     both, where, _ = run.trajectory.agent_steps
     assert (both.thought, both.model, both.actions[1].raw_args) == ("why not", "m-1", '{"path": "a"}')
-    assert both.usage is not None
-    assert (both.usage.input_tokens, both.usage.output_tokens) == (8, 4)
+    assert tokens(both) == (8, 4)
     assert (where.thought, where.actions[0].args) == ("where?", {"command": "pwd"})
     assert [tool["function"]["name"] for tool in run.trajectory.tools] == ["execute_bash"]
     assert "tools" not in run.trajectory.extra
@@ -194,3 +193,20 @@ def test_a_download_from_the_openhands_cloud_is_read_as_a_folder_and_as_a_zip(tm
         run, report = read_one("openhands_v1", path, tmp_path)
         assert outline(run) == ["user: Fix", "agent:  > terminal(c) < ok(c)"]
         assert (run.trajectory.session_id, run.trajectory.agent.model, report.rejected) == ("conv", "m-1", [])
+
+
+def test_openhands_events_of_2024_name_neither_source_nor_cause(tmp_path: Path) -> None:
+    asked = {"action": "message", "content": "Fix it", "images_urls": None, "wait_for_response": False}
+    listed = {"action": "run", "command": "ls", "thought": "I look.", "keep_prompt": True, "is_confirmed": "confirmed"}
+    failed = {"observation": "run", "content": "ls: no", "command": "ls", "command_id": -1, "exit_code": 2}
+    recall = {"action": "recall", "query": "Fix it", "thought": ""}
+    recalled = {"observation": "recall", "content": "Added"}
+    done = {"action": "message", "content": "Done?", "wait_for_response": True}
+    history = [asked, recall, recalled, listed, failed, done, {**asked, "content": "Yes"}]
+    issue = {"owner": "o", "repo": "r", "number": 7}
+    row = {"issue": issue, "instruction": "Fix it", "git_patch": "x", "history": history, "success": True}
+    run, report = read_one("openhands_output", write(tmp_path / "output.jsonl", [row]), tmp_path)
+    assert outline(run) == ["user: Fix it", "agent:  > run(None) < !ls: no(None)", "agent: Done?", "user: Yes"]
+    assert run.trajectory.agent_steps[0].actions[0].args == {"command": "ls"}
+    assert (run.trajectory.agent_steps[0].thought, run.trajectory.task.id) == ("I look.", "o/r#7")
+    assert report.unknown == {"action/recall": 1, "observation/recall": 1}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from agent_logs import message, outline, read_as, read_one, write
+from agent_logs import message, outline, read_as, read_one, tokens, write
 from hostile import survives
 
 
@@ -44,8 +45,7 @@ def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times(tmp
     ]
     first = run.trajectory.agent_steps[0]
     assert first.thought == "Plan\nread first"
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (5, 5)
+    assert tokens(first) == (5, 5)
     assert run.trajectory.task.prompt == "Read it"
     assert report.unknown == {"info": 1}
 
@@ -162,8 +162,7 @@ def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> N
     assert (run.key, run.parent, run.trajectory.session_id) == ("opencode:ses_1", "opencode:ses_0", "ses_1")
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.model) == ("think", "m")
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (10, 5)
+    assert tokens(first) == (10, 5)
     assert not report.rejected
     runs, report = read_as("opencode", path, path.parent)
     assert not runs
@@ -221,3 +220,246 @@ def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> No
     run, report = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Go", "agent:  > bash(k) < !a(k)"]
     assert "only the branch with the last line is imported: 1 messages of others are left out" in report.notes
+
+
+def grok_session() -> list[dict[str, Any]]:
+    call = {"id": "c1", "name": "read_file", "arguments": '{"path": "a"}'}
+    searched = {"tool_type": "web_search", "id": "w1", "action": {"query": "a"}, "status": "completed"}
+    return [
+        {"type": "system", "content": "S"},
+        {
+            "type": "user",
+            "content": [{"type": "text", "text": "<user_info>"}],
+            "synthetic_reason": "environment_context",
+        },
+        {"type": "user", "content": [{"type": "text", "text": "Read a"}], "prompt_index": 0},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I read it."}], "encrypted_content": "x"},
+        {"type": "assistant", "content": "Reading.", "tool_calls": [call], "model_id": "grok-4.5"},
+        {"type": "tool_result", "tool_call_id": "c1", "content": "text"},
+        {"type": "backend_tool_call", "kind": searched},
+        {"type": "assistant", "content": "Done.", "tool_calls": [], "model_id": "grok-4.5"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Interrupted."}]},
+    ]
+
+
+def test_a_grok_cli_session_is_its_own_format_with_its_turns_apart(tmp_path: Path) -> None:
+    path = write(tmp_path / "s1" / "chat_history.jsonl", grok_session())
+    about = {"info": {"id": "g1", "cwd": "/w"}, "head_branch": "main", "current_model_id": "grok-4.5"}
+    write(tmp_path / "s1" / "summary.json", about)
+    run, _ = read_one("grok_cli", path, tmp_path)
+    assert outline(run) == [
+        "system: S",
+        "user: <user_info>",
+        "user: Read a",
+        "agent: Reading. > read_file(c1) < text(c1)",
+        "agent: Done. > web_search(w1)",
+        "agent: ",
+    ]
+    made = run.trajectory
+    assert [step.thought for step in made.agent_steps] == ["I read it.", None, "Interrupted."]
+    assert (made.task.prompt, made.agent.name, made.agent.model) == ("Read a", "grok-cli", "grok-4.5")
+    assert (run.key, made.extra["cwd"], made.extra["git_branch"]) == ("grok_cli:g1", "/w", "main")
+    assert {step.model for step in made.agent_steps} == {"grok-4.5", None}
+    write(tmp_path / "s1" / "summary.json", {**about, "session_kind": "subagent", "agent_name": "explore"})
+    run, _ = read_one("grok_cli", path, tmp_path)
+    assert (run.key, run.parent, run.trajectory.extra["agent_type"]) == (None, "grok_cli:g1", "explore")
+
+
+def qwen(kind: str, uuid: str, parent: str | None, *parts: Any, **more: Any) -> dict[str, Any]:
+    where = {"uuid": uuid, "parentUuid": parent, "sessionId": "q1", "cwd": "/w", "version": "0.21"}
+    return {**where, "type": kind, "message": {"role": "model", "parts": list(parts)}, **more}
+
+
+def test_a_qwen_code_session_is_its_own_format_and_each_line_comes_in(tmp_path: Path) -> None:
+    call = {"functionCall": {"id": "c1", "name": "read_file", "args": {"path": "a"}}}
+    answer = {"functionResponse": {"id": "c1", "name": "read_file", "response": {"error": "gone"}}}
+    usage = {"promptTokenCount": 12, "candidatesTokenCount": 4}
+    rows = [
+        qwen("user", "1", None, {"text": "Read a"}),
+        qwen("assistant", "2", "1", {"text": "left behind"}, model="m0"),
+        qwen("system", "3", "1", subtype="rewind"),
+        qwen("assistant", "4", "3", {"text": "I read it.", "thought": True}),
+        qwen("assistant", "4", "3", call, {"text": "Reading."}, model="m1", usageMetadata=usage),
+        qwen("tool_result", "5", "4", answer, toolCallResult={"status": "error"}),
+        qwen("user", "6", "5", {"text": "Background task done."}, subtype="notification"),
+        qwen("assistant", "7", "6", {"text": "It is gone."}, model="m1"),
+    ]
+    run, report = read_one("qwen_code", write(tmp_path / "q1.jsonl", rows), tmp_path)
+    assert outline(run) == [
+        "user: Read a",
+        "agent: Reading. > read_file(c1) < !gone(c1)",
+        "user: Background task done.",
+        "agent: It is gone.",
+    ]
+    made = run.trajectory
+    first = made.agent_steps[0]
+    assert (first.thought, first.model, first.usage and first.usage.output_tokens) == ("I read it.", "m1", 4)
+    assert (run.key, made.agent.name, made.task.prompt) == ("qwen_code:q1", "qwen-code", "Read a")
+    assert made.steps[2].extra == {"meta": True}
+    assert not report.n_rejected
+
+
+def test_two_lines_that_are_glued_together_are_detected_and_read(tmp_path: Path) -> None:
+    rows = [qwen("user", "1", None, {"text": "Read a"}), qwen("assistant", "2", "1", {"text": "Done."}, model="m")]
+    path = write(tmp_path / "q1.jsonl", "".join(map(json.dumps, rows)).encode())
+    run, _ = read_one("qwen_code", path, tmp_path)
+    assert outline(run) == ["user: Read a", "agent: Done."]
+
+
+def openclaw_session() -> list[dict[str, Any]]:
+    """Lines whose parent is the call that they answer, as OpenClaw writes them."""
+    call = {"type": "toolCall", "id": "c1", "name": "shell", "arguments": {"command": "ls"}}
+    answer = {"role": "toolResult", "toolCallId": "c1", "toolName": "shell", "content": "a.txt", "isError": False}
+    lines = [
+        ("m1", "s1", {"role": "user", "content": [{"type": "text", "text": "List"}]}),
+        ("m2", "m1", {"role": "assistant", "model": "m", "content": [{"type": "text", "text": "I list."}, call]}),
+        ("m3", "c1", answer),
+        ("m4", "m3", {"role": "assistant", "content": [{"type": "text", "text": "One file."}]}),
+    ]
+    head = {"type": "session", "id": "s1", "version": 3, "cwd": "/w"}
+    return [head, *({"type": "message", "id": i, "parentId": p, "message": m} for i, p, m in lines)]
+
+
+def test_an_openclaw_line_that_hangs_on_a_call_goes_on_from_the_line_with_that_call(tmp_path: Path) -> None:
+    rows = openclaw_session()
+    run, report = read_one("hf_sts", write(tmp_path / "s.jsonl", rows), tmp_path)
+    expected = ["user: List", "agent: I list. > shell(c1) < a.txt(c1)", "agent: One file."]
+    assert outline(run) == expected
+    assert not any("branch" in note for note in report.notes)
+    assert run.trajectory.agent.name == "pi"
+    injected = {"customType": "openclaw.runtime-context", "content": "It is Monday."}
+    injected |= {"type": "custom_message", "id": "c", "parentId": "m4"}
+    run, _ = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows, injected]), tmp_path)
+    assert (outline(run)[3:], run.trajectory.agent.name) == (["user: It is Monday."], "openclaw")
+    side = {"type": "message", "id": "x", "parentId": "m1", "message": {"role": "assistant", "content": "Other."}}
+    run, report = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows[:3], side, *rows[3:]]), tmp_path)
+    assert outline(run) == expected
+    assert any("1 messages of others are left out" in note for note in report.notes)
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def cline_task(**more: Any) -> list[dict[str, Any]]:
+    """A task whose answers are texts of the user: two calls at once, one that fails, and one under another name."""
+    environment = text_block("<environment_details>\n# Current Mode\n</environment_details>")
+
+    def use(call_id: str, name: str) -> dict[str, Any]:
+        return {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+
+    failed = "[read_file for 'b.py'] Result:\nThe tool execution failed:\n<error>\nNo such file\n</error>"
+    return [
+        {"role": "user", "content": [text_block("<task>\nRead [a] and b\n</task>"), environment], "ts": 1000},
+        {"role": "assistant", "content": [use("c1", "read_file"), use("c2", "read_file")], "ts": 2000, **more},
+        {
+            "role": "user",
+            "content": [text_block("[read_file for 'a.py'] Result:\nx = 1"), text_block(failed), environment],
+        },
+        {"role": "assistant", "content": [text_block("Ask."), use("c3", "use_subagents")], "ts": 4000, **more},
+        {
+            "role": "user",
+            "content": [text_block("[subagents] Result:"), text_block("all good"), text_block("[note] hi")],
+        },
+        {"role": "assistant", "content": [use("c4", "attempt_completion")], "ts": 6000, **more},
+        {"role": "user", "content": "[a thought] Result: none"},
+    ]
+
+
+def test_a_cline_task_has_its_model_and_each_answer_with_its_call(tmp_path: Path) -> None:
+    spent = {"tokens": {"prompt": 10, "completion": 4, "cached": 5}}
+    task = cline_task(modelInfo={"modelId": "claude-x", "providerId": "anthropic"}, metrics=spent)
+    path = write(tmp_path / "17" / "api_conversation_history.json", task)
+    run, report = read_one("cline", path, tmp_path)
+    environment = "<environment_details>\n# Current Mode\n</environment_details>"
+    failed = "The tool execution failed:\n<error>\nNo such file\n</error>"
+    assert outline(run) == [
+        f"user: <task>\nRead [a] and b\n</task>{environment}",
+        f"agent:  > read_file(c1) > read_file(c2) < x = 1(c1) < !{failed}(c2)",
+        f"user: {environment}",
+        "agent: Ask. > use_subagents(c3) < all good(c3)",
+        "user: [note] hi",
+        "agent:  > attempt_completion(c4)",
+        "user: [a thought] Result: none",
+    ]
+    made = run.trajectory
+    assert {step.model for step in made.agent_steps} == {"claude-x"} == {made.agent.model}
+    assert (made.task.prompt, made.agent.name, run.key) == ("Read [a] and b", "cline", "cline:17")
+    assert tokens(made.agent_steps[0]) == (15, 4)
+    assert not report.n_rejected
+
+
+def test_a_cline_model_comes_from_the_files_beside_it_where_the_messages_lack_it(tmp_path: Path) -> None:
+    folder = tmp_path / "saoudrizwan.claude-dev" / "tasks" / "17"
+    path = write(folder / "api_conversation_history.json", cline_task())
+    write(folder / "ui_messages.json", [{"ts": 1, "type": "say", "say": "text", "text": "Read"}])
+    uses = [{"ts": 3000, "model_id": "m-late"}, {"ts": 500, "model_id": "m-early"}]
+    write(folder / "task_metadata.json", {"files_in_context": [], "model_usage": uses})
+    run, report = read_one("cline", path, tmp_path)
+    assert [step.model for step in run.trajectory.agent_steps] == ["m-early", "m-late", "m-late"]
+    assert {known.name for known in report.consumed} == {"ui_messages.json", "task_metadata.json"}
+    timeless = [{key: value for key, value in message.items() if key != "ts"} for message in cline_task()]
+    run, report = read_one("cline", write(path, timeless), tmp_path)
+    assert {step.model for step in run.trajectory.agent_steps} == {None}
+    assert any("several models" in note for note in report.notes)
+    (folder / "task_metadata.json").unlink()
+    described = (
+        "<environment_details>\n# Current Mode\n<slug>code</slug>\n<model>vendor/m-2</model>\n</environment_details>"
+    )
+    roo = [{**timeless[0], "content": [text_block("<task>Go</task>"), text_block(described)]}, *timeless[1:]]
+    run, _ = read_one("cline", write(tmp_path / "rooveterinaryinc.roo-cline" / "t" / path.name, roo), tmp_path)
+    assert (run.trajectory.agent.name, run.trajectory.agent.model) == ("roo-code", "vendor/m-2")
+
+
+def amp_result(call_id: str, **run: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "toolUseID": call_id, "run": run}
+
+
+def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: Path) -> None:
+    calls = [
+        {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"cmd": "x"}, "complete": True} for n in range(5)
+    ]
+    results = [
+        amp_result("c0", status="done", result={"output": "one", "exitCode": 0}),
+        amp_result("c1", status="done", result={"output": "two", "exitCode": 2}),
+        amp_result("c2", status="done", result=["a.py", "b.py"]),
+        amp_result("c3", status="error", error={"message": "no such tool"}),
+        amp_result("c4", status="done", result={"diff": "+1"}),
+    ]
+    usage = {
+        "model": "m-1",
+        "inputTokens": 1,
+        "cacheReadInputTokens": 4,
+        "cacheCreationInputTokens": 5,
+        "outputTokens": 2,
+    }
+    tree, platform = {"uri": "file:///home/u/p"}, {"client": "CLI", "clientVersion": "0.9"}
+    thread = {
+        "v": 3,
+        "id": "T-1",
+        "title": "Try",
+        "env": {"initial": {"trees": [tree], "platform": platform}},
+        "messages": [
+            {"role": "user", "messageId": 0, "content": [text_block("Go")], "meta": {"sentAt": 1_760_000_000_000}},
+            {"role": "assistant", "messageId": 1, "content": calls, "usage": usage},
+            {"role": "user", "messageId": 2, "content": results},
+            {
+                "role": "assistant",
+                "messageId": 3,
+                "content": [text_block("Done.")],
+                "usage": {"timestamp": 1_760_000_001_000},
+            },
+        ],
+    }
+    run, report = read_one("amp", write(tmp_path / "T-1.json", thread), tmp_path)
+    made = run.trajectory
+    answers = '< one(c0) < !two(c1) < a.py\nb.py(c2) < !no such tool(c3) < {"diff": "+1"}(c4)'
+    assert outline(run)[1].endswith(answers)
+    assert outline(run)[2:] == ["agent: Done."]
+    assert (made.agent.model, made.agent.version, made.extra["cwd"]) == ("m-1", "0.9", "/home/u/p")
+    times = [step.timestamp and step.timestamp.timestamp() for step in made.steps]
+    assert times == [1_760_000_000, None, 1_760_000_001]
+    first = made.agent_steps[0].usage
+    assert first is not None
+    assert (first.input_tokens, first.output_tokens, run.key) == (10, 2, "amp:T-1")
+    assert any("may have seen other words" in note for note in report.notes)
