@@ -377,7 +377,7 @@ def test_files_of_continuations_and_subagents_find_the_document_that_names_them(
 @pytest.mark.parametrize(
     ("result", "status", "reward"),
     [
-        ({"verifier_result": {"rewards": {"reward": 1.0}}}, "success", 1.0),
+        ({"task_name": "t1", "verifier_result": {"rewards": {"reward": 1.0}}}, "success", 1.0),
         ({"verifier_result": {"rewards": {"reward": 0}}}, "failure", 0.0),
         ({"verifier_result": {"rewards": {"a": 0.2, "b": 1}}}, "unknown", None),
         ({"verifier_result": {"reward": 0.5}}, "unknown", 0.5),
@@ -392,6 +392,7 @@ def test_the_verdict_on_a_trial_comes_from_its_result(
     write(tmp_path, "trial/agent/trajectory.json", _small())
     ((run,), _) = read(tmp_path, "trial/agent/trajectory.json")
     assert (run.trajectory.outcome.status, run.trajectory.outcome.reward) == (status, reward)
+    assert run.trajectory.task.id == result.get("task_name")
 
 
 def test_a_file_of_many_documents_keeps_the_good_ones(tmp_path: Path) -> None:

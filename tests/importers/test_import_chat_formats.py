@@ -10,7 +10,7 @@ import pytest
 
 from agent_logs import counts, detected, read, read_file, read_one, read_rows, tokens, write
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.chat_messages import from_messages, read_turns
+from quintain.importers.transcripts.chat_messages import from_messages
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import OutcomeStatus, read_trajectory
 
@@ -106,6 +106,7 @@ LAYOUTS: dict[str, Any] = {
     "rows": [{"messages": MESSAGES}],
     "JSON text": [{"messages": json.dumps(MESSAGES)}],
     "conversations": [{"conversations": MESSAGES}],
+    "trajectory": [{"trajectory_id": "t", "trajectory": MESSAGES, "resolved": 1, "exit_status": "submit"}],
     "object": {"messages": MESSAGES},
     "lists": [MESSAGES],
     "request": {
@@ -566,7 +567,7 @@ def test_adp_actions_and_observations_become_turns(tmp_path: Path) -> None:
     )
     assert [(a.tool, a.args) for a in coded.actions] == [("bash", {"code": "ls"})]
     assert [o.content for o in coded.observations] == ["[1] b"]
-    assert coded.extra["led_to"]["url"] == "http://x"
+    assert coded.extra["led_to"] == {"url": "http://x", "html": "<b>"}
     assert (run.task.id, run.outcome.status, report.unknown) == ("adp-1", "success", {"class_:video_observation": 1})
 
 
@@ -631,25 +632,22 @@ def test_a_sage_dialog_keeps_results_without_inventing_calls(tmp_path: Path) -> 
     assert (run.tags, len(report.notes)) == (("split:train",), 1)
 
 
-def test_a_result_without_an_id_goes_to_the_newest_turn_and_the_tool_that_it_names() -> None:
-    transcript = Transcript()
-    read_turns(
-        [
-            {"role": "assistant", "tool_calls": [_call(None, "{}", "aborted")]},
-            {"role": "user", "content": "again"},
-            {"role": "assistant", "tool_calls": [_call(None, "{}", "a"), _call(None, "{}", "b")]},
-            {"role": "tool", "name": "b", "content": "of b"},
-            {"role": "tool", "content": "of a"},
-        ],
-        transcript,
-        lambda kind: None,
-    )
-    assert [[observation["content"] for observation in step.get("observations", ())] for step in transcript.steps] == [
-        [],
-        [],
-        ["of a", "of b"],
-    ]
-    assert (transcript.waiting, transcript.orphans) == ((None,), 0)
+def test_results_without_ids_go_to_the_newest_turn_by_the_name_of_their_tool_or_in_order(tmp_path: Path) -> None:
+    def called(*tools: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": "", "tool_calls": [_call(None, "{}", tool) for tool in tools]}
+
+    def result(text: str, **fields: str) -> dict[str, str]:
+        return {"role": "tool", "content": text, **fields}
+
+    messages = [called("aborted"), {"role": "user", "content": "again"}]
+    messages += [called("a", "b"), result("of b", name="b"), result("of a")]
+    messages += [called("c", "d"), result("of d", name="d"), result("of c", name="c")]
+    messages += [called("e", "e"), result("one"), result("two")]
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    assert [[seen.content for seen in step.observations] for step in run.agent_steps] == [
+        [], ["of a", "of b"], ["of c", "of d"], ["one", "two"],
+    ]  # fmt: skip
+    assert not any("without a call" in note for note in report.notes)
 
 
 def test_a_transcript_goes_on_where_it_ended() -> None:
