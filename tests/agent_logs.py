@@ -12,6 +12,7 @@ from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import Detection, detect, importer
 from quintain.records.trajectory import Step, Trajectory, text_of
+from small_logs import log_path
 
 
 class Read(NamedTuple):
@@ -72,6 +73,12 @@ def read_one(format: str, path: Path, root: Path) -> tuple[Run, Report]:
     runs, report = read_as(format, path, root)
     assert len(runs) == 1, report
     return runs[0], report
+
+
+def read_log(format: str) -> tuple[Run, Report]:
+    """Read the log of one run that stands for the format, which detection must give to its reader."""
+    path = log_path(format)
+    return read_one(format, path, path.parent)
 
 
 def read_rows(folder: Path, name: str, rows: Sequence[Any]) -> tuple[list[Trajectory], Report]:

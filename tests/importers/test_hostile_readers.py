@@ -28,11 +28,11 @@ FORMATS = [known.name for known in IMPORTERS if known.name in SMALL_LOGS]
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_wrong_value_in_any_place_costs_only_its_own_row(tmp_path: Path, format: str) -> None:
-    """The reader's own log with every part made wrong in turn, in formats of rows before a good row."""
+    """The reader's own log with its parts made wrong in turn, in formats of rows before a good row."""
     reader, (name, value) = importer(format), SMALL_LOGS[format]
     has_rows = isinstance(value, list) and len(value) == 1 and format != "langsmith"
     good = read_calmly(reader, log(tmp_path, content(name, value), name))[-1].steps[-1]
-    for changed in mutations(value):
+    for changed in mutations(value, 80):
         file = log(tmp_path, content(name, [*changed, *value] if has_rows else changed), name)
         try:
             runs = read_calmly(reader, file)

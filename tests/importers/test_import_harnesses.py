@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import zipfile
 from pathlib import Path
@@ -10,24 +11,21 @@ from typing import Any
 import pytest
 
 from agent_logs import function_call, message, moment, outline, read, read_one, tokens, write
-from harness_logs import (
-    CALC,
-    EPISODE,
-    FLAT_CALL,
-    HEADER,
-    MODEL_EVENT,
-    RESULT,
-    ROLLOUT,
-    SAMPLE,
-    SCENARIO,
-    SIMULATION,
-    TAU,
-    TAU2,
-    WEB,
-    trace_v1,
-)
 from hostile import zip_of, zstd_zip_of
 from quintain.records.trajectory import OutcomeStatus
+from small_logs import small_log
+
+(ROLLOUT,), (EPISODE,) = small_log("verifiers"), small_log("verifiers_v1")
+CALC, RESULT = ROLLOUT["tool_defs"][0], ROLLOUT["completion"][1]
+FLAT_CALL = {"id": "c1", "name": "calc", "arguments": '{"e": "6*7"}'}
+HEADER = {key: value for key, value in small_log("inspect_ai").items() if key != "samples"}
+(SAMPLE,) = small_log("inspect_ai")["samples"]
+(TAU,), TAU2, (WEB,) = small_log("tau_bench"), small_log("tau2"), small_log("web_agent")
+
+
+def trace_v1(**changes: Any) -> dict[str, Any]:
+    """A graph with two branches: the second one shares the question and goes another way after it."""
+    return copy.deepcopy(EPISODE["traces"][0]) | changes
 
 
 def rollout(**changes: Any) -> dict[str, Any]:
@@ -264,7 +262,7 @@ def test_inspect_limits_errors_and_invalidations_are_told(tmp_path: Path) -> Non
 
 def test_a_sample_that_broke_is_what_its_last_model_call_saw_and_said(tmp_path: Path) -> None:
     pool = [message("user", "old"), message("user", "Look around.")]
-    event = {**MODEL_EVENT, "input": [], "input_refs": [[1, 2]]}
+    event = {**SAMPLE["events"][0], "input": [], "input_refs": [[1, 2]]}
     broken = {
         "id": 1,
         "epoch": 1,
@@ -335,7 +333,7 @@ def test_what_the_user_did_with_tools_of_its_own_is_no_action_of_the_agent(tmp_p
         index = [{"id": "sim-1", "task_id": "t7", "trial": 0}]
         rest = {k: v for k, v in TAU2.items() if k != "simulations"}
         about = write(tmp_path / "results.json", rest | {"simulation_index": index})
-        path = write(tmp_path / "simulations/sim-1.json", SIMULATION)
+        path = write(tmp_path / "simulations/sim-1.json", TAU2["simulations"][0])
         assert read(about, tmp_path).runs == []
     got = read(path, tmp_path)
     assert got.format == "tau2"
@@ -354,7 +352,7 @@ def test_what_the_user_did_with_tools_of_its_own_is_no_action_of_the_agent(tmp_p
     assert run.agent_steps[1].usage is not None
     assert run.agent_steps[1].usage.input_tokens == 30
     assert run.tools[0]["function"]["description"] == "A line"
-    assert run.task.metadata["user_scenario"] == SCENARIO
+    assert run.task.metadata["user_scenario"] == {"instructions": {"reason_for_call": "phone offline"}}
     assert (run.task.environment, run.group_id, run.episode_key) == ("telecom", "telecom/t7", "sim-1")
     assert (run.agent.name, run.agent.model, run.task.prompt) == ("llm_agent", "gpt-y", "My phone is offline.")
     assert (run.outcome.status, run.outcome.scores) == ("success", {"DB": 1.0, "COMMUNICATE": 1.0})
@@ -375,7 +373,7 @@ def test_how_a_tau2_simulation_ended_decides_its_status(
     tmp_path: Path, reason: str, reward: float | None, status: str
 ) -> None:
     info = None if reward is None else {"reward": reward}
-    simulation = {**SIMULATION, "termination_reason": reason, "reward_info": info}
+    simulation = {**TAU2["simulations"][0], "termination_reason": reason, "reward_info": info}
     run = read(write(tmp_path / "r.json", {**TAU2, "simulations": [simulation, 5]}), tmp_path).only
     assert (run.outcome.status, run.outcome.reward, run.outcome.exit_status) == (status, reward, reason)
 

@@ -6,36 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agent_logs import message, outline, read_as, read_one, tokens, write
+from agent_logs import message, outline, read_as, read_log, read_one, tokens, write
 from hostile import survives
+from small_logs import small_log
 
 
-def gemini_call(name: str, time: str, output: Any, status: str = "success") -> dict[str, Any]:
-    answer = [{"functionResponse": {"id": name, "name": "f", "response": output}}]
-    return {"id": name, "name": f"f_{name}", "args": {"p": 1}, "timestamp": time, "status": status, "result": answer}
-
-
-def gemini_messages() -> list[dict[str, Any]]:
-    calls = [
-        gemini_call("c1", "2026-01-01T00:00:01.000Z", {"output": "one"}),
-        gemini_call("c2", "2026-01-01T00:00:01.001Z", {"error": "denied"}, "cancelled"),
-        gemini_call("c3", "2026-01-01T00:00:09.000Z", {"output": "three"}),
-    ]
-    thoughts = [{"subject": "Plan", "description": "read first", "timestamp": "2026-01-01T00:00:00Z"}]
-    reply = {"id": "4", "type": "gemini", "model": "g"}
-    counts = {"input": 5, "output": 2, "thoughts": 3, "cached": 1, "tool": 0, "total": 10}
-    return [
-        {"id": "1", "type": "user", "content": "/help"},
-        {"id": "2", "type": "info", "content": "help text"},
-        {"id": "3", "type": "user", "content": [{"text": "Read it"}]},
-        {**reply, "content": "", "thoughts": thoughts, "tokens": counts, "toolCalls": calls},
-        {**reply, "id": "5", "content": "It says so."},
-    ]
-
-
-def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times(tmp_path: Path) -> None:
-    session = {"sessionId": "g1", "projectHash": "h", "messages": gemini_messages()}
-    run, report = read_one("gemini_cli", write(tmp_path / "session-1.json", session), tmp_path)
+def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times() -> None:
+    run, report = read_log("gemini_cli")
     assert outline(run) == [
         "user: /help",
         "user: Read it",
@@ -51,7 +28,7 @@ def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times(tmp
 
 
 def test_a_gemini_log_of_changes_is_replayed(tmp_path: Path) -> None:
-    messages = gemini_messages()
+    messages = small_log("gemini_cli")["messages"]
     grown = messages[4] | {"content": "It says more."}
     lines = [
         {"sessionId": "g2", "projectHash": "h", "kind": "subagent"},
@@ -115,21 +92,6 @@ def test_a_result_that_gemini_also_wrote_as_a_turn_of_the_user_comes_in_once(tmp
     survives("gemini_cli", lines, tmp_path)
 
 
-def opencode_call(part: str, call: str, tool: str, status: str, **state: Any) -> dict[str, Any]:
-    return {"id": part, "type": "tool", "tool": tool, "callID": call, "state": {"status": status, "input": {}, **state}}
-
-
-SPENT = {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5}}
-OPENCODE_PARTS = [
-    {"id": "p1", "type": "step-start"},
-    {"id": "p2", "type": "reasoning", "text": "think"},
-    opencode_call("p3", "k1", "bash", "completed", output="ok"),
-    {"id": "p4", "type": "step-finish", "tokens": SPENT},
-    {"id": "p5", "type": "step-start"},
-    opencode_call("p6", "k2", "edit", "error", error="no match"),
-    opencode_call("p7", "k3", "read", "running"),
-    {"id": "p8", "type": "text", "text": "Partly done."},
-]
 OPENCODE_STEPS = [
     "user: Please fixnoise",
     "agent:  > bash(k1) < ok(k1)",
@@ -137,25 +99,14 @@ OPENCODE_STEPS = [
 ]
 
 
-def opencode_session() -> tuple[dict[str, Any], list[tuple[dict[str, Any], list[dict[str, Any]]]]]:
-    info = {"id": "ses_1", "projectID": "pr", "directory": "/w", "parentID": "ses_0", "time": {"created": 1}}
-    asked = {"id": "msg_1", "sessionID": "ses_1", "role": "user", "time": {"created": 10}}
-    said = {"id": "msg_2", "sessionID": "ses_1", "role": "assistant", "modelID": "m", "time": {"created": 11}}
-    texts = [
-        {"id": "p0", "type": "text", "text": "Please fix"},
-        {"id": "p1", "type": "text", "text": "noise", "synthetic": True},
-        {"id": "p2", "type": "text", "text": "hidden", "ignored": True},
-    ]
-    return info, [(said, OPENCODE_PARTS), (asked, texts)]
-
-
 def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> None:
-    info, messages = opencode_session()
-    for header, parts in messages:
+    export = small_log("opencode")
+    for turn in export["messages"]:
+        header = turn["info"]
         write(tmp_path / "storage" / "message" / "ses_1" / f"{header['id']}.json", header)
-        for part in parts:
+        for part in turn["parts"]:
             write(tmp_path / "storage" / "part" / header["id"] / f"{part['id']}.json", part)
-    path = write(tmp_path / "storage" / "session" / "pr" / "ses_1.json", info)
+    path = write(tmp_path / "storage" / "session" / "pr" / "ses_1.json", export["info"])
     run, report = read_one("opencode", path, tmp_path)
     assert outline(run) == OPENCODE_STEPS
     assert run.trajectory.task.prompt == "Please fix"
@@ -170,16 +121,13 @@ def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> N
 
 
 def test_an_opencode_export_and_its_event_stream_hold_the_same_turns(tmp_path: Path) -> None:
-    info, messages = opencode_session()
-    export = {"info": info, "messages": [{"info": m, "parts": parts} for m, parts in reversed(messages)]}
-    run, _ = read_one("opencode", write(tmp_path / "export.json", export), tmp_path)
+    run, _ = read_log("opencode")
     assert outline(run) == OPENCODE_STEPS
+    names = {"tool": "tool_use", "step-start": "step_start", "step-finish": "step_finish"}
     stream = [
-        {"type": str(part["type"]).replace("-", "_"), "sessionID": "ses_1", "part": part | {"messageID": "m"}}
-        for part in OPENCODE_PARTS
+        {"type": names.get(part["type"], part["type"]), "sessionID": "ses_1", "part": part | {"messageID": "m"}}
+        for part in small_log("opencode")["messages"][1]["parts"]
     ]
-    for row in stream:
-        row["type"] = {"tool": "tool_use"}.get(row["type"], row["type"])
     run, _ = read_one("opencode", write(tmp_path / "run.jsonl", stream), tmp_path)
     assert outline(run) == OPENCODE_STEPS[1:]
 
@@ -222,28 +170,8 @@ def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> No
     assert "only the branch with the last line is imported: 1 messages of others are left out" in report.notes
 
 
-def grok_session() -> list[dict[str, Any]]:
-    call = {"id": "c1", "name": "read_file", "arguments": '{"path": "a"}'}
-    searched = {"tool_type": "web_search", "id": "w1", "action": {"query": "a"}, "status": "completed"}
-    return [
-        {"type": "system", "content": "S"},
-        {
-            "type": "user",
-            "content": [{"type": "text", "text": "<user_info>"}],
-            "synthetic_reason": "environment_context",
-        },
-        {"type": "user", "content": [{"type": "text", "text": "Read a"}], "prompt_index": 0},
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I read it."}], "encrypted_content": "x"},
-        {"type": "assistant", "content": "Reading.", "tool_calls": [call], "model_id": "grok-4.5"},
-        {"type": "tool_result", "tool_call_id": "c1", "content": "text"},
-        {"type": "backend_tool_call", "kind": searched},
-        {"type": "assistant", "content": "Done.", "tool_calls": [], "model_id": "grok-4.5"},
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Interrupted."}]},
-    ]
-
-
 def test_a_grok_cli_session_is_its_own_format_with_its_turns_apart(tmp_path: Path) -> None:
-    path = write(tmp_path / "s1" / "chat_history.jsonl", grok_session())
+    path = write(tmp_path / "s1" / "chat_history.jsonl", small_log("grok_cli"))
     about = {"info": {"id": "g1", "cwd": "/w"}, "head_branch": "main", "current_model_id": "grok-4.5"}
     write(tmp_path / "s1" / "summary.json", about)
     run, _ = read_one("grok_cli", path, tmp_path)
@@ -270,21 +198,9 @@ def qwen(kind: str, uuid: str, parent: str | None, *parts: Any, **more: Any) -> 
     return {**where, "type": kind, "message": {"role": "model", "parts": list(parts)}, **more}
 
 
-def test_a_qwen_code_session_is_its_own_format_and_each_line_comes_in(tmp_path: Path) -> None:
-    call = {"functionCall": {"id": "c1", "name": "read_file", "args": {"path": "a"}}}
-    answer = {"functionResponse": {"id": "c1", "name": "read_file", "response": {"error": "gone"}}}
-    usage = {"promptTokenCount": 12, "candidatesTokenCount": 4}
-    rows = [
-        qwen("user", "1", None, {"text": "Read a"}),
-        qwen("assistant", "2", "1", {"text": "left behind"}, model="m0"),
-        qwen("system", "3", "1", subtype="rewind"),
-        qwen("assistant", "4", "3", {"text": "I read it.", "thought": True}),
-        qwen("assistant", "4", "3", call, {"text": "Reading."}, model="m1", usageMetadata=usage),
-        qwen("tool_result", "5", "4", answer, toolCallResult={"status": "error"}),
-        qwen("user", "6", "5", {"text": "Background task done."}, subtype="notification"),
-        qwen("assistant", "7", "6", {"text": "It is gone."}, model="m1"),
-    ]
-    run, report = read_one("qwen_code", write(tmp_path / "q1.jsonl", rows), tmp_path)
+def test_a_qwen_code_session_is_its_own_format_and_each_line_comes_in() -> None:
+    """A rewind, two lines of one reply, a call that failed and a notification."""
+    run, report = read_log("qwen_code")
     assert outline(run) == [
         "user: Read a",
         "agent: Reading. > read_file(c1) < !gone(c1)",
@@ -341,35 +257,9 @@ def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def cline_task(**more: Any) -> list[dict[str, Any]]:
-    """A task whose answers are texts of the user: two calls at once, one that fails, and one under another name."""
-    environment = text_block("<environment_details>\n# Current Mode\n</environment_details>")
-
-    def use(call_id: str, name: str) -> dict[str, Any]:
-        return {"type": "tool_use", "id": call_id, "name": name, "input": {}}
-
-    failed = "[read_file for 'b.py'] Result:\nThe tool execution failed:\n<error>\nNo such file\n</error>"
-    return [
-        {"role": "user", "content": [text_block("<task>\nRead [a] and b\n</task>"), environment], "ts": 1000},
-        {"role": "assistant", "content": [use("c1", "read_file"), use("c2", "read_file")], "ts": 2000, **more},
-        {
-            "role": "user",
-            "content": [text_block("[read_file for 'a.py'] Result:\nx = 1"), text_block(failed), environment],
-        },
-        {"role": "assistant", "content": [text_block("Ask."), use("c3", "use_subagents")], "ts": 4000, **more},
-        {
-            "role": "user",
-            "content": [text_block("[subagents] Result:"), text_block("all good"), text_block("[note] hi")],
-        },
-        {"role": "assistant", "content": [use("c4", "attempt_completion")], "ts": 6000, **more},
-        {"role": "user", "content": "[a thought] Result: none"},
-    ]
-
-
 def test_a_cline_task_has_its_model_and_each_answer_with_its_call(tmp_path: Path) -> None:
-    spent = {"tokens": {"prompt": 10, "completion": 4, "cached": 5}}
-    task = cline_task(modelInfo={"modelId": "claude-x", "providerId": "anthropic"}, metrics=spent)
-    path = write(tmp_path / "17" / "api_conversation_history.json", task)
+    """Its answers are texts of the user: two calls at once, one that fails, and one under another name."""
+    path = write(tmp_path / "17" / "api_conversation_history.json", small_log("cline"))
     run, report = read_one("cline", path, tmp_path)
     environment = "<environment_details>\n# Current Mode\n</environment_details>"
     failed = "The tool execution failed:\n<error>\nNo such file\n</error>"
@@ -391,14 +281,17 @@ def test_a_cline_task_has_its_model_and_each_answer_with_its_call(tmp_path: Path
 
 def test_a_cline_model_comes_from_the_files_beside_it_where_the_messages_lack_it(tmp_path: Path) -> None:
     folder = tmp_path / "saoudrizwan.claude-dev" / "tasks" / "17"
-    path = write(folder / "api_conversation_history.json", cline_task())
+    task = [
+        {key: message[key] for key in ("role", "content", "ts") if key in message} for message in small_log("cline")
+    ]
+    path = write(folder / "api_conversation_history.json", task)
     write(folder / "ui_messages.json", [{"ts": 1, "type": "say", "say": "text", "text": "Read"}])
     uses = [{"ts": 3000, "model_id": "m-late"}, {"ts": 500, "model_id": "m-early"}]
     write(folder / "task_metadata.json", {"files_in_context": [], "model_usage": uses})
     run, report = read_one("cline", path, tmp_path)
     assert [step.model for step in run.trajectory.agent_steps] == ["m-early", "m-late", "m-late"]
     assert {known.name for known in report.consumed} == {"ui_messages.json", "task_metadata.json"}
-    timeless = [{key: value for key, value in message.items() if key != "ts"} for message in cline_task()]
+    timeless = [{key: value for key, value in message.items() if key != "ts"} for message in task]
     run, report = read_one("cline", write(path, timeless), tmp_path)
     assert {step.model for step in run.trajectory.agent_steps} == {None}
     assert any("several models" in note for note in report.notes)
@@ -411,47 +304,9 @@ def test_a_cline_model_comes_from_the_files_beside_it_where_the_messages_lack_it
     assert (run.trajectory.agent.name, run.trajectory.agent.model) == ("roo-code", "vendor/m-2")
 
 
-def amp_result(call_id: str, **run: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "toolUseID": call_id, "run": run}
-
-
-def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: Path) -> None:
-    calls = [
-        {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"cmd": "x"}, "complete": True} for n in range(5)
-    ]
-    results = [
-        amp_result("c0", status="done", result={"output": "one", "exitCode": 0}),
-        amp_result("c1", status="done", result={"output": "two", "exitCode": 2}),
-        amp_result("c2", status="done", result=["a.py", "b.py"]),
-        amp_result("c3", status="error", error={"message": "no such tool"}),
-        amp_result("c4", status="done", result={"diff": "+1"}),
-    ]
-    usage = {
-        "model": "m-1",
-        "inputTokens": 1,
-        "cacheReadInputTokens": 4,
-        "cacheCreationInputTokens": 5,
-        "outputTokens": 2,
-    }
-    tree, platform = {"uri": "file:///home/u/p"}, {"client": "CLI", "clientVersion": "0.9"}
-    thread = {
-        "v": 3,
-        "id": "T-1",
-        "title": "Try",
-        "env": {"initial": {"trees": [tree], "platform": platform}},
-        "messages": [
-            {"role": "user", "messageId": 0, "content": [text_block("Go")], "meta": {"sentAt": 1_760_000_000_000}},
-            {"role": "assistant", "messageId": 1, "content": calls, "usage": usage},
-            {"role": "user", "messageId": 2, "content": results},
-            {
-                "role": "assistant",
-                "messageId": 3,
-                "content": [text_block("Done.")],
-                "usage": {"timestamp": 1_760_000_001_000},
-            },
-        ],
-    }
-    run, report = read_one("amp", write(tmp_path / "T-1.json", thread), tmp_path)
+def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place() -> None:
+    """Five results: done, done with an exit code, a list, an error, and an object."""
+    run, report = read_log("amp")
     made = run.trajectory
     answers = '< one(c0) < !two(c1) < a.py\nb.py(c2) < !no such tool(c3) < {"diff": "+1"}(c4)'
     assert outline(run)[1].endswith(answers)
