@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 import time
 from collections import Counter
@@ -626,7 +627,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE, ids=[piece[:20].strip() for piece in HOSTILE])
 def test_time_grows_with_the_text_and_not_with_its_square(piece: str) -> None:
-    """Four times the text takes about four times as long; a square would take sixteen."""
+    """Four times the text takes four times as long, or eight times where it needs more rounds; a square would take sixteen."""
 
     def seconds(size: int) -> float:
         text = (piece * (size // len(piece) + 1))[:size]
@@ -634,8 +635,12 @@ def test_time_grows_with_the_text_and_not_with_its_square(piece: str) -> None:
         redact_text(text)
         return time.process_time() - began
 
-    small = min(seconds(6_000) for _ in range(2))
-    assert min(seconds(24_000) for _ in range(2)) < 9 * small + 0.02
+    small = large = math.inf
+    for _ in range(5):  # another process may take the time of one
+        small, large = min(small, seconds(6_000)), min(large, seconds(24_000))
+        if large < 12 * small + 0.02:
+            return
+    pytest.fail(f"{large:.3f} s for four times the text that takes {small:.3f} s")
 
 
 @pytest.mark.soak
