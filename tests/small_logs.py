@@ -44,13 +44,3 @@ def content(name: str, value: Any) -> bytes:
     if name.endswith(".jsonl"):
         return b"".join(json.dumps(row).encode() + b"\n" for row in value)
     return json.dumps(value).encode()
-
-
-def write_small_logs(folder: Path) -> dict[str, Path]:
-    """A file of each format, each in a folder of its own."""
-    written = {}
-    for format, (name, value) in SMALL_LOGS.items():
-        written[format] = folder / format / name
-        written[format].parent.mkdir(parents=True)
-        written[format].write_bytes(content(name, value))
-    return written

@@ -22,6 +22,7 @@ from quintain.importers.transcripts.atif_steps import without_nulls
 from quintain.importers.transcripts.json_overlay import apply_overlay, make_overlay
 from quintain.records.dataset import Dataset, DatasetRow, LabelledRow, PairRow
 from quintain.records.trajectory import OutcomeStatus, Trajectory, read_trajectory
+from small_logs import small_log
 
 
 def read(folder: Path, name: str) -> tuple[list[Run], Report]:
@@ -35,72 +36,7 @@ def write(folder: Path, name: str, value: Any) -> None:
     path.write_text(json.dumps(value), encoding="utf-8")
 
 
-KITCHEN_SINK: dict[str, Any] = {
-    "schema_version": "ATIF-v1.7",
-    "session_id": "s-1",
-    "trajectory_id": "main",
-    "agent": {
-        "name": "sink",
-        "version": "2.1",
-        "model_name": "m-1",
-        "tool_definitions": [{"type": "function", "function": {"name": "look", "parameters": {"a": None}}}],
-        "extra": {"temperature": 0.5},
-    },
-    "notes": "made by hand",
-    "final_metrics": {"total_prompt_tokens": 30, "total_cost_usd": 0.5, "total_steps": 6, "extra": {"x": None}},
-    "continued_trajectory_ref": "trajectory.cont-1.json",
-    "extra": {"run": [1, None], "atif": "a key of ours"},
-    "steps": [
-        {"step_id": 1, "source": "system", "message": "Be brief.", "timestamp": "2025-10-16T14:30:00Z"},
-        {
-            "step_id": 2,
-            "source": "user",
-            "timestamp": "2025-10-16T16:30:00.25+02:00",
-            "message": [
-                {"type": "text", "text": "Look:"},
-                {"type": "image", "source": {"media_type": "image/png", "path": "images/a.png"}},
-            ],
-        },
-        {
-            "step_id": 3,
-            "source": "agent",
-            "model_name": "m-2",
-            "reasoning_effort": "high",
-            "reasoning_content": "Both at once.",
-            "message": "",
-            "tool_calls": [
-                {"tool_call_id": "c1", "function_name": "look", "arguments": {"at": None}, "extra": {"retries": 1}},
-                {"tool_call_id": "c2", "function_name": "ask", "arguments": {}},
-            ],
-            "observation": {
-                "results": [
-                    {"source_call_id": "c2", "subagent_trajectory_ref": [{"trajectory_id": "sub"}]},
-                    {"source_call_id": "c1", "content": "boom", "extra": {"is_error": True, "score": 0.1}},
-                ]
-            },
-            "metrics": {
-                "prompt_tokens": 10,
-                "completion_tokens": 4,
-                "cached_tokens": 2,
-                "cost_usd": 0.25,
-                "prompt_token_ids": [1, 2],
-                "completion_token_ids": [3, 4],
-                "logprobs": [-0.5, -0.25],
-                "extra": {"reasoning_tokens": 1},
-            },
-            "llm_call_count": 1,
-            "extra": {"quintain": "not ours", "kept": True},
-        },
-        {"step_id": 4, "source": "agent", "message": "copied", "is_copied_context": True},
-        {"step_id": 5, "source": "agent", "message": "dispatched", "llm_call_count": 0, "is_copied_context": False},
-        {
-            "step_id": 6,
-            "source": "system",
-            "message": "Handed over.",
-            "observation": {"results": [{"subagent_trajectory_ref": [{"trajectory_path": "trajectory.sub.json"}]}]},
-        },
-    ],
-}
+KITCHEN_SINK = small_log("atif")
 
 
 def test_every_field_of_a_document_is_read_to_its_place() -> None:

@@ -23,7 +23,7 @@ from quintain.importers.protocol import Probe
 from quintain.importers.registry import IMPORTERS, detect, importer
 from small_logs import SMALL_LOGS, content
 
-FORMATS = [known.name for known in IMPORTERS if known.name in SMALL_LOGS]
+FORMATS = sorted(SMALL_LOGS)
 
 
 @pytest.mark.parametrize("format", FORMATS)
