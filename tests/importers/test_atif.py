@@ -255,6 +255,8 @@ def test_a_damaged_document_is_read_and_written_the_same_or_refused(path: list[i
             r"expected steps\[0\]\.message to be text or a list of parts, got int",
         ),
         ({"steps": [{"source": "agent", "tool_calls": [{}]}]}, r"steps\[0\]\.tool_calls\[0\] must be an object with"),
+        ({"steps": [{"source": "agent", "model_name": 4}]}, r"expected steps\[0\]\.model_name to be text, got int"),
+        ({"steps": [{"source": "agent", "tool_calls": {}}]}, r"steps\[0\]\.tool_calls to be a list, got dict"),
         ({"subagent_trajectories": [{}]}, "import_trajectories"),
         ({"steps": [{"source": "user", "message": "x"}]}, "at least one step with actor 'agent'"),
     ],

@@ -479,6 +479,10 @@ def test_codex_turns_that_were_rolled_back_are_left_out_with_their_calls(tmp_pat
     run, report = codex_run(tmp_path, rolled_back())
     assert outline(run) == ["user: one", "agent: 1", "user: two", "agent: 2 < late(c)"]
     assert any("rolled back" in note for note in report.notes)
+    rows = rolled_back()
+    rows[9] = event("thread_rolled_back", num_turns=3)
+    run, _ = codex_run(tmp_path, rows)
+    assert (outline(run), run.trajectory.task.prompt) == (["user: two", "agent: 2 < late(c)"], "two")
 
 
 def typed_item(text: str) -> dict[str, Any]:

@@ -181,6 +181,18 @@ def test_weave_calls_become_one_conversation_and_only_calls_that_a_model_asked_f
     assert report.unknown == {"call: clerk": 1, "call: log": 1}
 
 
+def test_a_trace_without_a_model_call_is_the_input_and_output_of_its_outermost_call(tmp_path: Path) -> None:
+    asked, answered = {"question": "Where are orders 7 and 8?"}, "Order 7 has shipped."
+    trace, (call, *_) = small_log("mlflow"), small_log("weave")
+    (root, *_) = trace["data"]["spans"]
+    root["attributes"] |= {"mlflow.spanInputs": json.dumps(asked), "mlflow.spanOutputs": json.dumps(answered)}
+    trace["data"]["spans"] = [root]
+    for format, value in (("mlflow", trace), ("weave", [{**call, "summary": {}, "inputs": asked, "output": answered}])):
+        run, report = read_one(format, write(tmp_path / f"{format}.json", value), tmp_path)
+        assert outline(run) == [EXPECTED[1], EXPECTED[3]]
+        assert any("no model calls" in note for note in report.notes)
+
+
 def test_a_weave_trace_whose_outermost_call_failed_is_an_error(tmp_path: Path) -> None:
     error = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no stock\n'
     root, *calls = small_log("weave")

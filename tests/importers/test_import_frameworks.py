@@ -44,7 +44,7 @@ def test_a_pydantic_ai_history_keeps_thoughts_calls_and_failed_results_apart() -
         "system: You are a clerk.",
         "system: Be brief.",
         "user: Where are orders 7 and 8?",
-        "agent: Let me look. > get_order(c1) > get_order(c2) > get_order(c3)"
+        "agent: Let me look. > get_order(c1) > get_order(c2) > get_order(c3) > web_search(c4) < a fruit(c4)"
         ' < {"state": "shipped"}(c1) < !no order 8(c2) < ![{"type": "int_parsing", "msg": "no integer"}](c3)',
         "agent: Order 7 has shipped.",
     ]
@@ -52,8 +52,9 @@ def test_a_pydantic_ai_history_keeps_thoughts_calls_and_failed_results_apart() -
     assert (first.thought, first.model, first.extra) == ("I need both.", "gpt-5-mini", {"finish_reason": "tool_call"})
     assert first.timestamp is not None
     assert usage(made) == [(100, 10), (120, 8)]
-    assert [call.args for call in first.actions] == [{"id": 7}, {"id": 8}, {"id": "x"}]
+    assert [call.args for call in first.actions] == [{"id": 7}, {"id": 8}, {"id": "x"}, {"q": "mango"}]
     assert (made.session_id, made.outcome.status.value, report.rejected) == ("k1", "unknown", [])
+    assert report.unknown == {"part:later-invention": 1}
 
 
 def test_pydantic_ai_histories_are_read_from_lines_and_from_columns_of_records(tmp_path: Path) -> None:
@@ -316,6 +317,13 @@ def test_each_agent_of_an_autogen_team_has_the_conversation_that_its_model_saw(s
     assert clerk.outcome.status.value == "unknown"
 
 
+def test_a_picture_in_a_message_of_autogen_is_no_text(tmp_path: Path) -> None:
+    seen = {**THREAD[0], "type": "MultiModalMessage", "content": ["What is it?", {"data": "YWJj"}]}
+    got = read(write(tmp_path / "log.json", {"messages": [seen, THREAD[6]], "stop_reason": None}), tmp_path)
+    text, picture = got.only.steps[0].message
+    assert (getattr(text, "text", None), str(getattr(picture, "uri", ""))[:11]) == ("What is it?", "urn:sha256:")
+
+
 def test_in_a_chat_of_autogen_0_2_the_name_and_not_the_role_states_who_spoke(tmp_path: Path) -> None:
     history = small_log("autogen_v0")
     result = {"chat_id": 1, "chat_history": history, "summary": "x", "cost": {}, "human_input": []}
@@ -405,11 +413,13 @@ def test_the_log_file_of_crewai_gives_tasks_and_answers_and_says_what_is_missing
 
 
 def test_a_google_adk_session_keeps_thoughts_calls_and_the_agent_that_wrote_each_turn() -> None:
+    """The last event names no author, only the role of its content."""
     run, report = read_log("google_adk")
     assert outline(run) == [
         "user: Where is order 7?",
         'agent:  > get_order(c1) < {"status": "shipped"}(c1)',
         "agent: It has shipped.",
+        "user: Thanks.",
     ]
     first, last = run.trajectory.agent_steps
     assert (first.thought, first.usage and first.usage.input_tokens) == ("I look.", 9)

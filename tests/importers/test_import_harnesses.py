@@ -158,10 +158,12 @@ def test_ok_is_no_verdict_of_a_verifiers_trace(
 def test_a_torn_last_trace_and_an_empty_episode_are_told(tmp_path: Path) -> None:
     whole = json.dumps(EPISODE)
     empty = json.dumps({**EPISODE, "traces": []})
-    path = write(tmp_path / "traces.jsonl", f"{whole}\n{empty}\n{whole[:200]}".encode())
+    silent = json.dumps({**EPISODE, "traces": [trace_v1(nodes=[])]})
+    path = write(tmp_path / "traces.jsonl", f"{whole}\n{empty}\n{silent}\n{whole[:200]}".encode())
     got = read(path, tmp_path)
     assert len(got.runs) == 2
-    assert [line for line, _ in got.report.rejected] == [2, 3]
+    assert [line for line, _ in got.report.rejected] == [2, 3, 4]
+    assert got.report.rejected[1][1] == "expected messages, got a trace without any"
 
 
 def encoded(members: dict[str, Any]) -> dict[str, bytes]:
@@ -258,6 +260,8 @@ def test_inspect_limits_errors_and_invalidations_are_told(tmp_path: Path) -> Non
     assert [o.status for o in outcomes] == ["truncated", "error", "unknown", "unknown"]
     assert [o.exit_status for o in outcomes] == ["limit: token", "Boom", None, None]
     assert [o.reward for o in outcomes] == [1.0, 1.0, 1.0, None]
+    header = read(write(tmp_path / "header.json", {**HEADER, "samples": []}), tmp_path)
+    assert (header.runs, list(header.report.notes)) == ([], ["the log has no samples, only its header"])
 
 
 def test_a_sample_that_broke_is_what_its_last_model_call_saw_and_said(tmp_path: Path) -> None:

@@ -127,6 +127,15 @@ def test_openhands_output_takes_its_verdict_from_row_or_report_and_no_other_word
     assert report.rejected == [(4, "expected events, got none: image not found")]
 
 
+def test_thoughts_and_errors_of_openhands_v1_that_stand_in_a_text_alone_are_kept(tmp_path: Path) -> None:
+    failed = {"kind": "ThinkObservation", "content": [], "error": "no such file"}
+    events = [v1_message("user", "List"), v1_action("a1", "k1", "r1", "<think>hm</think>Listing.")]
+    events += [v1_event("ObservationEvent", "environment", tool_call_id="k1", observation=failed)]
+    run, _ = read_one("openhands_v1", write(tmp_path / "log.jsonl", events), tmp_path)
+    assert outline(run) == ["user: List", "agent: Listing. > terminal(k1) < !no such file(k1)"]
+    assert run.trajectory.agent_steps[0].thought == "hm"
+
+
 def test_calls_in_a_message_of_openhands_v1_keep_their_ids(tmp_path: Path) -> None:
     calls = [function_call("terminal", '{"command": "ls"}', "k1"), function_call("terminal", "{}", "k2")]
     events = [v1_message("user", "List"), v1_message("assistant", "Both.", tool_calls=calls)]

@@ -35,7 +35,7 @@ def test_a_gemini_log_of_changes_is_replayed(tmp_path: Path) -> None:
         messages[2],
         messages[4],
         grown,
-        {"$set": {"lastUpdated": "x"}},
+        {"$set": {"lastUpdated": "x", "messages": [5]}},
         {"id": "8", "type": "user", "content": "never mind"},
         {"id": "9", "type": "gemini", "content": "..."},
         {"$rewindTo": "8"},
@@ -44,6 +44,7 @@ def test_a_gemini_log_of_changes_is_replayed(tmp_path: Path) -> None:
     assert outline(run) == ["user: Read it", "agent: It says more."]
     assert (run.key, run.parent) == ("gemini_cli:g2", "gemini_cli:g1")
     assert "2 rewound messages are left out" in report.notes
+    assert report.rejected == [(5, "expected a message object, got int")]
 
 
 def test_a_gemini_checkpoint_finds_calls_without_ids_by_name(tmp_path: Path) -> None:
