@@ -11,7 +11,8 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import Detection, detect, importer
-from quintain.records.trajectory import Trajectory, text_of
+from quintain.records.trajectory import Step, Trajectory, text_of
+from small_logs import log_path
 
 
 class Read(NamedTuple):
@@ -74,6 +75,12 @@ def read_one(format: str, path: Path, root: Path) -> tuple[Run, Report]:
     return runs[0], report
 
 
+def read_log(format: str) -> tuple[Run, Report]:
+    """Read the log of one run that stands for the format, which detection must give to its reader."""
+    path = log_path(format)
+    return read_one(format, path, path.parent)
+
+
 def read_rows(folder: Path, name: str, rows: Sequence[Any]) -> tuple[list[Trajectory], Report]:
     """Read these rows, one a line, by the reader of this name."""
     write(folder / "rows.jsonl", list(rows))
@@ -98,6 +105,16 @@ def counts(runs: Sequence[Trajectory]) -> tuple[int, int, int, int]:
     steps = [step for run in runs for step in run.steps]
     agent = sum(len(run.agent_steps) for run in runs)
     return len(runs), agent, sum(len(s.actions) for s in steps), sum(len(s.observations) for s in steps)
+
+
+def tokens(step: Step) -> tuple[int | None, int | None] | None:
+    """Return the counts of tokens in and out of a step, if its log has any."""
+    return step.usage and (step.usage.input_tokens, step.usage.output_tokens)
+
+
+def moment(step: Step) -> float | None:
+    """Return the time of a step in seconds, if its log has it."""
+    return step.timestamp and step.timestamp.timestamp()
 
 
 def outline(run: Run | Trajectory) -> list[str]:

@@ -1,13 +1,17 @@
-"""One small log of each format, hand-made from the format's definition: what hostile tests bend and break."""
+"""One log of each format, hand-made from the format's definition: tests of its reader read it, hostile tests bend and break it."""
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
 ASK, ANSWER = "List the files.", "There is one file."
 """What the user asks and the agent answers in each log."""
+
+
+FOLDER = Path(__file__).parent / "importers" / "small_logs"
 
 
 def _parsed(file: Path) -> Any:
@@ -18,10 +22,19 @@ def _parsed(file: Path) -> Any:
 
 
 SMALL_LOGS: dict[str, tuple[str, Any]] = {
-    file.parent.name: (file.name, _parsed(file))
-    for file in sorted(Path(__file__).parent.glob("importers/small_logs/*/*"))
+    file.parent.name: (file.name, _parsed(file)) for file in sorted(FOLDER.glob("*/*"))
 }
 """Format -> name of its log, and its rows, its JSON value or its text."""
+
+
+def log_path(format: str) -> Path:
+    """The file of the log of a format."""
+    return FOLDER / format / SMALL_LOGS[format][0]
+
+
+def small_log(format: str) -> Any:
+    """The log of a format, to change: its rows, its JSON value or its text."""
+    return copy.deepcopy(SMALL_LOGS[format][1])
 
 
 def content(name: str, value: Any) -> bytes:
@@ -31,13 +44,3 @@ def content(name: str, value: Any) -> bytes:
     if name.endswith(".jsonl"):
         return b"".join(json.dumps(row).encode() + b"\n" for row in value)
     return json.dumps(value).encode()
-
-
-def write_small_logs(folder: Path) -> dict[str, Path]:
-    """A file of each format, each in a folder of its own."""
-    written = {}
-    for format, (name, value) in SMALL_LOGS.items():
-        written[format] = folder / format / name
-        written[format].parent.mkdir(parents=True)
-        written[format].write_bytes(content(name, value))
-    return written

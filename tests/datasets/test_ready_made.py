@@ -82,10 +82,22 @@ def test_bad_rows_are_listed_with_their_line_and_the_rest_comes_in(services: Ser
     assert [row["line"] for row in manifest["rejected"]] == [3, 4]
 
 
-def test_a_file_without_a_good_row_is_refused_with_the_remedy(services: Services) -> None:
-    _write(services, "odd.jsonl", [{"ask": "2+2?", "say": "4"}])
-    with pytest.raises(InvalidInput, match=r"no_rows.*ask, say.*Name their fields with `columns`"):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", r"expected rows in odd\.jsonl, got none"),
+        (b"\x00\x01\x02", r"odd\.jsonl: "),
+        (b'{"ask": "2+2?", "say": "4"}', r"no_rows.*ask, say.*Name their fields with `columns`"),
+    ],
+    ids=["empty", "unreadable as a whole", "other fields"],
+)
+def test_a_file_without_a_good_row_is_refused_by_its_cause_and_leaves_nothing(
+    services: Services, content: bytes, said: str
+) -> None:
+    (services.settings.inbox_dir / "odd.jsonl").write_bytes(content)
+    with pytest.raises(InvalidInput, match=said) as raised:
         _export(services, "sft", "odd.jsonl")
+    assert "None" not in raised.value.message, "a fault of the whole file has no line"
     assert services.store.datasets.page().items == ()
     assert [path.name for path in services.settings.home.glob("rows-*")] == []
 
@@ -145,12 +157,6 @@ def test_a_label_that_is_no_mark_and_a_file_without_marks_are_refused_by_their_c
     assert (result.rows, [row.line for row in result.rejected]) == (1, [1])
 
 
-def test_an_empty_file_is_called_empty(services: Services) -> None:
-    (services.settings.inbox_dir / "empty.jsonl").write_text("")
-    with pytest.raises(InvalidInput, match=r"expected rows in empty.jsonl, got none"):
-        _export(services, "sft", "empty.jsonl")
-
-
 def test_labels_stay_unpaired_and_one_that_contradicts_another_is_none(services: Services) -> None:
     rows = [("2+2?", "4", True), ("2+2?", "5", False), ("3+3?", "6", True), ("9?", "9", True), ("9?", "9", False)]
     _write(services, "kto.jsonl", [dict(zip(("prompt", "completion", "label"), row, strict=True)) for row in rows])
@@ -207,14 +213,6 @@ def test_files_beside_the_training_split_are_named_where_they_are_left_out(servi
     assert "these were left out: more.jsonl, test.jsonl; name a file" in note
     manifest = json.loads((Path(result.path) / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["notes"] == [note]
-
-
-def test_a_file_that_is_unreadable_as_a_whole_is_told_without_a_line(services: Services) -> None:
-    (services.settings.inbox_dir / "odd.jsonl").write_bytes(b"\x00\x01\x02")
-    with pytest.raises(InvalidInput) as raised:
-        _export(services, "sft", "odd.jsonl")
-    assert "odd.jsonl: " in raised.value.message
-    assert "None" not in raised.value.message
 
 
 def test_secrets_of_ready_made_rows_never_reach_the_store(services: Services) -> None:

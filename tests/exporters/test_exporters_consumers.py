@@ -29,7 +29,6 @@ from exported_runs import (
 )
 from quintain.exporters.registry import EXPORTERS
 from quintain.records.dataset import DatasetKind, DatasetRow
-from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the consumers are theirs
 
@@ -195,6 +194,8 @@ def table(tmp_path: Path) -> Callable[[str, DatasetKind], Any]:
 def test_trl_takes_two_steps_of_sft(format: str, table: Callable[[str, DatasetKind], Any], tmp_path: Path) -> None:
     from trl import SFTConfig, SFTTrainer
 
+    from tiny_models import tiny_model, tiny_tokenizer
+
     tokenizer = tiny_tokenizer()
     trainer = SFTTrainer(
         tiny_model(tokenizer),
@@ -219,6 +220,8 @@ def test_trl_takes_two_steps_on_preferences(
     import trl
     from transformers import Qwen3Config, Qwen3ForSequenceClassification
 
+    from tiny_models import save_tiny_model, tiny_tokenizer
+
     named = {"dpo": "DPO", "kto": "KTO", "reward": "Reward"}[kind]
     tokenizer = tiny_tokenizer()
     # The reference model is loaded from where the model came from.
@@ -241,6 +244,8 @@ def test_trl_takes_two_steps_of_grpo_with_the_columns_in_the_reward(
     table: Callable[[str, DatasetKind], Any], tmp_path: Path
 ) -> None:
     from trl import GRPOConfig, GRPOTrainer
+
+    from tiny_models import tiny_model, tiny_tokenizer
 
     seen: list[tuple[str, str, Any]] = []
 

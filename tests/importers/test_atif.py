@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_logs import tokens
 from quintain.errors import InvalidInput
 from quintain.exporters.registry import exporter
 from quintain.importers.log_file import LogFile
@@ -26,6 +27,7 @@ from quintain.importers.transcripts.atif_documents import (
 from quintain.importers.transcripts.atif_steps import without_nulls
 from quintain.records.dataset import Dataset, DatasetRow, LabelledRow, PairRow
 from quintain.records.trajectory import OutcomeStatus, Trajectory, read_trajectory
+from small_logs import small_log
 
 
 def read(folder: Path, name: str) -> tuple[list[Run], Report]:
@@ -39,72 +41,7 @@ def write(folder: Path, name: str, value: Any) -> None:
     path.write_text(json.dumps(value), encoding="utf-8")
 
 
-KITCHEN_SINK: dict[str, Any] = {
-    "schema_version": "ATIF-v1.7",
-    "session_id": "s-1",
-    "trajectory_id": "main",
-    "agent": {
-        "name": "sink",
-        "version": "2.1",
-        "model_name": "m-1",
-        "tool_definitions": [{"type": "function", "function": {"name": "look", "parameters": {"a": None}}}],
-        "extra": {"temperature": 0.5},
-    },
-    "notes": "made by hand",
-    "final_metrics": {"total_prompt_tokens": 30, "total_cost_usd": 0.5, "total_steps": 6, "extra": {"x": None}},
-    "continued_trajectory_ref": "trajectory.cont-1.json",
-    "extra": {"run": [1, None], "atif": "a key of ours"},
-    "steps": [
-        {"step_id": 1, "source": "system", "message": "Be brief.", "timestamp": "2025-10-16T14:30:00Z"},
-        {
-            "step_id": 2,
-            "source": "user",
-            "timestamp": "2025-10-16T16:30:00.25+02:00",
-            "message": [
-                {"type": "text", "text": "Look:"},
-                {"type": "image", "source": {"media_type": "image/png", "path": "images/a.png"}},
-            ],
-        },
-        {
-            "step_id": 3,
-            "source": "agent",
-            "model_name": "m-2",
-            "reasoning_effort": "high",
-            "reasoning_content": "Both at once.",
-            "message": "",
-            "tool_calls": [
-                {"tool_call_id": "c1", "function_name": "look", "arguments": {"at": None}, "extra": {"retries": 1}},
-                {"tool_call_id": "c2", "function_name": "ask", "arguments": {}},
-            ],
-            "observation": {
-                "results": [
-                    {"source_call_id": "c2", "subagent_trajectory_ref": [{"trajectory_id": "sub"}]},
-                    {"source_call_id": "c1", "content": "boom", "extra": {"is_error": True, "score": 0.1}},
-                ]
-            },
-            "metrics": {
-                "prompt_tokens": 10,
-                "completion_tokens": 4,
-                "cached_tokens": 2,
-                "cost_usd": 0.25,
-                "prompt_token_ids": [1, 2],
-                "completion_token_ids": [3, 4],
-                "logprobs": [-0.5, -0.25],
-                "extra": {"reasoning_tokens": 1},
-            },
-            "llm_call_count": 1,
-            "extra": {"quintain": "not ours", "kept": True},
-        },
-        {"step_id": 4, "source": "agent", "message": "copied", "is_copied_context": True},
-        {"step_id": 5, "source": "agent", "message": "dispatched", "llm_call_count": 0, "is_copied_context": False},
-        {
-            "step_id": 6,
-            "source": "system",
-            "message": "Handed over.",
-            "observation": {"results": [{"subagent_trajectory_ref": [{"trajectory_path": "trajectory.sub.json"}]}]},
-        },
-    ],
-}
+KITCHEN_SINK = small_log("atif")
 
 
 def test_every_field_of_a_document_is_read_to_its_place() -> None:
@@ -118,8 +55,7 @@ def test_every_field_of_a_document_is_read_to_its_place() -> None:
     assert (acted.model, acted.thought, acted.message) == ("m-2", "Both at once.", "")
     assert [(a.call_id, a.tool, a.args) for a in acted.actions] == [("c1", "look", {"at": None}), ("c2", "ask", {})]
     assert [(o.call_id, o.content, o.is_error) for o in acted.observations] == [("c2", "", False), ("c1", "boom", True)]
-    assert acted.usage is not None
-    assert (acted.usage.input_tokens, acted.usage.output_tokens) == (10, 4)
+    assert tokens(acted) == (10, 4)
     assert acted.sampled is None, "ids of an unknown tokenizer are never learned from"
     assert acted.extra["atif"]["metrics"]["completion_token_ids"] == [3, 4]
     assert run.steps[5].observations == (), "a mere reference to a run is no text that the model saw"
@@ -324,6 +260,8 @@ def test_a_damaged_document_is_read_and_written_the_same_or_refused(path: list[i
             r"expected steps\[0\]\.message to be text or a list of parts, got int",
         ),
         ({"steps": [{"source": "agent", "tool_calls": [{}]}]}, r"steps\[0\]\.tool_calls\[0\] must be an object with"),
+        ({"steps": [{"source": "agent", "model_name": 4}]}, r"expected steps\[0\]\.model_name to be text, got int"),
+        ({"steps": [{"source": "agent", "tool_calls": {}}]}, r"steps\[0\]\.tool_calls to be a list, got dict"),
         ({"subagent_trajectories": [{}]}, "import_trajectories"),
         ({"steps": [{"source": "user", "message": "x"}]}, "at least one step with actor 'agent'"),
     ],
@@ -382,7 +320,7 @@ def test_files_of_continuations_and_subagents_find_the_document_that_names_them(
 @pytest.mark.parametrize(
     ("result", "status", "reward"),
     [
-        ({"verifier_result": {"rewards": {"reward": 1.0}}}, "success", 1.0),
+        ({"task_name": "t1", "verifier_result": {"rewards": {"reward": 1.0}}}, "success", 1.0),
         ({"verifier_result": {"rewards": {"reward": 0}}}, "failure", 0.0),
         ({"verifier_result": {"rewards": {"a": 0.2, "b": 1}}}, "unknown", None),
         ({"verifier_result": {"reward": 0.5}}, "unknown", 0.5),
@@ -397,6 +335,7 @@ def test_the_verdict_on_a_trial_comes_from_its_result(
     write(tmp_path, "trial/agent/trajectory.json", _small())
     ((run,), _) = read(tmp_path, "trial/agent/trajectory.json")
     assert (run.trajectory.outcome.status, run.trajectory.outcome.reward) == (status, reward)
+    assert run.trajectory.task.id == result.get("task_name")
 
 
 def test_a_file_of_many_documents_keeps_the_good_ones(tmp_path: Path) -> None:

@@ -118,15 +118,6 @@ def test_a_call_id_that_is_used_again_answers_the_newest_call() -> None:
     assert [[o.content for o in step.observations] for step in steps] == [["first"], ["second"]]
 
 
-def test_results_without_ids_come_in_the_order_of_the_calls() -> None:
-    messages = [
-        {"role": "assistant", "tool_calls": [_call(None, "{}"), _call(None, "{}")]},
-        {"role": "tool", "content": "one"},
-        {"role": "tool", "content": "two"},
-    ]
-    assert [o.content for o in from_messages(messages).agent_steps[0].observations] == ["one", "two"]
-
-
 def test_pictures_are_kept_by_reference_and_their_pixels_by_hash() -> None:
     """`aGk=` is base64 of the bytes `hi`."""
     pixels = "urn:sha256:" + hashlib.sha256(b"hi").hexdigest()

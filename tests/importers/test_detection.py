@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe
 from quintain.importers.registry import IMPORTERS, detect
-from small_logs import SMALL_LOGS, content
+from small_logs import SMALL_LOGS, log_path
 
 HIGH = 0.9
 FOREIGN = ({"type": "answer", "content": "x"}, {"kind": "step", "value": 1}, {"event": "a", "text": "b"})
 
 
 @pytest.fixture(params=sorted(SMALL_LOGS))
-def found(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Probe]:
-    name, value = SMALL_LOGS[request.param]
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content(name, value))
-    return request.param, probe(path, tmp_path)
+def found(request: pytest.FixtureRequest) -> tuple[str, Probe]:
+    path = log_path(request.param)
+    return request.param, probe(path, path.parent)
 
 
 def test_at_most_one_reader_is_sure_of_a_file(found: tuple[str, Probe]) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent_logs import counts, detected, read_file, read_rows
+from agent_logs import counts, detected, read, read_file, read_one, read_rows, tokens, write
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.chat_messages import from_messages, read_turns
+from quintain.importers.transcripts.chat_messages import from_messages
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import OutcomeStatus, read_trajectory
+from small_logs import small_log
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}}
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}
@@ -22,30 +23,10 @@ def _call(call_id: str | None, arguments: Any, name: str = "add") -> dict[str, A
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-OPENAI_ROW: dict[str, Any] = {
-    "messages": [
-        {"role": "system", "content": "Be brief.", "tool_calls": None, "function_call": None},
-        {"role": "user", "content": [{"type": "text", "text": "1+1 and 2+2?"}], "name": None},
-        {
-            "role": "assistant",
-            "content": None,
-            "reasoning_content": "Two sums.",
-            "tool_calls": [_call("c1", '{"a": 1}'), _call("c2", {"a": 2})],
-            "function_call": None,
-            "weight": 0,
-        },
-        {"role": "tool", "tool_call_id": "c2", "content": "4"},
-        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "value": "2"}]},
-        {"role": "assistant", "content": "<think>\nDone.\n</think>\n\n2 and 4.", "weight": 1},
-    ],
-    "tools": [json.dumps(TOOL)],
-    "instance_id": "sum-1",
-    "traj_id": "sum-1.a",
-    "resolved": True,
-    "model": "m-1",
-    "subset": "easy",
-    "patch": "x" * 500,
-}
+(OPENAI_ROW,) = small_log("openai_chat")
+ANTHROPIC = small_log("anthropic_messages")
+(SHAREGPT,) = small_log("sharegpt")
+(AGENTGYM,) = small_log("agentgym")
 
 
 def test_a_row_of_openai_messages_keeps_every_turn_and_what_stands_beside(tmp_path: Path) -> None:
@@ -106,6 +87,7 @@ LAYOUTS: dict[str, Any] = {
     "rows": [{"messages": MESSAGES}],
     "JSON text": [{"messages": json.dumps(MESSAGES)}],
     "conversations": [{"conversations": MESSAGES}],
+    "trajectory": [{"trajectory_id": "t", "trajectory": MESSAGES, "resolved": 1, "exit_status": "submit"}],
     "object": {"messages": MESSAGES},
     "lists": [MESSAGES],
     "request": {
@@ -244,41 +226,6 @@ def test_items_of_the_responses_api_are_turns(tmp_path: Path) -> None:
     assert report.unknown == {}
 
 
-ANTHROPIC: dict[str, Any] = {
-    "model": "claude-x",
-    "max_tokens": 100,
-    "system": [{"type": "text", "text": "Be brief."}],
-    "tools": [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}],
-    "messages": [
-        {"role": "user", "content": "1+1?"},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "thinking", "thinking": "Use it.", "signature": "s"},
-                {"type": "redacted_thinking", "data": "x"},
-                {"type": "text", "text": "I add."},
-                {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}},
-                {"type": "tool_use", "id": "t2", "name": "add", "input": {"a": 2}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "t2",
-                    "content": [{"type": "text", "text": "no"}],
-                    "is_error": True,
-                },
-                {"type": "tool_result", "tool_use_id": "t1", "content": "2"},
-                {"type": "text", "text": "And 3?"},
-            ],
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": "3 too."}]},
-    ],
-}
-
-
 def test_an_anthropic_request_keeps_results_with_their_calls_and_text_with_the_user(tmp_path: Path) -> None:
     (run,), report = read_rows(tmp_path, "anthropic_messages", [ANTHROPIC])
     assert [(step.actor, step.message) for step in run.steps] == [
@@ -305,8 +252,7 @@ def test_a_response_of_anthropic_ends_the_request_that_it_answers(tmp_path: Path
     )
     last = run.agent_steps[-1]
     assert (len(run.agent_steps), last.message, last.model) == (3, "Bye.", "claude-y")
-    assert last.usage is not None
-    assert (last.usage.input_tokens, last.usage.output_tokens) == (7, 5)
+    assert tokens(last) == (7, 5)
     assert [step.message for step in alone.steps] == ["Bye."]
 
 
@@ -380,24 +326,6 @@ def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
     ]
 
 
-SHAREGPT: dict[str, Any] = {
-    "conversations": [
-        {"from": "human", "value": "1+1?"},
-        {
-            "from": "function_call",
-            "value": '[{"name": "add", "arguments": {"a": 1}}, {"name": "mul", "arguments": {}}]',
-        },
-        {"from": "observation", "value": "2"},
-        {"from": "tool", "value": "0"},
-        {"from": "gpt", "value": "2 and 0."},
-        {"from": "judge", "value": ""},
-        {"from": "function_call", "value": "not json"},
-    ],
-    "system": "Be brief.",
-    "tools": json.dumps([TOOL["function"]]),
-}
-
-
 def test_sharegpt_turns_become_calls_and_results(tmp_path: Path) -> None:
     (run,), report = read_rows(tmp_path, "sharegpt", [SHAREGPT])
     assert [(step.actor, step.message) for step in run.steps] == [
@@ -424,20 +352,6 @@ def test_fields_of_a_sharegpt_turn_that_nothing_reads_are_counted(tmp_path: Path
     (run,), report = read_rows(tmp_path, "sharegpt", [{"conversations": turns}])
     assert [step.message for step in run.agent_steps] == ["I look closer.", "A cat."]
     assert report.unknown == {"field:thoughts": 2, "field:actions": 1}
-
-
-AGENTGYM: dict[str, Any] = {
-    "item_id": "webshop_3",
-    "reward": 1.0,
-    "conversations": [
-        {"from": "human", "loss": None, "value": "You are web shopping."},
-        {"from": "gpt", "loss": False, "value": "OK"},
-        {"from": "human", "loss": None, "value": "WebShop: buy tea"},
-        {"from": "gpt", "loss": True, "value": "Thought: search.\nAction: search[tea]"},
-        {"from": "human", "loss": None, "value": "Observation: tea, 2 dollars"},
-        {"from": "gpt", "loss": True, "value": "Thought: buy.\nAction: click[buy]"},
-    ],
-}
 
 
 def test_agentgym_keeps_its_marks_its_text_and_its_reward(tmp_path: Path) -> None:
@@ -518,39 +432,8 @@ def test_later_episodes_of_a_harbor_trial_that_repeat_earlier_ones_are_one_run(t
     assert (first.tools, report.n_rejected) == ((TOOL,), 1)
 
 
-ADP: dict[str, Any] = {
-    "schema_version": "1.2.0",
-    "id": "adp-1",
-    "content": [
-        {"class_": "text_observation", "content": "Fix it.", "name": None, "source": "user"},
-        {
-            "class_": "message_action",
-            "content": "I look.",
-            "description": "why",
-            "reasoning_content": "hm",
-            "reward": 0.5,
-        },
-        {
-            "class_": "api_action",
-            "function": "open",
-            "kwargs": {"p": 1},
-            "description": "Open both.",
-            "tool_call_id": "a",
-        },
-        {"class_": "api_action", "function": "open", "kwargs": {"p": 2}, "tool_call_id": "b"},
-        {"class_": "text_observation", "content": "two", "source": "environment", "tool_call_id": "b", "reward": 0.25},
-        {"class_": "text_observation", "content": "one", "source": "environment", "tool_call_id": "a"},
-        {"class_": "code_action", "language": "bash", "content": "ls", "description": None},
-        {"class_": "web_observation", "html": "<b>", "axtree": "[1] b", "url": "http://x", "image_observation": None},
-        {"class_": "video_observation"},
-        {"class_": "message_action", "content": "Done.", "description": None},
-    ],
-    "details": {"resolved": "true", "source": "s"},
-}
-
-
 def test_adp_actions_and_observations_become_turns(tmp_path: Path) -> None:
-    (run,), report = read_rows(tmp_path, "adp", [ADP])
+    (run,), report = read_rows(tmp_path, "adp", small_log("adp"))
     assert [(step.actor, step.message) for step in run.steps] == [
         ("user", "Fix it."),
         ("agent", "I look."),
@@ -567,63 +450,39 @@ def test_adp_actions_and_observations_become_turns(tmp_path: Path) -> None:
     )
     assert [(a.tool, a.args) for a in coded.actions] == [("bash", {"code": "ls"})]
     assert [o.content for o in coded.observations] == ["[1] b"]
-    assert coded.extra["led_to"]["url"] == "http://x"
+    assert coded.extra["led_to"] == {"url": "http://x", "html": "<b>"}
     assert (run.task.id, run.outcome.status, report.unknown) == ("adp-1", "success", {"class_:video_observation": 1})
 
 
-CREW: list[dict[str, Any]] = [
-    {"timestamp": "2026-02-15T13:00:00", "event": "start", "session_type": "employee", "subject": "reviewer",
-     "metadata": {"args": {"target": "main"}}},
-    {"timestamp": "2026-02-15T13:00:01", "event": "project_info", "metadata": {}},
-    {"timestamp": "2026-02-15T13:00:02", "event": "message", "role": "prompt", "content": "Review.", "metadata": {}},
-    {"timestamp": "2026-02-15T13:00:03", "event": "message", "role": "assistant", "content": "Looks good.",
-     "metadata": {"model": "m", "input_tokens": 5, "output_tokens": 2}},
-    {"timestamp": "2026-02-15T13:00:04", "event": "end", "status": "completed", "detail": ""},
-]  # fmt: skip
-
-
 def test_a_crew_session_that_completed_is_not_called_a_success(tmp_path: Path) -> None:
-    (run,), report = read_rows(tmp_path, "crew", CREW)
+    rows = small_log("crew")
+    (run,), report = read_rows(tmp_path, "crew", rows)
     assert [(step.actor, step.message) for step in run.steps] == [("user", "Review."), ("agent", "Looks good.")]
     assert (run.outcome.status, run.outcome.exit_status) == ("unknown", "completed")
     assert (run.session_id, run.agent.name, run.task.prompt) == ("rows", "crew/reviewer", "main")
     acted = run.agent_steps[0]
     assert acted.usage is not None
     assert (acted.model, acted.usage.input_tokens, report.unknown) == ("m", 5, {"event:project_info": 1})
-    assert detected(CREW).importer.name == "crew"  # type: ignore[union-attr]
+    assert detected(rows).importer.name == "crew"  # type: ignore[union-attr]
     pipeline = [
-        {**CREW[0], "session_type": "pipeline"},
-        {**CREW[2], "role": "step"},
-        CREW[3],
-        {**CREW[2], "role": "step"},
-        CREW[3],
+        {**rows[0], "session_type": "pipeline"},
+        {**rows[2], "role": "step"},
+        rows[3],
+        {**rows[2], "role": "step"},
+        rows[3],
     ]
     ((run,), _) = read_rows(tmp_path, "crew", pipeline)
     assert (run.agent.name, len(run.agent_steps)) == ("crew/pipeline/reviewer", 2)
-    assert read_rows(tmp_path, "crew", CREW[:3])[1].rejected == [
+    assert read_rows(tmp_path, "crew", rows[:3])[1].rejected == [
         (1, "expected a run, got a task without an agent turn")
     ]
 
 
-SAGE: dict[str, Any] = {
-    "dialog_id": "sft_000045",
-    "goal": "Debug the chip",
-    "turns": [
-        {"role": "user", "content": "Diagnose it"},
-        {"role": "assistant", "content": "Step 1: call oscilloscope_log_014"},
-        {"role": "tool", "content": "Tool executed", "tool_id": "oscilloscope_log_014", "result": {"hz": 3}},
-        {"role": "assistant", "content": "It is 3 Hz."},
-    ],
-    "target_tools": ["oscilloscope_log_014"],
-    "metadata": {"difficulty": "hard", "source": "self-play"},
-    "split": "train",
-}
-
-
 def test_a_sage_dialog_keeps_results_without_inventing_calls(tmp_path: Path) -> None:
-    (run,), report = read_rows(tmp_path, "sage", [SAGE])
+    (dialog,) = small_log("sage")
+    (run,), report = read_rows(tmp_path, "sage", [dialog])
     assert [(step.actor, step.message) for step in run.steps] == [(("user", "agent")[t["role"] == "assistant"], t["content"])
-        for t in SAGE["turns"] if t["role"] != "tool"]  # fmt: skip
+        for t in dialog["turns"] if t["role"] != "tool"]  # fmt: skip
     asked = run.agent_steps[0]
     assert (asked.actions, [o.content for o in asked.observations]) == ((), ['Tool executed\n{"hz": 3}'])
     assert asked.extra == {"tools_used": ["oscilloscope_log_014"]}
@@ -632,25 +491,22 @@ def test_a_sage_dialog_keeps_results_without_inventing_calls(tmp_path: Path) -> 
     assert (run.tags, len(report.notes)) == (("split:train",), 1)
 
 
-def test_a_result_without_an_id_goes_to_the_newest_turn_and_the_tool_that_it_names() -> None:
-    transcript = Transcript()
-    read_turns(
-        [
-            {"role": "assistant", "tool_calls": [_call(None, "{}", "aborted")]},
-            {"role": "user", "content": "again"},
-            {"role": "assistant", "tool_calls": [_call(None, "{}", "a"), _call(None, "{}", "b")]},
-            {"role": "tool", "name": "b", "content": "of b"},
-            {"role": "tool", "content": "of a"},
-        ],
-        transcript,
-        lambda kind: None,
-    )
-    assert [[observation["content"] for observation in step.get("observations", ())] for step in transcript.steps] == [
-        [],
-        [],
-        ["of a", "of b"],
-    ]
-    assert (transcript.waiting, transcript.orphans) == ((None,), 0)
+def test_results_without_ids_go_to_the_newest_turn_by_the_name_of_their_tool_or_in_order(tmp_path: Path) -> None:
+    def called(*tools: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": "", "tool_calls": [_call(None, "{}", tool) for tool in tools]}
+
+    def result(text: str, **fields: str) -> dict[str, str]:
+        return {"role": "tool", "content": text, **fields}
+
+    messages = [called("aborted"), {"role": "user", "content": "again"}]
+    messages += [called("a", "b"), result("of b", name="b"), result("of a")]
+    messages += [called("c", "d"), result("of d", name="d"), result("of c", name="c")]
+    messages += [called("e", "e"), result("one"), result("two")]
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    assert [[seen.content for seen in step.observations] for step in run.agent_steps] == [
+        [], ["of a", "of b"], ["of c", "of d"], ["one", "two"],
+    ]  # fmt: skip
+    assert not any("without a call" in note for note in report.notes)
 
 
 def test_a_transcript_goes_on_where_it_ended() -> None:
@@ -736,3 +592,20 @@ def test_all_items_of_one_response_are_one_turn_though_it_spoke_between_its_call
     )  # fmt: skip
     assert ([observation.content for observation in called.observations], said.message) == (["found"], "Done.")
     assert report.unknown == {}
+
+
+def test_a_document_with_one_message_a_line_is_one_document(tmp_path: Path) -> None:
+    asked, answer = '{"role": "user", "content": "Go"}', '{"role": "assistant", "content": "Done."}'
+    for messages in ([asked, answer], [asked, answer, asked, answer]):
+        text = '{"model": "m", "messages": [\n' + ",\n".join(messages) + "\n]}\n"
+        run, report = read_one("openai_chat", write(tmp_path / "chat.json", text.encode()), tmp_path)
+        assert len(run.trajectory.steps) == len(messages)
+        assert not report.n_rejected
+
+
+def test_lines_after_a_torn_first_line_are_still_lines(tmp_path: Path) -> None:
+    row = json.dumps({"messages": [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "Done."}]})
+    for torn in ('{"messages": [', row[:40], row[:-1]):
+        path = write(tmp_path / "rows.jsonl", f"{torn}\n{row}\n{row}\n".encode())
+        found = read(path, tmp_path)
+        assert (len(found.runs), found.report.n_rejected) == (2, 1)

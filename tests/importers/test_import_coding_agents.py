@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import outline, read_as, read_one, write
+from agent_logs import detected, outline, read_as, read_log, read_one, tokens, write
 from hostile import survives
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report, Run
@@ -79,8 +79,7 @@ def test_one_claude_reply_over_three_lines_is_one_turn_whose_usage_counts_once(t
     ]
     turn = run.trajectory.steps[1]
     assert (turn.thought, turn.model) == ("look first", "m-1")
-    assert turn.usage is not None
-    assert (turn.usage.input_tokens, turn.usage.output_tokens) == (33, 9)
+    assert tokens(turn) == (33, 9)
     assert (run.key, run.trajectory.session_id) == ("claude_code:s1", "s1")
     assert run.trajectory.outcome.status is OutcomeStatus.UNKNOWN
     assert run.trajectory.extra == {"cwd": "/repo", "tools": "inferred"}
@@ -343,43 +342,8 @@ def codex_run(folder: Path, lines: list[Any]) -> tuple[Run, Report]:
     return read_one("codex", write(folder / "r.jsonl", lines), folder)
 
 
-def rollout() -> list[dict[str, Any]]:
-    def spent(total: int, out: int) -> dict[str, Any]:
-        last = {"input_tokens": 7, "output_tokens": out}
-        return event("token_count", info={"total_token_usage": {"total_tokens": total}, "last_token_usage": last})
-
-    meta = {"id": "c1", "cwd": "/r", "cli_version": "0.99", "base_instructions": {"text": "You are Codex"}}
-    source = {"subagent": {"thread_spawn": {"parent_thread_id": "c0"}}}
-    return [
-        codex("session_meta", **meta, source=source),
-        words("developer", "sandbox"),
-        words("user", "# AGENTS.md instructions for /r\n..."),
-        words("user", "<environment_context>x</environment_context>"),
-        typed("Make it pass"),
-        words("user", "Make it pass"),
-        codex("turn_context", model="gpt-a"),
-        item("reasoning", summary=[{"type": "summary_text", "text": "Think"}], encrypted_content="gAAA"),
-        item("function_call", name="exec_command", arguments='{"cmd": "ls"}', call_id="k1"),
-        item("custom_tool_call", name="apply_patch", input="*** Begin", call_id="k2"),
-        spent(10, 2),
-        event("exec_command_end", call_id="k1", exit_code=2),
-        item("function_call_output", call_id="k1", output="no such file"),
-        item("custom_tool_call_output", call_id="k2", output=[{"type": "input_text", "text": "patched"}]),
-        spent(10, 2),
-        codex("turn_context", model="gpt-b"),
-        item("web_search_call", id="w1", action={"type": "search", "query": "q"}),
-        item("local_shell_call", call_id="k3", action={"type": "exec", "command": ["pwd"]}),
-        item("function_call_output", call_id="k3", output={"content": "Exit code: 1\nOutput:\n/r", "success": False}),
-        event("agent_message", message="All green."),
-        words("assistant", "All green."),
-        spent(20, 4),
-        codex("compacted", message="So far: ..."),
-        event("task_complete", last_agent_message="All green."),
-    ]
-
-
-def test_a_codex_rollout_is_its_response_items_with_models_and_exit_codes(tmp_path: Path) -> None:
-    run, report = codex_run(tmp_path, rollout())
+def test_a_codex_rollout_is_its_response_items_with_models_and_exit_codes() -> None:
+    run, report = read_log("codex")
     assert outline(run) == [
         "system: You are Codex",
         "system: sandbox",
@@ -515,14 +479,36 @@ def test_codex_turns_that_were_rolled_back_are_left_out_with_their_calls(tmp_pat
     run, report = codex_run(tmp_path, rolled_back())
     assert outline(run) == ["user: one", "agent: 1", "user: two", "agent: 2 < late(c)"]
     assert any("rolled back" in note for note in report.notes)
-
-
-def test_a_turn_of_the_person_that_only_an_event_tells_is_a_turn_of_the_codex_run(tmp_path: Path) -> None:
-    rows = [codex("session_meta", id="s"), typed("only told"), words("assistant", "1")]
-    rows += [words("user", "both"), typed("both"), words("assistant", "2")]
-    rows += [typed("again"), codex("turn_context", model="m"), words("user", "IDE: again"), words("assistant", "3")]
+    rows = rolled_back()
+    rows[9] = event("thread_rolled_back", num_turns=3)
     run, _ = codex_run(tmp_path, rows)
-    assert outline(run) == ["user: only told", "agent: 1", "user: both", "agent: 2", "user: IDE: again", "agent: 3"]
+    assert (outline(run), run.trajectory.task.prompt) == (["user: two", "agent: 2 < late(c)"], "two")
+
+
+def typed_item(text: str) -> dict[str, Any]:
+    """A prompt as Codex records it since 0.148."""
+    part = {"type": "text", "text": text, "text_elements": []}
+    return event("item_completed", item={"type": "UserMessage", "id": "u", "content": [part]})
+
+
+@pytest.mark.parametrize("told", [typed, typed_item])
+def test_each_prompt_that_an_event_records_is_one_turn_of_the_codex_run(tmp_path: Path, told: Any) -> None:
+    """Events alone, with an item, before an item with more text, and with an item and the event of the other kind."""
+    rows = [codex("session_meta", id="s"), words("user", "<environment_context>x</environment_context>")]
+    rows += [told("1+1?"), words("assistant", "2"), told("2+2?"), words("assistant", "4")]
+    rows += [words("user", "both"), told("both"), words("assistant", "5")]
+    rows += [told("again"), codex("turn_context", model="m"), words("user", "IDE: again"), words("assistant", "6")]
+    rows += [words("user", "Go"), typed_item("Go"), typed("Go"), words("assistant", "7")]
+    rows += [typed("Go"), typed_item("Go"), words("assistant", "8")]
+    run, _ = codex_run(tmp_path, rows)
+    asked = ("1+1?", "2+2?", "both", "IDE: again", "Go", "Go")
+    turns = [
+        f"{actor}: {text}"
+        for pair in zip(asked, "245678", strict=True)
+        for actor, text in zip(("user", "agent"), pair, strict=True)
+    ]
+    assert outline(run) == ["user: <environment_context>x</environment_context>", *turns]
+    assert run.trajectory.task.prompt == "1+1?"
 
 
 def test_a_codex_fork_marks_what_it_repeats_where_its_parent_lies_in_the_logs(tmp_path: Path) -> None:
@@ -553,8 +539,14 @@ def test_a_block_of_an_unknown_kind_is_no_word_of_the_agent(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("format", "lines"),
-    [("claude_code", steered()), ("codex", rollout()), ("codex", rolled_back())],
-    ids=["claude_code", "codex", "codex rolled back"],
+    [("claude_code", steered()), ("codex", rolled_back())],
+    ids=["claude_code", "codex"],
 )
 def test_sessions_with_odd_values_are_rejected_at_worst(tmp_path: Path, format: str, lines: list[Any]) -> None:
     survives(format, lines, tmp_path)
+
+
+def test_items_of_the_responses_api_among_lines_of_another_program_are_not_a_codex_session() -> None:
+    item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I think."}]}
+    assert detected([item, {"type": "answer", "content": "x"}]).confidence < 0.5
+    assert detected([item, {"type": "function_call", "name": "a", "call_id": "c"}]).confidence < 0.9

@@ -5,62 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent_logs import outline, read_as, read_one, write
+from agent_logs import moment, outline, read_as, read_log, read_one, tokens, write
 from hostile import survives
+from small_logs import small_log
 
 NOW = 1_760_000_000
 
 
-def copilot_round(text: str, *calls: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"response": text, "toolCalls": list(calls), "toolInputRetry": 0, "id": "r", "timestamp": NOW * 1000, **more}
-
-
-def copilot_request(prompt: str, response: list[Any], **metadata: Any) -> dict[str, Any]:
-    return {
-        "requestId": "request_1",
-        "message": {"text": prompt, "parts": [{"text": prompt, "kind": "text"}]},
-        "variableData": {"variables": [{"kind": "file", "name": "file:a.py", "value": {}}]},
-        "response": response,
-        "agent": {"extensionId": {"value": "GitHub.copilot-chat"}, "extensionVersion": "0.39.1"},
-        "modelId": "copilot/auto",
-        "timestamp": NOW * 1000,
-        "result": {"timings": {}, "metadata": {"sessionId": "s-1", **metadata}, "details": "Model Two • 1x"},
-    }
-
-
-def copilot_session() -> dict[str, Any]:
-    """A request with the model's replies, whose results are text, a rendered prompt and an error; and one without."""
-    calls = [{"id": f"c{n}", "name": "read_file", "arguments": '{"path": "a.py"}'} for n in range(3)]
-    line = {"type": 2, "text": "two", "lineBreakBefore": True}
-    node = {"node": {"type": 1, "children": [{"type": 1, "children": [line]}, line | {"lineBreakBefore": False}]}}
-    results = {
-        "c0": {"$mid": 20, "content": [{"$mid": 21, "value": "x = 1"}]},
-        "c1": {"$mid": 20, "content": [{"$mid": 23, "value": node}]},
-        "c2": {"$mid": 20, "content": [{"$mid": 21, "value": "ERROR while calling tool: no path"}]},
-    }
-    rounds = [
-        copilot_round("I read.", *calls, thinking={"id": "t", "text": ["Read", "it."]}),
-        copilot_round("", thinking=None),
-        copilot_round("Done."),
-    ]
-    shown = [
-        {"kind": "thinking", "value": "Look there."},
-        {"kind": "prepareToolInvocation", "toolName": "copilot_readFile"},
-        {"kind": "toolInvocationSerialized", "toolId": "copilot_readFile", "toolCallId": "k1", "isComplete": True},
-        {"value": "See "},
-        {"kind": "inlineReference", "name": "a.py", "inlineReference": {"path": "/a.py"}},
-        {"kind": "confirmation", "title": "Continue?"},
-        {"kind": "markdownContent", "content": {"value": "."}},
-    ]
-    requests = [
-        copilot_request("Read it.", [{"value": "Done."}], toolCallRounds=rounds, toolCallResults=results),
-        copilot_request("Again.", shown),
-    ]
-    return {"responderUsername": "GitHub Copilot", "initialLocation": "panel", "requests": requests}
-
-
-def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results(tmp_path: Path) -> None:
-    run, report = read_one("copilot_chat", write(tmp_path / "chat.json", copilot_session()), tmp_path)
+def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results() -> None:
+    """The results are text, a rendered prompt and an error; of the second request only what the editor showed is known."""
+    run, report = read_log("copilot_chat")
     assert outline(run) == [
         "user: Read it.",
         "agent: I read. > read_file(c0) > read_file(c1) > read_file(c2)"
@@ -76,47 +30,19 @@ def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results(tmp_path
     assert (first.train, shown.train, last.train) == (None, False, None)
     assert shown.thought == "Look there."
     assert (made.agent.model, made.agent.version, made.session_id) == ("Model Two", "0.39.1", "s-1")
-    assert made.steps[0].timestamp is not None
-    assert made.steps[0].timestamp.timestamp() == NOW
+    assert moment(made.steps[0]) == NOW
     assert made.steps[0].extra == {"attached": ["file:a.py"]}
     assert report.unknown == {"part:confirmation": 1}
     assert any("lack arguments" in note for note in report.notes)
-    survives("copilot_chat", copilot_session(), tmp_path)
 
 
 def copilot_event(kind: str, data: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00Z", **more}
 
 
-def copilot_events() -> list[dict[str, Any]]:
+def test_a_copilot_cli_session_is_read_from_its_events() -> None:
     """The system prompt behind the first prompt and again; a denied call; a subagent; an id of a call used twice."""
-    place = {"cwd": "/w", "branch": "main", "headCommit": "abc"}
-    start = {"sessionId": "s-1", "copilotVersion": "1.0.102", "selectedModel": "m-0", "context": place}
-    bash = {"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}
-    view = {"toolCallId": "c2", "name": "view", "arguments": {"path": "/x"}}
-    usage = {"usage": {"model": "m-1", "inputTokens": 50, "outputTokens": 7, "cacheReadTokens": 0}}
-    first = {"content": "I look.", "model": "m-1", "reasoningText": "Look.", "toolRequests": [bash, view]}
-    denied = {"toolCallId": "c2", "success": False, "error": {"message": "Permission denied.", "code": "denied"}}
-    return [
-        copilot_event("session.start", start),
-        copilot_event("user.message", {"content": "List.", "transformedContent": "<now>1</now> List."}),
-        copilot_event("system.message", {"role": "system", "content": "You are Copilot."}),
-        copilot_event("session.usage_record", usage),
-        copilot_event("assistant.message", first),
-        copilot_event("tool.execution_start", {"toolCallId": "c1", "toolName": "bash"}),
-        copilot_event("tool.execution_complete", denied),
-        copilot_event("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": {"content": "a.txt"}}),
-        copilot_event("assistant.message", {"content": "of another", "toolRequests": []}, agentId="sub"),
-        copilot_event("system.message", {"role": "system", "content": "You are Copilot."}),
-        copilot_event("assistant.message", {"content": "", "model": "m-1", "toolRequests": [bash]}),
-        copilot_event("tool.execution_complete", {"toolCallId": "c1", "success": True, "result": {"content": "b.txt"}}),
-        copilot_event("assistant.message", {"content": "Done.", "toolRequests": [], "reasoningOpaque": "x"}),
-        copilot_event("session.shutdown", {}),
-    ]
-
-
-def test_a_copilot_cli_session_is_read_from_its_events(tmp_path: Path) -> None:
-    run, report = read_one("copilot_cli", write(tmp_path / "events.jsonl", copilot_events()), tmp_path)
+    run, report = read_log("copilot_cli")
     assert outline(run) == [
         "system: You are Copilot.",
         "user: <now>1</now> List.",
@@ -127,14 +53,12 @@ def test_a_copilot_cli_session_is_read_from_its_events(tmp_path: Path) -> None:
     made = run.trajectory
     first = made.agent_steps[0]
     assert (first.thought, first.model, first.actions[1].args) == ("Look.", "m-1", {"path": "/x"})
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (50, 7)
+    assert tokens(first) == (50, 7)
     assert made.agent_steps[1].usage is None
     assert (made.agent.version, made.task.prompt, run.key) == ("1.0.102", "List.", "copilot_cli:s-1")
     assert (made.extra["cwd"], made.extra["git_commit"]) == ("/w", "abc")
     assert report.unknown == {"tool.execution_start": 1, "event of a subagent": 1, "session.shutdown": 1}
     assert any("encrypted" in note for note in report.notes)
-    survives("copilot_cli", copilot_events(), tmp_path)
 
 
 def test_the_prompt_of_a_copilot_subagent_is_no_turn_of_the_user(tmp_path: Path) -> None:
@@ -156,48 +80,9 @@ def test_the_prompt_of_a_copilot_subagent_is_no_turn_of_the_user(tmp_path: Path)
     assert report.unknown["event of a subagent"] == 2
 
 
-def goose_message(role: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"id": "m", "role": role, "created": NOW, "content": list(parts), **more}
-
-
-def goose_messages() -> list[dict[str, Any]]:
-    """Two calls at once: one result has a part for the person alone, the other is an error; and a compaction."""
-    for_person = {"type": "text", "text": "seen by a person", "annotations": {"audience": ["user"]}}
-    for_model = {"type": "text", "text": "a.py", "annotations": {"audience": ["assistant"], "priority": 0.0}}
-    return [
-        goose_message("user", {"type": "text", "text": "Go"}, metadata={"userVisible": True, "agentVisible": False}),
-        goose_message(
-            "assistant",
-            {"type": "thinking", "thinking": "Look.", "signature": "s"},
-            {"type": "text", "text": "I look."},
-            {
-                "type": "toolRequest",
-                "id": "c1",
-                "toolCall": {
-                    "status": "success",
-                    "value": {"name": "developer__shell", "arguments": {"command": "ls"}},
-                },
-            },
-            {"type": "toolRequest", "id": "c2", "toolCall": {"status": "success", "value": {"name": "todo"}}},
-            metadata={"inference": {"requestedModel": "m-1"}, "usage": {"inputTokens": 5, "outputTokens": 2}},
-        ),
-        goose_message(
-            "user",
-            {
-                "type": "toolResponse",
-                "id": "c1",
-                "toolResult": {"status": "success", "value": {"content": [for_model, for_person], "isError": False}},
-            },
-            {"type": "toolResponse", "id": "c2", "toolResult": {"status": "error", "error": "-32602: no such tool"}},
-        ),
-        goose_message("assistant", {"type": "systemNotification", "msg": "slow"}, {"type": "text", "text": "Done."}),
-    ]
-
-
 def test_a_goose_session_and_its_export_hold_the_same_turns(tmp_path: Path) -> None:
-    about = {"working_dir": "/w", "description": "Try", "message_count": 4, "total_tokens": 7}
-    path = write(tmp_path / "20260101_1.jsonl", [about, *goose_messages()])
-    run, report = read_one("goose", path, tmp_path)
+    """Two calls at once: one result has a part for the person alone, the other is an error; and a compaction."""
+    run, report = read_log("goose")
     steps = [
         "user: Go",
         "agent: I look. > developer__shell(c1) > todo(c2) < a.py(c1) < !-32602: no such tool(c2)",
@@ -206,16 +91,15 @@ def test_a_goose_session_and_its_export_hold_the_same_turns(tmp_path: Path) -> N
     assert outline(run) == steps
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.model, first.timestamp is not None) == ("Look.", "m-1", True)
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (5, 2)
+    assert tokens(first) == (5, 2)
     assert (run.key, run.trajectory.extra["cwd"]) == ("goose:20260101_1", "/w")
     assert report.unknown == {"part:systemNotification": 1}
     assert any("compacted" in note for note in report.notes)
+    about, *messages = small_log("goose")
     export = {"id": "20260101_1", **about, "name": "Try", "model_config": {"model_name": "vendor/m"}}
-    run, _ = read_one("goose", write(tmp_path / "e.json", export | {"conversation": goose_messages()}), tmp_path)
+    run, _ = read_one("goose", write(tmp_path / "e.json", export | {"conversation": messages}), tmp_path)
     assert outline(run) == steps
     assert (run.trajectory.agent.model, run.key) == ("vendor/m", "goose:20260101_1")
-    survives("goose", [about, *goose_messages()], tmp_path)
 
 
 def kimi_event(second: int, kind: str, **payload: Any) -> dict[str, Any]:
@@ -230,21 +114,7 @@ def kimi_call(call_id: str, arguments: str) -> dict[str, Any]:
     return {"type": "function", "id": call_id, "function": {"name": "Shell", "arguments": arguments}, "extras": None}
 
 
-KIMI_CONTEXT = [
-    {"role": "_system_prompt", "content": "You are Kimi."},
-    {"role": "_checkpoint", "id": 0},
-    {"role": "user", "content": "List."},
-    {"role": "user", "content": "<system>CHECKPOINT 1</system>"},
-    {
-        "role": "assistant",
-        "content": [{"type": "think", "think": "Look.", "encrypted": "x"}, {"type": "text", "text": "I look."}],
-        "tool_calls": [kimi_call("t1", '{"command": "ls"}'), kimi_call("t2", "{}")],
-    },
-    {"role": "_usage", "token_count": 120},
-    {"role": "tool", "content": [{"type": "text", "text": "<system>Done.</system>"}], "tool_call_id": "t1"},
-    {"role": "tool", "content": "<system>ERROR: no command</system>", "tool_call_id": "t2"},
-    {"role": "assistant", "content": "One file."},
-]
+KIMI_CONTEXT = small_log("kimi_cli")
 KIMI_COUNTS = {"input_other": 100, "output": 20, "input_cache_read": 5, "input_cache_creation": 0}
 KIMI_EVENTS = [
     {"type": "metadata", "protocol_version": "1.10"},
@@ -278,11 +148,9 @@ def test_a_kimi_context_is_read_with_the_times_of_its_events(tmp_path: Path) -> 
     assert made.steps[2].extra == {"context": True}
     first = made.agent_steps[0]
     assert (first.thought, first.actions[0].args) == ("Look.", {"command": "ls"})
-    assert first.timestamp is not None
-    assert first.timestamp.timestamp() == NOW + 3.5
+    assert moment(first) == NOW + 3.5
     assert (run.key, made.session_id, made.task.prompt) == ("kimi_cli:session-1", "session-1", "List.")
     assert {path.name for path in report.consumed} == {"wire.jsonl"}
-    survives("kimi_cli", KIMI_CONTEXT, tmp_path)
 
 
 def test_kimi_events_without_a_context_are_a_run_of_their_own(tmp_path: Path) -> None:
@@ -296,8 +164,7 @@ def test_kimi_events_without_a_context_are_a_run_of_their_own(tmp_path: Path) ->
     ]
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.actions[0].args) == ("Look.", {"command": "ls"})
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (105, 20)
+    assert tokens(first) == (105, 20)
     assert run.parent == "kimi_cli:session-1"
     assert report.unknown == {"SubagentEvent": 1}
     assert any("system prompt, is not" in note for note in report.notes)
@@ -374,71 +241,10 @@ def test_records_of_kimi_code_are_read_as_the_model_saw_them(tmp_path: Path) -> 
 
 
 AIDER_THOUGHT = "thinking-content-" + "0123456789abcdef" * 2
-AIDER_CHAT = f"""
-# aider chat started at 2026-01-01 10:00:00
-
-> Aider v0.86.2  
-> Main model: vendor/m-1 with diff edit format  
-
-# aider chat started at 2026-01-01 11:00:00
-
-> aider --message
-  in a.py  
-> Aider v0.86.2  
-> Main model: vendor/m-1 with diff edit format  
-
-#### add a function  
-####   in a.py  
-
-<{AIDER_THOUGHT}>
-
-Think.
-
-</{AIDER_THOUGHT}>
-
-#### Plan
-> quoted
-
-# a.py
-<<<<<<< SEARCH
-=======
-x = 1
->>>>>>> REPLACE
-
-> Tokens: 2k sent, 83 received.  
-> # 1 SEARCH/REPLACE block failed to match!
-
-#### a.py
-Just reply with fixed versions.  
-
-Fixed.
-
-> Applied edit to a.py  
-
-#### /model vendor/m-2  
-> Main model: vendor/m-2 with diff edit format  
-
-#### /ask why?  
-
-#### why?  
-
-Because.
-
-#### /ask and you?  
-
-Me too.
-
-> Editor model: vendor/m-3 with editor-diff edit format  
-
-#### Me too.  
-
-Edited.
-"""  # noqa: W291 - the program's own lines end in two spaces
 
 
 def test_an_aider_history_tells_answers_from_the_programs_lines(tmp_path: Path) -> None:
-    path = write(tmp_path / ".aider.chat.history.md", AIDER_CHAT.encode())
-    run, report = read_one("aider", path, tmp_path)
+    run, report = read_log("aider")
     assert outline(run) == [
         "user: add a function\n  in a.py",
         "agent: #### Plan\n> quoted\n\n# a.py\n<<<<<<< SEARCH\n=======\nx = 1\n>>>>>>> REPLACE",
@@ -457,8 +263,9 @@ def test_an_aider_history_tells_answers_from_the_programs_lines(tmp_path: Path) 
     assert (made.outcome.status, made.steps[0].timestamp) == ("unknown", None)
     assert any("whether they were applied is not known" in note for note in report.notes)
     assert report.unknown["command"] == 3
-    plain = "\n".join(line.rstrip() for line in AIDER_CHAT.split("\n"))  # as an editor saves it
-    run, _ = read_one("aider", write(path, plain.replace("#### Plan\n> quoted\n", "").encode()), tmp_path)
+    plain = "\n".join(line.rstrip() for line in small_log("aider").split("\n"))  # as an editor saves it
+    plain = plain.replace("#### Plan\n> quoted\n", "")
+    run, _ = read_one("aider", write(tmp_path / ".aider.chat.history.md", plain.encode()), tmp_path)
     assert outline(run)[-6:-2] == ["user: why?", "agent: Because.", "user: /ask and you?", "agent: Me too."]
 
 
@@ -492,7 +299,7 @@ USER cut
 
 
 def test_each_call_in_aiders_file_of_calls_is_a_run_with_its_whole_prompt(tmp_path: Path) -> None:
-    write(tmp_path / ".aider.chat.history.md", AIDER_CHAT.replace("m-2", "m-1").encode())
+    write(tmp_path / ".aider.chat.history.md", small_log("aider").replace("m-2", "m-1").encode())
     path = write(tmp_path / ".aider.llm.history", AIDER_CALLS.encode())
     runs, report = read_as("aider", path, tmp_path)
     assert [outline(run) for run in runs] == [
@@ -513,42 +320,8 @@ def test_each_call_in_aiders_file_of_calls_is_a_run_with_its_whole_prompt(tmp_pa
     assert [line for line, _ in report.rejected] == [24]
 
 
-CURSOR_CHAT = """# Names
-_Exported on 10/7/2026 at 17:09:40 GMT+5:30 from Cursor (3.2.11)_
-
----
-
-**User**
-
- What is it?
-
----
-
-**Cursor**
-
-One.
-
----
-
-**User** is a word here.
-
----
-
-**User**
-
-Go on
-
----
-
-**Cursor**
-
-Two.
-
-"""
-
-
 def test_a_cursor_export_has_its_texts_and_says_what_it_lacks(tmp_path: Path) -> None:
-    path = write(tmp_path / "chats.md", (CURSOR_CHAT + CURSOR_CHAT).replace("\n", "\r\n").encode())
+    path = write(tmp_path / "chats.md", (small_log("cursor") * 2).replace("\n", "\r\n").encode())
     runs, report = read_as("cursor", path, tmp_path)
     for run in runs:
         assert outline(run) == [

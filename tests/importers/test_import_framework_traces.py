@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent_logs import function_call, message, outline, read, read_one, write
+from agent_logs import function_call, message, outline, read, read_log, read_one, write
 from quintain.records.trajectory import Trajectory
+from small_logs import small_log
 
 CALLS = [function_call("get_order", '{"id": 7}', "c1"), function_call("get_order", '{"id": 8}', "c2")]
 BEGIN = [message("system", "You are a clerk."), message("user", "Where are orders 7 and 8?")]
-ASKED = message("assistant", "Let me look.", tool_calls=CALLS, reasoning_content="I need both.", refusal=None)
-RESULTS = [message("tool", "shipped", tool_call_id="c1"), message("tool", "no order 8", tool_call_id="c2")]
-ANSWER = message("assistant", "Order 7 has shipped.", tool_calls=None)
 EXPECTED = [
     "system: You are a clerk.",
     "user: Where are orders 7 and 8?",
@@ -63,18 +61,8 @@ def agents_span(n: int, kind: str, *, trace: str = "trace_1", error: Any = None,
 
 def agents_trace(*, error: Any = None) -> list[dict[str, Any]]:
     """As the SDK exports a run: a span after it has ended, so that the agent's comes last."""
-    usage = {"requests": 1, "input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
-    failed = {"message": "Error running tool (non-fatal)", "data": {"tool_name": "get_order"}}
-    asked, again = {"input": BEGIN, "output": [ASKED]}, {"input": [*BEGIN, ASKED, *RESULTS], "output": [ANSWER]}
-    return [
-        {"object": "trace", "id": "trace_1", "workflow_name": "Orders", "group_id": None, "metadata": None},
-        agents_span(2, "generation", model="gpt-5-mini", model_config={}, usage=usage, **asked),
-        agents_span(3, "function", name="get_order", input='{"id": 7}', output="shipped", mcp_data=None),
-        agents_span(4, "function", name="get_order", input='{"id": 8}', output="no order 8", error=failed),
-        agents_span(1, "custom", name="turn", data={"sdk_span_type": "turn", "turn": 1}),
-        agents_span(5, "generation", model="gpt-5-mini", model_config={}, usage=usage, **again),
-        agents_span(0, "agent", name="Clerk", handoffs=[], tools=["get_order"], output_type="str", error=error),
-    ]
+    *spans, agent = small_log("openai_agents")
+    return [*spans, {**agent, "error": error}]
 
 
 def response_trace(*, content: bool) -> list[dict[str, Any]]:
@@ -133,40 +121,11 @@ def test_an_agent_that_exceeded_its_turns_was_truncated(tmp_path: Path) -> None:
 # --- MLflow ----------------------------------------------------------------------------------------------------------
 
 
-def mlflow_span(n: int, kind: str, inputs: Any, outputs: Any, **more: Any) -> dict[str, Any]:
-    error = more.pop("error", "")
-    values = {"traceRequestId": "tr-1", "spanType": kind, "spanInputs": inputs, "spanOutputs": outputs, **more}
-    return {
-        "trace_id": "dDE=",
-        "span_id": f"s{n}",
-        "parent_span_id": "s0" if n else None,
-        "name": {"TOOL": "get_order", "AGENT": "clerk"}.get(kind, "Completions"),
-        "start_time_unix_nano": (1_760_000_000 + n) * 10**9,
-        "end_time_unix_nano": (1_760_000_001 + n) * 10**9,
-        "events": [],
-        "status": {"code": "STATUS_CODE_ERROR" if error else "STATUS_CODE_OK", "message": error},
-        "attributes": {f"mlflow.{key}": json.dumps(value) for key, value in values.items() if value is not None},
-    }
-
-
 def mlflow_trace(*, error: str = "") -> dict[str, Any]:
-    counted = {"chat.tokenUsage": {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}}
-    more = {**counted, "llm.model": "gpt-5-mini-2025", "chat.tools": [TOOL]}
-    first, last = ({"choices": [{"index": 0, "message": turn}]} for turn in (ASKED, ANSWER))
-    spans = [
-        mlflow_span(0, "AGENT", {"q": "Where?"}, "Order 7 has shipped.", error=error),
-        mlflow_span(1, "CHAT_MODEL", {"model": "gpt-5-mini", "messages": BEGIN}, first, **more),
-        mlflow_span(2, "TOOL", {"id": 7}, "shipped"),
-        mlflow_span(3, "TOOL", {"id": 8}, None, error="ValueError: no order 8"),
-        mlflow_span(4, "CHAT_MODEL", {"model": "gpt-5-mini", "messages": [*BEGIN, ASKED, *RESULTS]}, last, **more),
-    ]
-    feedback = [
-        {"assessment_name": "helpful", "feedback": {"value": True}, "valid": True},
-        {"assessment_name": "helpful", "feedback": {"value": False}, "valid": False},
-        {"assessment_name": "answer", "expectation": {"value": "shipped"}, "valid": True},
-    ]
-    info = {"trace_id": "tr-1", "state": "OK", "assessments": feedback, "tags": {"mlflow.traceName": "clerk"}}
-    return {"info": {**info, "trace_metadata": {"mlflow.trace.session": "k1"}}, "data": {"spans": spans}}
+    trace = small_log("mlflow")
+    if error:
+        trace["data"]["spans"][0]["status"] = {"code": "STATUS_CODE_ERROR", "message": error}
+    return trace
 
 
 def frame_row(trace: dict[str, Any]) -> dict[str, Any]:
@@ -214,60 +173,30 @@ def test_feedback_in_an_mlflow_trace_is_a_score_and_no_verdict_and_a_failed_root
 # --- Weave -----------------------------------------------------------------------------------------------------------
 
 
-def weave_call(n: int, op: str, inputs: dict[str, Any], output: Any, **more: Any) -> dict[str, Any]:
-    return {
-        "id": f"call-{n}",
-        "project_id": "me/orders",
-        "op_name": f"weave:///me/orders/op/{op}:pHDThcXUpya7I5A9gPcs60n7e8nTFEaLWo4MTyGJ9OY",
-        "display_name": None,
-        "trace_id": "trace-1",
-        "parent_id": "call-0" if n else None,
-        "started_at": f"2026-01-01T00:00:{n:02}.5Z",
-        "attributes": {"weave": {"client_version": "0.51.50", "source": "python-sdk"}},
-        "inputs": inputs,
-        "ended_at": f"2026-01-01T00:00:{n + 1:02}Z",
-        "exception": None,
-        "output": output,
-        "summary": {},
-        **more,
-    }
-
-
-def weave_trace(*, error: str | None = None) -> list[dict[str, Any]]:
-    counts = {"prompt_tokens": 100, "completion_tokens": 10, "requests": 1, "total_tokens": 110}
-    unset = "<openai.Omit object at 0x7f11ce72ff10>"
-    given = {"self": "<openai.resources.Completions object at 0x7f11ca0e2e90>", "model": "gpt-5-mini", "tools": [TOOL]}
-    first, last = (
-        {"id": "x", "model": "gpt-5-mini-2025", "choices": [{"index": 0, "message": turn}], "usage": counts}
-        for turn in (ASKED, ANSWER)
-    )
-    counted = {"usage": {"gpt-5-mini-2025": counts}}
-    create = "openai.chat.completions.create"
-    failed = json.dumps({"type": "ValueError", "message": "no order 8", "traceback": [{"filename": "a.py"}]})
-    summary = {"usage": {"gpt-5-mini-2025": {"prompt_tokens": 200}}, "status_counts": {"success": 4, "error": 1}}
-    return [
-        weave_call(0, "clerk", {"q": "Where?"}, "Order 7 has shipped.", summary=summary, exception=error),
-        weave_call(1, create, {**given, "messages": BEGIN, "seed": unset}, first, summary=counted),
-        weave_call(2, "get_order", {"id": 7}, "shipped"),
-        weave_call(3, "get_order", {"id": 8}, None, exception=failed),
-        weave_call(4, "log", {"text": "x"}, None),
-        weave_call(
-            5, create, {**given, "messages": [*BEGIN, ASKED, *RESULTS], "system": "NOT_GIVEN"}, last, summary=counted
-        ),
-    ]
-
-
-def test_weave_calls_become_one_conversation_and_only_calls_that_a_model_asked_for_are_tools(tmp_path: Path) -> None:
-    run, report = read_one("weave", write(tmp_path / "calls.jsonl", weave_trace()), tmp_path)
+def test_weave_calls_become_one_conversation_and_only_calls_that_a_model_asked_for_are_tools() -> None:
+    run, report = read_log("weave")
     check(run.trajectory, "gpt-5-mini-2025")
     assert (run.trajectory.agent.name, run.trajectory.session_id) == ("clerk", "trace-1")
     assert [tool["function"]["name"] for tool in run.trajectory.tools] == ["get_order"]
     assert report.unknown == {"call: clerk": 1, "call: log": 1}
 
 
+def test_a_trace_without_a_model_call_is_the_input_and_output_of_its_outermost_call(tmp_path: Path) -> None:
+    asked, answered = {"question": "Where are orders 7 and 8?"}, "Order 7 has shipped."
+    trace, (call, *_) = small_log("mlflow"), small_log("weave")
+    (root, *_) = trace["data"]["spans"]
+    root["attributes"] |= {"mlflow.spanInputs": json.dumps(asked), "mlflow.spanOutputs": json.dumps(answered)}
+    trace["data"]["spans"] = [root]
+    for format, value in (("mlflow", trace), ("weave", [{**call, "summary": {}, "inputs": asked, "output": answered}])):
+        run, report = read_one(format, write(tmp_path / f"{format}.json", value), tmp_path)
+        assert outline(run) == [EXPECTED[1], EXPECTED[3]]
+        assert any("no model calls" in note for note in report.notes)
+
+
 def test_a_weave_trace_whose_outermost_call_failed_is_an_error(tmp_path: Path) -> None:
     error = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no stock\n'
-    run, _ = read_one("weave", write(tmp_path / "calls.json", weave_trace(error=error)), tmp_path)
+    root, *calls = small_log("weave")
+    run, _ = read_one("weave", write(tmp_path / "calls.json", [{**root, "exception": error}, *calls]), tmp_path)
     assert (run.trajectory.outcome.status.value, run.trajectory.outcome.exit_status) == (
         "error",
         "ValueError: no stock",

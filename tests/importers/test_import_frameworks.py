@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent_logs import outline, read, read_as, read_one, write
+from agent_logs import outline, read, read_as, read_log, read_one, write
 from quintain.records.trajectory import Trajectory
+from small_logs import small_log
 
 TIME = "2026-01-01T00:00:00Z"
 
@@ -34,47 +35,16 @@ def part(kind: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"part_kind": kind, "content": content, **more}
 
 
-def called(call_id: str, args: Any) -> dict[str, Any]:
-    return {"part_kind": "tool-call", "tool_name": "get_order", "args": args, "tool_call_id": call_id}
+HISTORY = small_log("pydantic_ai")
 
 
-def returned(call_id: str, content: Any, kind: str = "tool-return", **more: Any) -> dict[str, Any]:
-    return {"part_kind": kind, "tool_name": "get_order", "content": content, "tool_call_id": call_id, **more}
-
-
-HISTORY = [
-    asks(
-        part("system-prompt", "You are a clerk."),
-        part("user-prompt", "Where are orders 7 and 8?", timestamp=TIME),
-        instructions="Be brief.",
-    ),
-    answers(
-        part("thinking", "I need both."),
-        part("text", "Let me look."),
-        called("c1", {"id": 7}),
-        called("c2", '{"id": 8}'),
-        called("c3", {"id": "x"}),
-        usage={"input_tokens": 100, "output_tokens": 10, "cache_read_tokens": 60},
-        finish_reason="tool_call",
-        conversation_id="k1",
-    ),
-    asks(
-        returned("c1", {"state": "shipped"}, outcome="success"),
-        returned("c2", "no order 8", outcome="retried"),
-        returned("c3", [{"type": "int_parsing", "msg": "no integer"}], "retry-prompt"),
-        instructions="Be brief.",
-    ),
-    answers(part("text", "Order 7 has shipped."), usage={"request_tokens": 120, "response_tokens": 8}),
-]
-
-
-def test_a_pydantic_ai_history_keeps_thoughts_calls_and_failed_results_apart(tmp_path: Path) -> None:
-    run, report = read_one("pydantic_ai", write(tmp_path / "history.json", HISTORY), tmp_path)
+def test_a_pydantic_ai_history_keeps_thoughts_calls_and_failed_results_apart() -> None:
+    run, report = read_log("pydantic_ai")
     assert outline(run) == [
         "system: You are a clerk.",
         "system: Be brief.",
         "user: Where are orders 7 and 8?",
-        "agent: Let me look. > get_order(c1) > get_order(c2) > get_order(c3)"
+        "agent: Let me look. > get_order(c1) > get_order(c2) > get_order(c3) > web_search(c4) < a fruit(c4)"
         ' < {"state": "shipped"}(c1) < !no order 8(c2) < ![{"type": "int_parsing", "msg": "no integer"}](c3)',
         "agent: Order 7 has shipped.",
     ]
@@ -82,8 +52,9 @@ def test_a_pydantic_ai_history_keeps_thoughts_calls_and_failed_results_apart(tmp
     assert (first.thought, first.model, first.extra) == ("I need both.", "gpt-5-mini", {"finish_reason": "tool_call"})
     assert first.timestamp is not None
     assert usage(made) == [(100, 10), (120, 8)]
-    assert [call.args for call in first.actions] == [{"id": 7}, {"id": 8}, {"id": "x"}]
+    assert [call.args for call in first.actions] == [{"id": 7}, {"id": 8}, {"id": "x"}, {"q": "mango"}]
     assert (made.session_id, made.outcome.status.value, report.rejected) == ("k1", "unknown", [])
+    assert report.unknown == {"part:later-invention": 1}
 
 
 def test_pydantic_ai_histories_are_read_from_lines_and_from_columns_of_records(tmp_path: Path) -> None:
@@ -133,31 +104,10 @@ def action(output: Any, calls: list[dict[str, Any]], **more: Any) -> dict[str, A
 
 
 TASK = {"task": "Where is order 7?", "task_images": None}
-TOOL_STEPS = [
-    TASK,
-    action(
-        "I need both.",
-        [smol_call("c1", "get_order", {"id": 7}), smol_call("c2", "get_order", {"id": 9})],
-        observations="order 7 shipped\norder 9 lost",
-    ),
-    action(
-        "",
-        [],
-        model_output_message={
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [smol_call("c3", "get_order", {"id": 8})],
-        },
-        error={"type": "AgentToolExecutionError", "message": "Error executing tool 'get_order': no order 8"},
-    ),
-    action(
-        None, [smol_call("c4", "final_answer", {"answer": "shipped"})], observations="shipped", is_final_answer=True
-    ),
-]
 
 
-def test_smolagents_tool_calls_get_their_lines_of_the_shared_observation_and_their_errors(tmp_path: Path) -> None:
-    run, _ = read_one("smolagents", write(tmp_path / "steps.json", TOOL_STEPS), tmp_path)
+def test_smolagents_tool_calls_get_their_lines_of_the_shared_observation_and_their_errors() -> None:
+    run, _ = read_log("smolagents")
     assert outline(run) == [
         "system: You are a clerk.",
         "user: Where is order 7?",
@@ -256,44 +206,11 @@ def tool_part(call_id: str, state: str, **more: Any) -> dict[str, Any]:
     return {"type": "tool-get_order", "toolCallId": call_id, "state": state, **more}
 
 
-CHAT = [
-    {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Where are orders 7 and 8?"}]},
-    {
-        "id": "a1",
-        "role": "assistant",
-        "metadata": {"model": "gpt-5-mini", "createdAt": 1760000000000, "totalUsage": {"inputTokens": 200}},
-        "parts": [
-            {"type": "step-start"},
-            {"type": "reasoning", "text": "I need both.", "state": "done"},
-            {"type": "text", "text": "Let me look.", "state": "done"},
-            tool_part("c1", "output-available", input={"id": 7}, output={"state": "shipped"}),
-            tool_part("c2", "output-error", input={"id": 8}, errorText="no order 8"),
-            tool_part("c3", "output-error", rawInput={"id": "x"}, errorText="no number"),
-            {"type": "dynamic-tool", "toolName": "mail", "toolCallId": "c4", "state": "input-available", "input": {}},
-            {"type": "data-chart", "data": {}},
-            {"type": "step-start"},
-            {"type": "text", "text": "Order 7 has shipped.", "state": "done"},
-        ],
-    },
-    {
-        "id": "u2",
-        "role": "user",
-        "parts": [
-            {"type": "text", "text": "And this?"},
-            {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,YWJj"},
-        ],
-    },
-    {
-        "id": "a2",
-        "role": "assistant",
-        "metadata": {"usage": {"inputTokens": 100, "outputTokens": 10}},
-        "parts": [{"type": "step-start"}, {"type": "text", "text": "A cat."}],
-    },
-]
+CHAT = small_log("ai_sdk")
 
 
-def test_a_message_of_the_ai_sdk_becomes_a_turn_for_each_step_with_its_calls_and_errors(tmp_path: Path) -> None:
-    run, report = read_one("ai_sdk", write(tmp_path / "chat.json", CHAT), tmp_path)
+def test_a_message_of_the_ai_sdk_becomes_a_turn_for_each_step_with_its_calls_and_errors() -> None:
+    run, report = read_log("ai_sdk")
     assert outline(run) == [
         "user: Where are orders 7 and 8?",
         "agent: Let me look. > get_order(c1) > get_order(c2) > get_order(c3) > mail(c4)"
@@ -339,29 +256,9 @@ def test_calls_in_the_older_form_of_the_ai_sdk_are_read(tmp_path: Path) -> None:
 # --- AutoGen ---------------------------------------------------------------------------------------------------------
 
 
-def said(kind: str, source: str, content: Any, tokens: tuple[int, int] | None = None) -> dict[str, Any]:
-    counts = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]} if tokens else None
-    about = {"id": "m", "source": source, "models_usage": counts, "metadata": {}, "created_at": TIME}
-    return {**about, "content": content, "type": kind}
-
-
-ORDER_CALLS = [
-    {"id": "c1", "name": "get_order", "arguments": '{"id": 7}'},
-    {"id": "c2", "name": "get_order", "arguments": '{"id": 8}'},
-]
-ORDERS = [
-    {"call_id": "c1", "name": "get_order", "content": "shipped", "is_error": False},
-    {"call_id": "c2", "name": "get_order", "content": "no order 8", "is_error": True},
-]
-THREAD = [
-    said("TextMessage", "user", "Where are orders 7 and 8?"),
-    said("ThoughtEvent", "clerk", "I need both."),
-    said("ToolCallRequestEvent", "clerk", ORDER_CALLS, (100, 10)),
-    said("ToolCallExecutionEvent", "clerk", ORDERS),
-    said("ToolCallSummaryMessage", "clerk", "shipped\nno order 8"),
-    said("TextMessage", "critic", "Say more.", (20, 2)),
-    said("TextMessage", "clerk", "Order 7 has shipped.", (120, 8)),
-]
+RESULT = small_log("autogen")
+THREAD = RESULT["messages"]
+ORDER_CALLS, ORDERS = THREAD[2]["content"], THREAD[3]["content"]
 CLERK = [
     "user: Where are orders 7 and 8?",
     "agent:  > get_order(c1) > get_order(c2) < shipped(c1) < !no order 8(c2)",
@@ -408,10 +305,9 @@ def team_state() -> dict[str, Any]:
 
 @pytest.mark.parametrize("shape", ["result", "messages", "stream", "state"])
 def test_each_agent_of_an_autogen_team_has_the_conversation_that_its_model_saw(shape: str, tmp_path: Path) -> None:
-    result = {"messages": THREAD, "stop_reason": "Maximum number of messages 7 reached"}
-    values: dict[str, Any] = {"messages": THREAD, "stream": [*THREAD, result], "state": team_state()}
+    values: dict[str, Any] = {"messages": THREAD, "stream": [*THREAD, RESULT], "state": team_state()}
     name = "log.jsonl" if shape == "stream" else "log.json"
-    found = read(write(tmp_path / name, values.get(shape, result)), tmp_path)
+    found = read(write(tmp_path / name, values.get(shape, RESULT)), tmp_path)
     assert (found.format, [run.agent.name for run in found.all]) == ("autogen", ["clerk", "critic"])
     clerk, critic = found.all
     assert (outline(clerk), outline(critic)) == (CLERK, CRITIC)
@@ -421,22 +317,15 @@ def test_each_agent_of_an_autogen_team_has_the_conversation_that_its_model_saw(s
     assert clerk.outcome.status.value == "unknown"
 
 
+def test_a_picture_in_a_message_of_autogen_is_no_text(tmp_path: Path) -> None:
+    seen = {**THREAD[0], "type": "MultiModalMessage", "content": ["What is it?", {"data": "YWJj"}]}
+    got = read(write(tmp_path / "log.json", {"messages": [seen, THREAD[6]], "stop_reason": None}), tmp_path)
+    text, picture = got.only.steps[0].message
+    assert (getattr(text, "text", None), str(getattr(picture, "uri", ""))[:11]) == ("What is it?", "urn:sha256:")
+
+
 def test_in_a_chat_of_autogen_0_2_the_name_and_not_the_role_states_who_spoke(tmp_path: Path) -> None:
-    calls = [{**smol_call("c1", "get_order", '{"id": 7}')}, {**smol_call("c2", "get_order", '{"id": 8}')}]
-    history = [
-        {"content": "Where are orders 7 and 8?", "role": "assistant", "name": "user_proxy"},
-        {"content": "Let me look.", "role": "assistant", "tool_calls": calls},
-        {
-            "content": "shipped\n\nError: no order 8",
-            "role": "tool",
-            "name": "user_proxy",
-            "tool_responses": [
-                {"tool_call_id": "c1", "role": "tool", "content": "shipped"},
-                {"tool_call_id": "c2", "role": "tool", "content": "Error: no order 8"},
-            ],
-        },
-        {"content": "Order 7 has shipped.", "role": "user", "name": "assistant"},
-    ]
+    history = small_log("autogen_v0")
     result = {"chat_id": 1, "chat_history": history, "summary": "x", "cost": {}, "human_input": []}
     for name, value in (("history.json", history), ("result.json", result)):
         run, _ = read_one("autogen_v0", write(tmp_path / name, value), tmp_path)
@@ -485,19 +374,8 @@ def task_output(messages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {**task, "raw": "Order 7 has shipped.", "output_format": "raw", "messages": messages, **more}
 
 
-def test_a_crewai_task_comes_in_with_its_calls_and_the_failures_that_it_lists(tmp_path: Path) -> None:
-    calls = [smol_call("c1", "get_order", '{"id": 7}'), smol_call("c2", "get_order", '{"id": 8}')]
-    messages = [
-        {"role": "system", "content": "You are Clerk."},
-        {"role": "user", "content": "Current Task: Where are orders 7 and 8?"},
-        {"role": "assistant", "content": "", "tool_calls": calls},
-        {"role": "tool", "content": "shipped", "tool_call_id": "c1", "name": "get_order"},
-        {"role": "tool", "content": "no order 8", "tool_call_id": "c2", "name": "get_order"},
-        {"role": "assistant", "content": "Order 7 has shipped."},
-    ]
-    failure = {"tool_name": "get_order", "tool_args": {"id": 8}, "failure": {"message": "no order 8"}}
-    value = {"raw": "x", "tasks_output": [task_output(messages, tool_failures=[failure])], "token_usage": {}}
-    run, _ = read_one("crewai", write(tmp_path / "output.json", value), tmp_path)
+def test_a_crewai_task_comes_in_with_its_calls_and_the_failures_that_it_lists() -> None:
+    run, _ = read_log("crewai")
     assert outline(run) == [
         "system: You are Clerk.",
         "user: Current Task: Where are orders 7 and 8?",
@@ -534,32 +412,14 @@ def test_the_log_file_of_crewai_gives_tasks_and_answers_and_says_what_is_missing
 # --- Google ADK ------------------------------------------------------------------------------------------------------
 
 
-def adk_event(author: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
-    role = "user" if author == "user" or "function_response" in parts[0] else "model"
-    return {"author": author, "actions": {}, "timestamp": 1.76e9, "content": {"role": role, "parts": parts}, **more}
-
-
-def adk_session() -> dict[str, Any]:
-    call = {"function_call": {"id": "c1", "name": "get_order", "args": {"id": 7}}}
-    result = {"function_response": {"id": "c1", "name": "get_order", "response": {"status": "shipped"}}}
-    usage = {"prompt_token_count": 9, "candidates_token_count": 3}
-    events = [
-        adk_event("user", {"text": "Where is order 7?"}),
-        adk_event("desk", {"text": "I loo"}, partial=True),
-        adk_event("desk", {"text": "I look.", "thought": True}, call, usage_metadata=usage, model_version="gemini-x"),
-        adk_event("desk", result),
-        {"author": "desk", "actions": {"state_delta": {"seen": 7}}},
-        adk_event("courier", {"text": "It has shipped."}),
-    ]
-    return {"id": "s1", "app_name": "shop", "user_id": "u", "state": {}, "events": events}
-
-
-def test_a_google_adk_session_keeps_thoughts_calls_and_the_agent_that_wrote_each_turn(tmp_path: Path) -> None:
-    run, report = read_one("google_adk", write(tmp_path / "1.session.json", adk_session()), tmp_path)
+def test_a_google_adk_session_keeps_thoughts_calls_and_the_agent_that_wrote_each_turn() -> None:
+    """The last event names no author, only the role of its content."""
+    run, report = read_log("google_adk")
     assert outline(run) == [
         "user: Where is order 7?",
         'agent:  > get_order(c1) < {"status": "shipped"}(c1)',
         "agent: It has shipped.",
+        "user: Thanks.",
     ]
     first, last = run.trajectory.agent_steps
     assert (first.thought, first.usage and first.usage.input_tokens) == ("I look.", 9)
@@ -570,43 +430,20 @@ def test_a_google_adk_session_keeps_thoughts_calls_and_the_agent_that_wrote_each
 
 
 def test_google_adk_sessions_are_read_from_lines_and_with_the_names_of_the_web_api(tmp_path: Path) -> None:
-    session = adk_session() | {"appName": "shop", "app_name": None}
+    session = small_log("google_adk") | {"appName": "shop", "app_name": None}
     renamed = json.loads(
         json.dumps(session).replace("function_call", "functionCall").replace("function_re", "functionRe")
     )
-    runs, _ = read_as("google_adk", write(tmp_path / "all.jsonl", [adk_session(), renamed]), tmp_path)
+    runs, _ = read_as("google_adk", write(tmp_path / "all.jsonl", [small_log("google_adk"), renamed]), tmp_path)
     assert outline(runs[0]) == outline(runs[1])
 
 
 # --- Agno ------------------------------------------------------------------------------------------------------------
 
 
-def agno_message(role: str, content: str | None, *, history: bool = False, **more: Any) -> dict[str, Any]:
-    about = {"id": "m", "from_history": history, "stop_after_tool_call": False, "created_at": 1_790_000_000}
-    return {"role": role, "content": content, **about, **more}
-
-
-def agno_run(run_id: str, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """As `RunOutput.to_dict()` writes it."""
-    about = {"agent_id": "desk", "agent_name": "Desk", "session_id": "s1", "model": "gpt-5-mini", "status": "COMPLETED"}
-    return {"run_id": run_id, **about, "messages": list(messages), **more}
-
-
-def agno_runs() -> list[dict[str, Any]]:
-    call = {"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": 7}'}}
-    asked = agno_message("assistant", None, tool_calls=[call], metrics={"input_tokens": 9, "output_tokens": 3})
-    failed = agno_message("tool", "no order 7", tool_call_id="c1", tool_name="get_order", tool_call_error=True)
-    first = [agno_message("system", "You are a clerk."), agno_message("user", "Where is order 7?"), asked, failed]
-    first += [agno_message("assistant", "It is lost.")]
-    again = [first[0], *({**message, "from_history": True} for message in first[1:]), agno_message("user", "Why?")]
-    member = agno_run("r3", agno_message("user", "Look."), agno_message("assistant", "Lost."), agent_name="Scout")
-    last = agno_run("r2", *again, agno_message("assistant", "The truck burned."), input={"input_content": "Why?"})
-    return [agno_run("r1", *first), {**last, "member_responses": [member]}]
-
-
 @pytest.mark.parametrize("shape", ["runs", "session", "table"])
 def test_runs_of_agno_keep_calls_failures_history_and_the_runs_of_members(tmp_path: Path, shape: str) -> None:
-    runs = agno_runs()
+    runs = small_log("agno")
     session = {"session_id": "s1", "session_data": {}, "agent_data": {"name": "Desk"}, "runs": [*runs, runs[0]]}
     row = {"session_id": "s1", "run_type": "agent", "parent_run_id": None, "status": "COMPLETED"}
     table = [{**row, "run_id": run["run_id"], "run_data": run} for run in runs]

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import io
+import copy
 import json
-import struct
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
-from agent_logs import function_call, message, outline, read, read_one, write
-from harness_logs import (
-    CALC,
-    EPISODE,
-    FLAT_CALL,
-    HEADER,
-    MODEL_EVENT,
-    RESULT,
-    ROLLOUT,
-    SAMPLE,
-    SCENARIO,
-    SIMULATION,
-    TAU,
-    TAU2,
-    WEB,
-    trace_v1,
-)
+from agent_logs import function_call, message, moment, outline, read, read_one, tokens, write
+from hostile import zip_of, zstd_zip_of
 from quintain.records.trajectory import OutcomeStatus
+from small_logs import small_log
+
+(ROLLOUT,), (EPISODE,) = small_log("verifiers"), small_log("verifiers_v1")
+CALC, RESULT = ROLLOUT["tool_defs"][0], ROLLOUT["completion"][1]
+FLAT_CALL = {"id": "c1", "name": "calc", "arguments": '{"e": "6*7"}'}
+HEADER = {key: value for key, value in small_log("inspect_ai").items() if key != "samples"}
+(SAMPLE,) = small_log("inspect_ai")["samples"]
+(TAU,), TAU2, (WEB,) = small_log("tau_bench"), small_log("tau2"), small_log("web_agent")
+
+
+def trace_v1(**changes: Any) -> dict[str, Any]:
+    """A graph with two branches: the second one shares the question and goes another way after it."""
+    return copy.deepcopy(EPISODE["traces"][0]) | changes
 
 
 def rollout(**changes: Any) -> dict[str, Any]:
@@ -51,8 +46,7 @@ def test_a_verifiers_rollout_keeps_turns_tools_rewards_and_what_each_turn_cost(t
     ]
     first, last = run.agent_steps
     assert (first.thought, first.model, first.reward, last.reward) == ("use the tool", "m-1", 0.0, 0.8)
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (9, 4)
+    assert tokens(first) == (9, 4)
     assert first.sampled is None, "ids without the name of their tokenizer mean nothing"
     assert first.extra["tokens"] == {"prompt_ids": 2, "completion_ids": 3}
     assert first.actions[0].raw_args == '{"e": "6*7"}'
@@ -124,8 +118,7 @@ def test_each_branch_of_a_verifiers_trace_is_a_run_and_shared_turns_are_copied_c
     assert [s.copied_context for s in two.agent_steps] == [True, False]
     first = one.agent_steps[0]
     assert (first.model, first.thought, first.extra["tokens"]) == ("m-1", "tool", {"ids": 3, "sampled": 2})
-    assert first.timestamp is not None
-    assert first.timestamp.timestamp() == 1760000000
+    assert moment(first) == 1760000000
     assert (one.outcome.reward, one.outcome.scores) == (2.5, {"turns": 2.0, "correct": 1.0, "style": 0.5})
     assert (one.outcome.status, one.task.id, one.group_id, one.episode_key) == ("success", "task-3", "g7", "t1")
     assert (one.agent.name, one.agent.model) == ("solver", "m-0")
@@ -165,31 +158,17 @@ def test_ok_is_no_verdict_of_a_verifiers_trace(
 def test_a_torn_last_trace_and_an_empty_episode_are_told(tmp_path: Path) -> None:
     whole = json.dumps(EPISODE)
     empty = json.dumps({**EPISODE, "traces": []})
-    path = write(tmp_path / "traces.jsonl", f"{whole}\n{empty}\n{whole[:200]}".encode())
+    silent = json.dumps({**EPISODE, "traces": [trace_v1(nodes=[])]})
+    path = write(tmp_path / "traces.jsonl", f"{whole}\n{empty}\n{silent}\n{whole[:200]}".encode())
     got = read(path, tmp_path)
     assert len(got.runs) == 2
-    assert [line for line, _ in got.report.rejected] == [2, 3]
+    assert [line for line, _ in got.report.rejected] == [2, 3, 4]
+    assert got.report.rejected[1][1] == "expected messages, got a trace without any"
 
 
-def zipped(members: dict[str, Any], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", method) as archive:
-        for name, value in members.items():
-            archive.writestr(name, value if isinstance(value, bytes) else json.dumps(value))
-    return packed.getvalue()
-
-
-def zstd_zipped(members: dict[str, Any]) -> bytes:
-    """A zip archive of method 93, made by hand: the standard library writes none before Python 3.14."""
-    body, directory = b"", b""
-    for name, value in members.items():
-        raw, key = json.dumps(value).encode(), name.encode()
-        packed = zstandard.compress(raw)
-        common = struct.pack("<HHHHHIIIHH", 63, 0, 93, 0, 0x21, zlib.crc32(raw), len(packed), len(raw), len(key), 0)
-        directory += b"PK\x01\x02" + struct.pack("<H", 63) + common + struct.pack("<HHHII", 0, 0, 0, 0, len(body)) + key
-        body += b"PK\x03\x04" + common + key + packed
-    end = struct.pack("<HHHHIIH", 0, 0, len(members), len(members), len(directory), len(body), 0)
-    return body + directory + b"PK\x05\x06" + end
+def encoded(members: dict[str, Any]) -> dict[str, bytes]:
+    """The members of an archive as its bytes; a value is one of JSON."""
+    return {name: value if isinstance(value, bytes) else json.dumps(value).encode() for name, value in members.items()}
 
 
 def packings() -> dict[str, Any]:
@@ -215,11 +194,11 @@ def packings() -> dict[str, Any]:
     return {
         "log.json": {**HEADER, "samples": [SAMPLE]},
         "old.json": {**HEADER, "samples": [old]},
-        "stored.eval": zipped(members, zipfile.ZIP_STORED),
-        "deflated.eval": zipped(members),
-        "zstd.eval": zstd_zipped(members),
-        "running.eval": zipped({"_journal/start.json": HEADER, "samples/s1_epoch_2.json": SAMPLE}),
-        "chunked.eval": zipped(pieces),
+        "stored.eval": zip_of(encoded(members), zipfile.ZIP_STORED),
+        "deflated.eval": zip_of(encoded(members)),
+        "zstd.eval": zstd_zip_of(encoded(members)),
+        "running.eval": zip_of(encoded({"_journal/start.json": HEADER, "samples/s1_epoch_2.json": SAMPLE})),
+        "chunked.eval": zip_of(encoded(pieces)),
     }
 
 
@@ -281,11 +260,13 @@ def test_inspect_limits_errors_and_invalidations_are_told(tmp_path: Path) -> Non
     assert [o.status for o in outcomes] == ["truncated", "error", "unknown", "unknown"]
     assert [o.exit_status for o in outcomes] == ["limit: token", "Boom", None, None]
     assert [o.reward for o in outcomes] == [1.0, 1.0, 1.0, None]
+    header = read(write(tmp_path / "header.json", {**HEADER, "samples": []}), tmp_path)
+    assert (header.runs, list(header.report.notes)) == ([], ["the log has no samples, only its header"])
 
 
 def test_a_sample_that_broke_is_what_its_last_model_call_saw_and_said(tmp_path: Path) -> None:
     pool = [message("user", "old"), message("user", "Look around.")]
-    event = {**MODEL_EVENT, "input": [], "input_refs": [[1, 2]]}
+    event = {**SAMPLE["events"][0], "input": [], "input_refs": [[1, 2]]}
     broken = {
         "id": 1,
         "epoch": 1,
@@ -315,11 +296,12 @@ def test_a_damaged_member_costs_only_its_sample_and_ids_may_have_slashes(tmp_pat
         "samples/list.json": [1],
         "samples/s one/two_epoch_1.json": other,
     }
-    got = read(write(tmp_path / "l.eval", zipped(members)), tmp_path)
+    got = read(write(tmp_path / "l.eval", zip_of(encoded(members))), tmp_path)
     assert [run.episode_key for run in got.all] == ["run9/s one/two/1"]
     assert {line for line, _ in got.report.rejected} == {1, 2}
-    odd = read(write(tmp_path / "odd.eval", zipped({"header.json": HEADER, "samples/x/y.bin": SAMPLE})), tmp_path)
-    assert (odd.runs, odd.report.n_rejected) == ([], 1)
+    odd = encoded({"header.json": HEADER, "samples/x/y.bin": SAMPLE})
+    nothing = read(write(tmp_path / "odd.eval", zip_of(odd)), tmp_path)
+    assert (nothing.runs, nothing.report.n_rejected) == ([], 1)
 
 
 def test_tau_bench_hides_the_users_instruction_and_its_reward_is_the_verdict(tmp_path: Path) -> None:
@@ -355,7 +337,7 @@ def test_what_the_user_did_with_tools_of_its_own_is_no_action_of_the_agent(tmp_p
         index = [{"id": "sim-1", "task_id": "t7", "trial": 0}]
         rest = {k: v for k, v in TAU2.items() if k != "simulations"}
         about = write(tmp_path / "results.json", rest | {"simulation_index": index})
-        path = write(tmp_path / "simulations/sim-1.json", SIMULATION)
+        path = write(tmp_path / "simulations/sim-1.json", TAU2["simulations"][0])
         assert read(about, tmp_path).runs == []
     got = read(path, tmp_path)
     assert got.format == "tau2"
@@ -374,7 +356,7 @@ def test_what_the_user_did_with_tools_of_its_own_is_no_action_of_the_agent(tmp_p
     assert run.agent_steps[1].usage is not None
     assert run.agent_steps[1].usage.input_tokens == 30
     assert run.tools[0]["function"]["description"] == "A line"
-    assert run.task.metadata["user_scenario"] == SCENARIO
+    assert run.task.metadata["user_scenario"] == {"instructions": {"reason_for_call": "phone offline"}}
     assert (run.task.environment, run.group_id, run.episode_key) == ("telecom", "telecom/t7", "sim-1")
     assert (run.agent.name, run.agent.model, run.task.prompt) == ("llm_agent", "gpt-y", "My phone is offline.")
     assert (run.outcome.status, run.outcome.scores) == ("success", {"DB": 1.0, "COMMUNICATE": 1.0})
@@ -395,7 +377,7 @@ def test_how_a_tau2_simulation_ended_decides_its_status(
     tmp_path: Path, reason: str, reward: float | None, status: str
 ) -> None:
     info = None if reward is None else {"reward": reward}
-    simulation = {**SIMULATION, "termination_reason": reason, "reward_info": info}
+    simulation = {**TAU2["simulations"][0], "termination_reason": reason, "reward_info": info}
     run = read(write(tmp_path / "r.json", {**TAU2, "simulations": [simulation, 5]}), tmp_path).only
     assert (run.outcome.status, run.outcome.reward, run.outcome.exit_status) == (status, reward, reason)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import message, outline, read, write
+from agent_logs import message, outline, read, read_one, write
 from quintain.errors import InvalidInput
 from trace_logs import (
     ASKED,
@@ -662,3 +662,83 @@ def test_tokens_of_gemini_in_a_trace_are_known(tmp_path: Path) -> None:
     usage = got.only.agent_steps[0].usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, got.report.unknown) == (4, 3, {})
+
+
+def phoenix_rows() -> list[dict[str, Any]]:
+    """Spans as Phoenix's data frames have them: every column in every row, messages as lists with dotted names."""
+    asked = {"message.role": "user", "message.content": "Look up 7"}
+    call = {"tool_call.id": "c1", "tool_call.function.name": "find", "tool_call.function.arguments": '{"id": 7}'}
+    called = {"message.role": "assistant", "message.tool_calls": [call]}
+    answered = {"message.role": "tool", "message.content": "shipped", "message.tool_call_id": "c1"}
+    result = {"message.role": "assistant", "message.content": "It has shipped."}
+    exchanges = (("s1", [asked], [called]), ("s2", [asked, called, answered], [result]))
+    rows = [
+        {
+            "name": "chat",
+            "span_kind": "LLM",
+            "parent_id": "s0",
+            "start_time": 1_783_555_200_000 + n,
+            "status_code": "OK",
+            "context.trace_id": "t1",
+            "context.span_id": span,
+            "attributes.llm.model_name": "m",
+            "attributes.llm.input_messages": given,
+            "attributes.llm.output_messages": made,
+            "attributes.input.value": None,
+        }
+        for n, (span, given, made) in enumerate(exchanges)
+    ]
+    root = {**dict.fromkeys(rows[0]), "name": "turn", "span_kind": "CHAIN", "context.trace_id": "t1"}
+    return [{**root, "context.span_id": "s0", "attributes.input.value": "Look up 7"}, *rows]
+
+
+@pytest.mark.parametrize("orient", ["records", "columns", "index", "split", "lines", "records without their index"])
+def test_a_phoenix_data_frame_is_read_however_pandas_wrote_it(tmp_path: Path, orient: str) -> None:
+    rows = phoenix_rows()
+    cells = [{key: value for key, value in row.items() if key != "context.span_id"} for row in rows]
+    ids = [row["context.span_id"] for row in rows]
+    split = {"columns": list(cells[0]), "index": ids, "data": [list(row.values()) for row in cells]}
+    by_column = {name: {key: row[name] for key, row in zip(ids, cells, strict=True)} for name in cells[0]}
+    forms = {
+        "records": rows,
+        "lines": rows,
+        "columns": by_column,
+        "index": dict(zip(ids, cells, strict=True)),
+        "split": split,
+        "records without their index": cells,
+    }
+    path = write(tmp_path / ("spans.jsonl" if orient == "lines" else "spans.json"), forms[orient])
+    run, _ = read_one("otel", path, tmp_path)
+    assert outline(run) == ["user: Look up 7", "agent:  > find(c1) < shipped(c1)", "agent: It has shipped."]
+    assert run.trajectory.agent.model == "m"
+
+
+def test_spans_without_a_model_call_are_refused_for_that_reason(tmp_path: Path) -> None:
+    place = {"traceId": "t1", "spanId": "s1", "name": "openclaw.message.processed"}
+    spans = [{**place, "attributes": [{"key": "openclaw.channel", "value": {"stringValue": "cli"}}]}]
+    export = {"resourceSpans": [{"resource": {}, "scopeSpans": [{"spans": spans}]}]}
+    with pytest.raises(InvalidInput, match=r"no span of a model call among 1 spans \(openclaw.message.processed\)"):
+        read_one("otel", write(tmp_path / "t.json", export), tmp_path)
+
+
+def test_a_langsmith_patch_without_an_id_belongs_to_the_run_that_its_dotted_order_ends_with(tmp_path: Path) -> None:
+    root, child = "20260101T000000000000Zr0", "20260101T000000000000Zr0.20260101T000001000000Zr1"
+    asked = {"messages": [{"role": "user", "content": "howdy"}]}
+    answer = {"model": "m-1", "choices": [{"message": {"role": "assistant", "content": "Howdy!"}}]}
+    posts = [
+        {"id": "r0", "trace_id": "r0", "dotted_order": root, "run_type": "chain", "name": "bot", "inputs": {}},
+        {
+            "id": "r1",
+            "trace_id": "r0",
+            "parent_run_id": "r0",
+            "dotted_order": child,
+            "run_type": "llm",
+            "inputs": asked,
+        },
+    ]
+    patches = [{"trace_id": "r0", "dotted_order": child, "outputs": answer}, {"trace_id": "r0", "outputs": {}}]
+    path = write(tmp_path / "batch.json", {"post": posts, "patch": patches})
+    run, report = read_one("langsmith", path, tmp_path)
+    assert outline(run) == ["user: howdy", "agent: Howdy!"]
+    assert (run.trajectory.agent.model, run.trajectory.agent.name) == ("m-1", "bot")
+    assert not any("other than a run" in kind for kind in report.unknown)

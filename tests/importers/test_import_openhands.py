@@ -7,40 +7,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from agent_logs import function_call, message, outline, read_as, read_one, write
+from agent_logs import function_call, message, outline, read_as, read_log, read_one, tokens, write
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect
 from quintain.records.trajectory import OutcomeStatus
-
-
-def v0_events() -> list[dict[str, Any]]:
-    def action(n: int, kind: str, args: dict[str, Any], source: str = "agent", **more: Any) -> dict[str, Any]:
-        return {"id": n, "source": source, "action": kind, "args": args, **more}
-
-    def observation(n: int, kind: str, content: str, **more: Any) -> dict[str, Any]:
-        return {"id": n, "source": "environment", "observation": kind, "content": content, **more}
-
-    calls = [function_call("execute_bash", '{"command": "ls"}', "k1"), function_call("read", '{"path": "a"}', "k2")]
-    reply = message("assistant", "Both at once.", reasoning_content="why not", tool_calls=calls)
-    usage = {"prompt_tokens": 8, "completion_tokens": 4}
-    response = {"id": "r1", "model": "m-1", "choices": [{"message": reply}], "usage": usage}
-    metadata = {"function_name": "execute_bash", "tool_call_id": "k1", "model_response": response}
-    tools = [{"type": "function", "function": {"name": "execute_bash", "parameters": {"type": "object"}}}]
-    return [
-        action(0, "system", {"content": "You are OpenHands", "tools": tools}),
-        action(1, "message", {"content": "Fix it"}, "user"),
-        action(2, "recall", {"query": "Fix it"}, "user"),
-        observation(3, "recall", "added", cause=2),
-        action(4, "run", {"command": "ls"}, tool_call_metadata=metadata),
-        action(5, "read", {}, tool_call_metadata=metadata | {"tool_call_id": "k2"}),
-        observation(6, "read", "text of a", cause=5, extras={}),
-        observation(7, "run", "no", cause=4, extras={"metadata": {"exit_code": 2}}),
-        observation(8, "agent_state_changed", "", extras={}),
-        action(9, "run", {"command": "pwd", "thought": "where?", "blocking": True}),
-        observation(10, "run", "/w", cause=9, extras={"exit_code": 0}),
-        action(11, "finish", {"final_thought": "done", "thought": ""}),
-    ]
-
+from small_logs import small_log
 
 V0_STEPS = [
     "system: You are OpenHands",
@@ -51,13 +22,12 @@ V0_STEPS = [
 ]
 
 
-def test_openhands_v0_actions_of_one_response_are_one_turn_and_results_find_their_cause(tmp_path: Path) -> None:
-    run, report = read_one("openhands_v0", write(tmp_path / "trajectory.json", v0_events()), tmp_path)
+def test_openhands_v0_actions_of_one_response_are_one_turn_and_results_find_their_cause() -> None:
+    run, report = read_log("openhands_v0")
     assert outline(run) == V0_STEPS
     both, where, _ = run.trajectory.agent_steps
     assert (both.thought, both.model, both.actions[1].raw_args) == ("why not", "m-1", '{"path": "a"}')
-    assert both.usage is not None
-    assert (both.usage.input_tokens, both.usage.output_tokens) == (8, 4)
+    assert tokens(both) == (8, 4)
     assert (where.thought, where.actions[0].args) == ("where?", {"command": "pwd"})
     assert [tool["function"]["name"] for tool in run.trajectory.tools] == ["execute_bash"]
     assert "tools" not in run.trajectory.extra
@@ -66,9 +36,11 @@ def test_openhands_v0_actions_of_one_response_are_one_turn_and_results_find_thei
 
 
 def test_openhands_v0_reads_lines_downloads_and_a_file_an_event_alike(tmp_path: Path) -> None:
-    lines, _ = read_one("openhands_v0", write(tmp_path / "events.jsonl", v0_events()), tmp_path)
-    whole, _ = read_one("openhands_v0", write(tmp_path / "down.json", {"trajectory": v0_events()}), tmp_path)
-    for event in v0_events():
+    lines, _ = read_one("openhands_v0", write(tmp_path / "events.jsonl", small_log("openhands_v0")), tmp_path)
+    whole, _ = read_one(
+        "openhands_v0", write(tmp_path / "down.json", {"trajectory": small_log("openhands_v0")}), tmp_path
+    )
+    for event in small_log("openhands_v0"):
         write(tmp_path / "sessions" / "conv" / "events" / f"{event['id']}.json", event)
     first, later = (tmp_path / "sessions" / "conv" / "events" / f"{n}.json" for n in (0, 10))
     run, _ = read_one("openhands_v0", first, tmp_path)
@@ -99,24 +71,6 @@ def v1_result(call_id: str, text: str, **more: Any) -> dict[str, Any]:
     return v1_event("ObservationEvent", "environment", tool_call_id=call_id, observation=seen, **more)
 
 
-def v1_events() -> list[dict[str, Any]]:
-    state = {"usage_to_metrics": {"default": {"model_name": "prov/m-2"}}}
-    tool = {"type": "function", "function": {"name": "terminal", "parameters": {"type": "object"}}}
-    return [
-        v1_event("SystemPromptEvent", "agent", system_prompt={"text": "You are"}, tools=[tool]),
-        v1_message("user", "List"),
-        v1_event("ConversationStateUpdateEvent", "environment", key="stats", value=state),
-        v1_action("a1", "k1", "r1", "<think>hm</think>Listing.", reasoning_content="hm"),
-        v1_action("a2", "k2", "r1"),
-        v1_result("k1", "a.txt", action_id="a1"),
-        v1_event("AgentErrorEvent", "agent", tool_call_id="k2", error="unknown tool"),
-        v1_action("a3", "k3", "r2"),
-        v1_event("UserRejectObservation", "user", action_id="a3", rejection_reason="not that"),
-        v1_event("Condensation", "environment", forgotten_event_ids=["a1"], summary="Listed."),
-        v1_message("assistant", "Done"),
-    ]
-
-
 V1_STEPS = [
     "system: You are",
     "user: List",
@@ -127,8 +81,8 @@ V1_STEPS = [
 ]
 
 
-def test_openhands_v1_actions_that_share_a_response_are_one_turn_with_one_thought(tmp_path: Path) -> None:
-    run, report = read_one("openhands_v1", write(tmp_path / "events.jsonl", v1_events()), tmp_path)
+def test_openhands_v1_actions_that_share_a_response_are_one_turn_with_one_thought() -> None:
+    run, report = read_log("openhands_v1")
     assert outline(run) == V1_STEPS
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.model) == ("hm", "prov/m-2")
@@ -140,7 +94,7 @@ def test_openhands_v1_actions_that_share_a_response_are_one_turn_with_one_though
 
 def test_openhands_v1_events_in_files_of_their_own_take_id_and_model_from_the_state(tmp_path: Path) -> None:
     folder = tmp_path / "conversations" / "c9"
-    for n, event in enumerate(v1_events()):
+    for n, event in enumerate(small_log("openhands_v1")):
         write(folder / "events" / f"event-{n:05d}-{n}abc.json", event | {"id": event.get("id", f"e{n}")})
     write(folder / "base_state.json", {"id": "conv-9", "agent": {"llm": {"model": "m-0", "api_key": "**"}}})
     run, _ = read_one("openhands_v1", folder / "events" / "event-00000-0abc.json", tmp_path)
@@ -149,12 +103,12 @@ def test_openhands_v1_events_in_files_of_their_own_take_id_and_model_from_the_st
 
 
 def test_openhands_output_takes_its_verdict_from_row_or_report_and_no_other_word(tmp_path: Path) -> None:
-    v0 = v0_events()
+    v0 = small_log("openhands_v0")
     pairs = [[v0[4], v0[7]], [v0[9], v0[10]]]
     rows = [
         {"instance_id": "a", "instruction": "Do a", "history": v0, "test_result": {"report": {"resolved": False}}},
         {"instance_id": "b", "history": pairs, "test_result": {"git_patch": "x"}, "metrics": {"accumulated_cost": 0.5}},
-        {"instance_id": "c", "history": v1_events(), "error": "RuntimeError: stuck", "test_result": {}},
+        {"instance_id": "c", "history": small_log("openhands_v1"), "error": "RuntimeError: stuck", "test_result": {}},
         {"instance_id": "d", "history": [], "error": "image not found", "test_result": {}},
         {"issue": {"owner": "o", "repo": "r", "number": 7}, "history": v0, "git_patch": "x", "success": True},
     ]
@@ -171,6 +125,15 @@ def test_openhands_output_takes_its_verdict_from_row_or_report_and_no_other_word
     assert outline(runs[2]) == V1_STEPS
     assert (runs[1].trajectory.extra["cost"], runs[3].trajectory.extra["claimed_success"]) == (0.5, True)
     assert report.rejected == [(4, "expected events, got none: image not found")]
+
+
+def test_thoughts_and_errors_of_openhands_v1_that_stand_in_a_text_alone_are_kept(tmp_path: Path) -> None:
+    failed = {"kind": "ThinkObservation", "content": [], "error": "no such file"}
+    events = [v1_message("user", "List"), v1_action("a1", "k1", "r1", "<think>hm</think>Listing.")]
+    events += [v1_event("ObservationEvent", "environment", tool_call_id="k1", observation=failed)]
+    run, _ = read_one("openhands_v1", write(tmp_path / "log.jsonl", events), tmp_path)
+    assert outline(run) == ["user: List", "agent: Listing. > terminal(k1) < !no such file(k1)"]
+    assert run.trajectory.agent_steps[0].thought == "hm"
 
 
 def test_calls_in_a_message_of_openhands_v1_keep_their_ids(tmp_path: Path) -> None:
@@ -194,3 +157,20 @@ def test_a_download_from_the_openhands_cloud_is_read_as_a_folder_and_as_a_zip(tm
         run, report = read_one("openhands_v1", path, tmp_path)
         assert outline(run) == ["user: Fix", "agent:  > terminal(c) < ok(c)"]
         assert (run.trajectory.session_id, run.trajectory.agent.model, report.rejected) == ("conv", "m-1", [])
+
+
+def test_openhands_events_of_2024_name_neither_source_nor_cause(tmp_path: Path) -> None:
+    asked = {"action": "message", "content": "Fix it", "images_urls": None, "wait_for_response": False}
+    listed = {"action": "run", "command": "ls", "thought": "I look.", "keep_prompt": True, "is_confirmed": "confirmed"}
+    failed = {"observation": "run", "content": "ls: no", "command": "ls", "command_id": -1, "exit_code": 2}
+    recall = {"action": "recall", "query": "Fix it", "thought": ""}
+    recalled = {"observation": "recall", "content": "Added"}
+    done = {"action": "message", "content": "Done?", "wait_for_response": True}
+    history = [asked, recall, recalled, listed, failed, done, {**asked, "content": "Yes"}]
+    issue = {"owner": "o", "repo": "r", "number": 7}
+    row = {"issue": issue, "instruction": "Fix it", "git_patch": "x", "history": history, "success": True}
+    run, report = read_one("openhands_output", write(tmp_path / "output.jsonl", [row]), tmp_path)
+    assert outline(run) == ["user: Fix it", "agent:  > run(None) < !ls: no(None)", "agent: Done?", "user: Yes"]
+    assert run.trajectory.agent_steps[0].actions[0].args == {"command": "ls"}
+    assert (run.trajectory.agent_steps[0].thought, run.trajectory.task.id) == ("I look.", "o/r#7")
+    assert report.unknown == {"action/recall": 1, "observation/recall": 1}

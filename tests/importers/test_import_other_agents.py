@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from agent_logs import message, outline, read_as, read_one, write
+from agent_logs import message, outline, read_as, read_log, read_one, tokens, write
 from hostile import survives
+from small_logs import small_log
 
 
-def gemini_call(name: str, time: str, output: Any, status: str = "success") -> dict[str, Any]:
-    answer = [{"functionResponse": {"id": name, "name": "f", "response": output}}]
-    return {"id": name, "name": f"f_{name}", "args": {"p": 1}, "timestamp": time, "status": status, "result": answer}
-
-
-def gemini_messages() -> list[dict[str, Any]]:
-    calls = [
-        gemini_call("c1", "2026-01-01T00:00:01.000Z", {"output": "one"}),
-        gemini_call("c2", "2026-01-01T00:00:01.001Z", {"error": "denied"}, "cancelled"),
-        gemini_call("c3", "2026-01-01T00:00:09.000Z", {"output": "three"}),
-    ]
-    thoughts = [{"subject": "Plan", "description": "read first", "timestamp": "2026-01-01T00:00:00Z"}]
-    reply = {"id": "4", "type": "gemini", "model": "g"}
-    counts = {"input": 5, "output": 2, "thoughts": 3, "cached": 1, "tool": 0, "total": 10}
-    return [
-        {"id": "1", "type": "user", "content": "/help"},
-        {"id": "2", "type": "info", "content": "help text"},
-        {"id": "3", "type": "user", "content": [{"text": "Read it"}]},
-        {**reply, "content": "", "thoughts": thoughts, "tokens": counts, "toolCalls": calls},
-        {**reply, "id": "5", "content": "It says so."},
-    ]
-
-
-def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times(tmp_path: Path) -> None:
-    session = {"sessionId": "g1", "projectHash": "h", "messages": gemini_messages()}
-    run, report = read_one("gemini_cli", write(tmp_path / "session-1.json", session), tmp_path)
+def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times() -> None:
+    run, report = read_log("gemini_cli")
     assert outline(run) == [
         "user: /help",
         "user: Read it",
@@ -44,21 +22,20 @@ def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times(tmp
     ]
     first = run.trajectory.agent_steps[0]
     assert first.thought == "Plan\nread first"
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (5, 5)
+    assert tokens(first) == (5, 5)
     assert run.trajectory.task.prompt == "Read it"
     assert report.unknown == {"info": 1}
 
 
 def test_a_gemini_log_of_changes_is_replayed(tmp_path: Path) -> None:
-    messages = gemini_messages()
+    messages = small_log("gemini_cli")["messages"]
     grown = messages[4] | {"content": "It says more."}
     lines = [
         {"sessionId": "g2", "projectHash": "h", "kind": "subagent"},
         messages[2],
         messages[4],
         grown,
-        {"$set": {"lastUpdated": "x"}},
+        {"$set": {"lastUpdated": "x", "messages": [5]}},
         {"id": "8", "type": "user", "content": "never mind"},
         {"id": "9", "type": "gemini", "content": "..."},
         {"$rewindTo": "8"},
@@ -67,6 +44,7 @@ def test_a_gemini_log_of_changes_is_replayed(tmp_path: Path) -> None:
     assert outline(run) == ["user: Read it", "agent: It says more."]
     assert (run.key, run.parent) == ("gemini_cli:g2", "gemini_cli:g1")
     assert "2 rewound messages are left out" in report.notes
+    assert report.rejected == [(5, "expected a message object, got int")]
 
 
 def test_a_gemini_checkpoint_finds_calls_without_ids_by_name(tmp_path: Path) -> None:
@@ -115,21 +93,6 @@ def test_a_result_that_gemini_also_wrote_as_a_turn_of_the_user_comes_in_once(tmp
     survives("gemini_cli", lines, tmp_path)
 
 
-def opencode_call(part: str, call: str, tool: str, status: str, **state: Any) -> dict[str, Any]:
-    return {"id": part, "type": "tool", "tool": tool, "callID": call, "state": {"status": status, "input": {}, **state}}
-
-
-SPENT = {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5}}
-OPENCODE_PARTS = [
-    {"id": "p1", "type": "step-start"},
-    {"id": "p2", "type": "reasoning", "text": "think"},
-    opencode_call("p3", "k1", "bash", "completed", output="ok"),
-    {"id": "p4", "type": "step-finish", "tokens": SPENT},
-    {"id": "p5", "type": "step-start"},
-    opencode_call("p6", "k2", "edit", "error", error="no match"),
-    opencode_call("p7", "k3", "read", "running"),
-    {"id": "p8", "type": "text", "text": "Partly done."},
-]
 OPENCODE_STEPS = [
     "user: Please fixnoise",
     "agent:  > bash(k1) < ok(k1)",
@@ -137,33 +100,21 @@ OPENCODE_STEPS = [
 ]
 
 
-def opencode_session() -> tuple[dict[str, Any], list[tuple[dict[str, Any], list[dict[str, Any]]]]]:
-    info = {"id": "ses_1", "projectID": "pr", "directory": "/w", "parentID": "ses_0", "time": {"created": 1}}
-    asked = {"id": "msg_1", "sessionID": "ses_1", "role": "user", "time": {"created": 10}}
-    said = {"id": "msg_2", "sessionID": "ses_1", "role": "assistant", "modelID": "m", "time": {"created": 11}}
-    texts = [
-        {"id": "p0", "type": "text", "text": "Please fix"},
-        {"id": "p1", "type": "text", "text": "noise", "synthetic": True},
-        {"id": "p2", "type": "text", "text": "hidden", "ignored": True},
-    ]
-    return info, [(said, OPENCODE_PARTS), (asked, texts)]
-
-
 def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> None:
-    info, messages = opencode_session()
-    for header, parts in messages:
+    export = small_log("opencode")
+    for turn in export["messages"]:
+        header = turn["info"]
         write(tmp_path / "storage" / "message" / "ses_1" / f"{header['id']}.json", header)
-        for part in parts:
+        for part in turn["parts"]:
             write(tmp_path / "storage" / "part" / header["id"] / f"{part['id']}.json", part)
-    path = write(tmp_path / "storage" / "session" / "pr" / "ses_1.json", info)
+    path = write(tmp_path / "storage" / "session" / "pr" / "ses_1.json", export["info"])
     run, report = read_one("opencode", path, tmp_path)
     assert outline(run) == OPENCODE_STEPS
     assert run.trajectory.task.prompt == "Please fix"
     assert (run.key, run.parent, run.trajectory.session_id) == ("opencode:ses_1", "opencode:ses_0", "ses_1")
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.model) == ("think", "m")
-    assert first.usage is not None
-    assert (first.usage.input_tokens, first.usage.output_tokens) == (10, 5)
+    assert tokens(first) == (10, 5)
     assert not report.rejected
     runs, report = read_as("opencode", path, path.parent)
     assert not runs
@@ -171,16 +122,13 @@ def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> N
 
 
 def test_an_opencode_export_and_its_event_stream_hold_the_same_turns(tmp_path: Path) -> None:
-    info, messages = opencode_session()
-    export = {"info": info, "messages": [{"info": m, "parts": parts} for m, parts in reversed(messages)]}
-    run, _ = read_one("opencode", write(tmp_path / "export.json", export), tmp_path)
+    run, _ = read_log("opencode")
     assert outline(run) == OPENCODE_STEPS
+    names = {"tool": "tool_use", "step-start": "step_start", "step-finish": "step_finish"}
     stream = [
-        {"type": str(part["type"]).replace("-", "_"), "sessionID": "ses_1", "part": part | {"messageID": "m"}}
-        for part in OPENCODE_PARTS
+        {"type": names.get(part["type"], part["type"]), "sessionID": "ses_1", "part": part | {"messageID": "m"}}
+        for part in small_log("opencode")["messages"][1]["parts"]
     ]
-    for row in stream:
-        row["type"] = {"tool": "tool_use"}.get(row["type"], row["type"])
     run, _ = read_one("opencode", write(tmp_path / "run.jsonl", stream), tmp_path)
     assert outline(run) == OPENCODE_STEPS[1:]
 
@@ -221,3 +169,153 @@ def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> No
     run, report = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Go", "agent:  > bash(k) < !a(k)"]
     assert "only the branch with the last line is imported: 1 messages of others are left out" in report.notes
+
+
+def test_a_grok_cli_session_is_its_own_format_with_its_turns_apart(tmp_path: Path) -> None:
+    path = write(tmp_path / "s1" / "chat_history.jsonl", small_log("grok_cli"))
+    about = {"info": {"id": "g1", "cwd": "/w"}, "head_branch": "main", "current_model_id": "grok-4.5"}
+    write(tmp_path / "s1" / "summary.json", about)
+    run, _ = read_one("grok_cli", path, tmp_path)
+    assert outline(run) == [
+        "system: S",
+        "user: <user_info>",
+        "user: Read a",
+        "agent: Reading. > read_file(c1) < text(c1)",
+        "agent: Done. > web_search(w1)",
+        "agent: ",
+    ]
+    made = run.trajectory
+    assert [step.thought for step in made.agent_steps] == ["I read it.", None, "Interrupted."]
+    assert (made.task.prompt, made.agent.name, made.agent.model) == ("Read a", "grok-cli", "grok-4.5")
+    assert (run.key, made.extra["cwd"], made.extra["git_branch"]) == ("grok_cli:g1", "/w", "main")
+    assert {step.model for step in made.agent_steps} == {"grok-4.5", None}
+    write(tmp_path / "s1" / "summary.json", {**about, "session_kind": "subagent", "agent_name": "explore"})
+    run, _ = read_one("grok_cli", path, tmp_path)
+    assert (run.key, run.parent, run.trajectory.extra["agent_type"]) == (None, "grok_cli:g1", "explore")
+
+
+def qwen(kind: str, uuid: str, parent: str | None, *parts: Any, **more: Any) -> dict[str, Any]:
+    where = {"uuid": uuid, "parentUuid": parent, "sessionId": "q1", "cwd": "/w", "version": "0.21"}
+    return {**where, "type": kind, "message": {"role": "model", "parts": list(parts)}, **more}
+
+
+def test_a_qwen_code_session_is_its_own_format_and_each_line_comes_in() -> None:
+    """A rewind, two lines of one reply, a call that failed and a notification."""
+    run, report = read_log("qwen_code")
+    assert outline(run) == [
+        "user: Read a",
+        "agent: Reading. > read_file(c1) < !gone(c1)",
+        "user: Background task done.",
+        "agent: It is gone.",
+    ]
+    made = run.trajectory
+    first = made.agent_steps[0]
+    assert (first.thought, first.model, first.usage and first.usage.output_tokens) == ("I read it.", "m1", 4)
+    assert (run.key, made.agent.name, made.task.prompt) == ("qwen_code:q1", "qwen-code", "Read a")
+    assert made.steps[2].extra == {"meta": True}
+    assert not report.n_rejected
+
+
+def test_two_lines_that_are_glued_together_are_detected_and_read(tmp_path: Path) -> None:
+    rows = [qwen("user", "1", None, {"text": "Read a"}), qwen("assistant", "2", "1", {"text": "Done."}, model="m")]
+    path = write(tmp_path / "q1.jsonl", "".join(map(json.dumps, rows)).encode())
+    run, _ = read_one("qwen_code", path, tmp_path)
+    assert outline(run) == ["user: Read a", "agent: Done."]
+
+
+def openclaw_session() -> list[dict[str, Any]]:
+    """Lines whose parent is the call that they answer, as OpenClaw writes them."""
+    call = {"type": "toolCall", "id": "c1", "name": "shell", "arguments": {"command": "ls"}}
+    answer = {"role": "toolResult", "toolCallId": "c1", "toolName": "shell", "content": "a.txt", "isError": False}
+    lines = [
+        ("m1", "s1", {"role": "user", "content": [{"type": "text", "text": "List"}]}),
+        ("m2", "m1", {"role": "assistant", "model": "m", "content": [{"type": "text", "text": "I list."}, call]}),
+        ("m3", "c1", answer),
+        ("m4", "m3", {"role": "assistant", "content": [{"type": "text", "text": "One file."}]}),
+    ]
+    head = {"type": "session", "id": "s1", "version": 3, "cwd": "/w"}
+    return [head, *({"type": "message", "id": i, "parentId": p, "message": m} for i, p, m in lines)]
+
+
+def test_an_openclaw_line_that_hangs_on_a_call_goes_on_from_the_line_with_that_call(tmp_path: Path) -> None:
+    rows = openclaw_session()
+    run, report = read_one("hf_sts", write(tmp_path / "s.jsonl", rows), tmp_path)
+    expected = ["user: List", "agent: I list. > shell(c1) < a.txt(c1)", "agent: One file."]
+    assert outline(run) == expected
+    assert not any("branch" in note for note in report.notes)
+    assert run.trajectory.agent.name == "pi"
+    injected = {"customType": "openclaw.runtime-context", "content": "It is Monday."}
+    injected |= {"type": "custom_message", "id": "c", "parentId": "m4"}
+    run, _ = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows, injected]), tmp_path)
+    assert (outline(run)[3:], run.trajectory.agent.name) == (["user: It is Monday."], "openclaw")
+    side = {"type": "message", "id": "x", "parentId": "m1", "message": {"role": "assistant", "content": "Other."}}
+    run, report = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows[:3], side, *rows[3:]]), tmp_path)
+    assert outline(run) == expected
+    assert any("1 messages of others are left out" in note for note in report.notes)
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def test_a_cline_task_has_its_model_and_each_answer_with_its_call(tmp_path: Path) -> None:
+    """Its answers are texts of the user: two calls at once, one that fails, and one under another name."""
+    path = write(tmp_path / "17" / "api_conversation_history.json", small_log("cline"))
+    run, report = read_one("cline", path, tmp_path)
+    environment = "<environment_details>\n# Current Mode\n</environment_details>"
+    failed = "The tool execution failed:\n<error>\nNo such file\n</error>"
+    assert outline(run) == [
+        f"user: <task>\nRead [a] and b\n</task>{environment}",
+        f"agent:  > read_file(c1) > read_file(c2) < x = 1(c1) < !{failed}(c2)",
+        f"user: {environment}",
+        "agent: Ask. > use_subagents(c3) < all good(c3)",
+        "user: [note] hi",
+        "agent:  > attempt_completion(c4)",
+        "user: [a thought] Result: none",
+    ]
+    made = run.trajectory
+    assert {step.model for step in made.agent_steps} == {"claude-x"} == {made.agent.model}
+    assert (made.task.prompt, made.agent.name, run.key) == ("Read [a] and b", "cline", "cline:17")
+    assert tokens(made.agent_steps[0]) == (15, 4)
+    assert not report.n_rejected
+
+
+def test_a_cline_model_comes_from_the_files_beside_it_where_the_messages_lack_it(tmp_path: Path) -> None:
+    folder = tmp_path / "saoudrizwan.claude-dev" / "tasks" / "17"
+    task = [
+        {key: message[key] for key in ("role", "content", "ts") if key in message} for message in small_log("cline")
+    ]
+    path = write(folder / "api_conversation_history.json", task)
+    write(folder / "ui_messages.json", [{"ts": 1, "type": "say", "say": "text", "text": "Read"}])
+    uses = [{"ts": 3000, "model_id": "m-late"}, {"ts": 500, "model_id": "m-early"}]
+    write(folder / "task_metadata.json", {"files_in_context": [], "model_usage": uses})
+    run, report = read_one("cline", path, tmp_path)
+    assert [step.model for step in run.trajectory.agent_steps] == ["m-early", "m-late", "m-late"]
+    assert {known.name for known in report.consumed} == {"ui_messages.json", "task_metadata.json"}
+    timeless = [{key: value for key, value in message.items() if key != "ts"} for message in task]
+    run, report = read_one("cline", write(path, timeless), tmp_path)
+    assert {step.model for step in run.trajectory.agent_steps} == {None}
+    assert any("several models" in note for note in report.notes)
+    (folder / "task_metadata.json").unlink()
+    described = (
+        "<environment_details>\n# Current Mode\n<slug>code</slug>\n<model>vendor/m-2</model>\n</environment_details>"
+    )
+    roo = [{**timeless[0], "content": [text_block("<task>Go</task>"), text_block(described)]}, *timeless[1:]]
+    run, _ = read_one("cline", write(tmp_path / "rooveterinaryinc.roo-cline" / "t" / path.name, roo), tmp_path)
+    assert (run.trajectory.agent.name, run.trajectory.agent.model) == ("roo-code", "vendor/m-2")
+
+
+def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place() -> None:
+    """Five results: done, done with an exit code, a list, an error, and an object."""
+    run, report = read_log("amp")
+    made = run.trajectory
+    answers = '< one(c0) < !two(c1) < a.py\nb.py(c2) < !no such tool(c3) < {"diff": "+1"}(c4)'
+    assert outline(run)[1].endswith(answers)
+    assert outline(run)[2:] == ["agent: Done."]
+    assert (made.agent.model, made.agent.version, made.extra["cwd"]) == ("m-1", "0.9", "/home/u/p")
+    times = [step.timestamp and step.timestamp.timestamp() for step in made.steps]
+    assert times == [1_760_000_000, None, 1_760_000_001]
+    first = made.agent_steps[0].usage
+    assert first is not None
+    assert (first.input_tokens, first.output_tokens, run.key) == (10, 2, "amp:T-1")
+    assert any("may have seen other words" in note for note in report.notes)

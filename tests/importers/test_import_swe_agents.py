@@ -261,3 +261,25 @@ def test_the_folder_of_a_log_is_not_left_when_reports_are_looked_for(tmp_path: P
     run, _ = read_one("swe_agent", path, tmp_path / "inner")
     assert run.trajectory.outcome.status.value == "unknown"
     assert LogFile(path, tmp_path / "inner").folders("../..") == []
+
+
+def test_swe_agent_steps_that_the_history_lacks_at_its_end_are_kept(tmp_path: Path) -> None:
+    listing = {"id": "k1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+    history = [
+        {"role": "system", "content": "S", "agent": "main", "message_type": "system_prompt"},
+        {"role": "user", "content": "Issue", "agent": "main", "message_type": "observation"},
+        {"role": "assistant", "content": "Look.", "agent": "main", "action": "ls", "tool_calls": [listing]},
+        {"role": "tool", "content": "a.py", "agent": "main", "tool_call_ids": ["k1"]},
+    ]
+    refused = {"action": "ls -x", "observation": "no", "response": "Look so.", "thought": ""}
+    looked = {"action": "ls", "observation": "a.py", "response": "Look.", "thought": "Look."}
+    submitted = {"action": "submit", "observation": "diff", "response": "All done.", "thought": "All done."}
+    row = {"history": history, "trajectory": [refused, looked, submitted], "info": {"exit_status": "submitted"}}
+    run, report = read_one("swe_agent", write(tmp_path / "x.traj", row), tmp_path)
+    expected = ["agent: Look. > bash(k1) < a.py(k1)", "agent: All done. > submit(None) < diff(None)"]
+    assert outline(run)[2:] == expected
+    assert any("last steps" in note for note in report.notes)
+    whole = {**row, "trajectory": [refused, looked]}
+    run, report = read_one("swe_agent", write(tmp_path / "x.traj", whole), tmp_path)
+    assert outline(run)[2:] == expected[:1]
+    assert not any("last steps" in note for note in report.notes)

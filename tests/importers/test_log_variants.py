@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agent_logs import function_call, message, outline, read, read_as, read_one, write
+from agent_logs import message, outline, read, read_as, read_one, write
 from hostile import survives
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect
 from quintain.importers.run_sink import DryRun
 from quintain.importers.training_data.verl import rendered_messages
-from quintain.records.trajectory import ImagePart, text_of
+from quintain.records.trajectory import ImagePart
 
 
 def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None:
@@ -57,23 +57,6 @@ def test_dumped_messages_of_langchain_are_a_chat(tmp_path: Path, style: str) -> 
     survives("openai_chat", value, tmp_path)
 
 
-def test_messages_in_a_column_named_trajectory_are_a_chat_with_its_verdict(tmp_path: Path) -> None:
-    acted = message("assistant", "ok", tool_calls=[function_call("bash", "{}", "c")])
-    turns = [message("user", "U"), acted, message("tool", "a", tool_call_id="c")]
-    row = {"trajectory_id": "t", "instance_id": "x", "trajectory": turns, "resolved": 1, "exit_status": "submit"}
-    run, _ = read_one("openai_chat", write(tmp_path / "rows.jsonl", [row]), tmp_path)
-    assert outline(run) == ["user: U", "agent: ok > bash(c) < a(c)"]
-    assert (run.trajectory.outcome.status.value, run.trajectory.task.id) == ("success", "x")
-
-
-def test_results_with_names_and_without_ids_stand_in_the_order_of_their_calls(tmp_path: Path) -> None:
-    calls = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in "ab"]
-    results = [message("tool", f"of {name}", name=name) for name in "ba"]
-    chat = [message("user", "q"), message("assistant", "", tool_calls=calls), *results]
-    run, _ = read_one("openai_chat", write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
-    assert [text_of(observation.content) for observation in run.trajectory.steps[1].observations] == ["of a", "of b"]
-
-
 def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked(tmp_path: Path) -> None:
     prompt = "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"
     output = "call<|im_end|>\n<|im_start|>user\n<tool_response>1</tool_response><|im_end|>\n<|im_start|>assistant\nA<|im_end|>"
@@ -100,15 +83,6 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
     assert rendered_messages("What does <|im_start|>user\n mean?", "A mark") is None
 
 
-def test_harbor_names_the_task_of_a_trial_beside_its_trajectory(tmp_path: Path) -> None:
-    steps = [{"step_id": 1, "source": "user", "message": "Go"}, {"step_id": 2, "source": "agent", "message": "Done"}]
-    document = {"schema_version": "ATIF-v1.5", "agent": {"name": "a", "version": "1"}, "steps": steps}
-    path = write(tmp_path / "t1__abc" / "agent" / "trajectory.json", document)
-    write(tmp_path / "t1__abc" / "result.json", {"task_name": "t1", "verifier_result": {"rewards": {"reward": 1.0}}})
-    run, _ = read_one("atif", path, tmp_path)
-    assert (run.trajectory.task.id, run.trajectory.outcome.status.value) == ("t1", "success")
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -125,17 +99,6 @@ def test_files_that_only_use_the_words_of_a_format_are_no_logs_of_it(tmp_path: P
 def test_a_list_of_persons_with_a_role_each_is_hardly_a_chat(tmp_path: Path) -> None:
     persons = [{"role": "user", "content": "Ann", "email": "a@example.org"}, {"role": "assistant", "content": "Bob"}]
     assert detect(probe(write(tmp_path / "users.json", persons), tmp_path)).confidence <= 0.5
-
-
-def test_a_page_that_an_adp_agent_saw_is_its_tree_and_its_address_stands_beside_it(tmp_path: Path) -> None:
-    content = [
-        {"class_": "text_observation", "content": "Go", "source": "user"},
-        {"class_": "api_action", "function": "goto", "kwargs": {"url": "u"}},
-        {"class_": "web_observation", "html": "<a>", "axtree": "[1] link", "url": "http://x", "source": "environment"},
-    ]
-    run, _ = read_one("adp", write(tmp_path / "rows.jsonl", [{"id": "a", "content": content}]), tmp_path)
-    assert outline(run)[1] == "agent:  > goto(None) < [1] link(None)"
-    assert run.trajectory.steps[1].extra == {"led_to": {"url": "http://x", "html": "<a>"}}
 
 
 ITEMS: list[dict[str, Any]] = [

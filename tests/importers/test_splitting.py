@@ -62,25 +62,30 @@ def test_a_part_ends_before_the_turn_that_would_pass_the_bound() -> None:
     assert tuple(whole) == run.steps
 
 
-def test_a_question_goes_with_its_answer() -> None:
-    run = session(*ASKED, *said(Actor.AGENT, "a" * 60), *said(Actor.USER, "q" * 20), *said(Actor.AGENT, "b" * 20))
-    assert [messages(part) for part in split_trajectory(run, BOUND)] == [
-        ["S5", "U4", "a60"],
-        ["S5", "U4", "q20", "b20"],
-    ]
+SPLITS: dict[str, tuple[list[Step], list[list[str]]]] = {
+    "a question goes with its answer": (
+        [*ASKED, *said(Actor.AGENT, "a" * 60), *said(Actor.USER, "q" * 20), *said(Actor.AGENT, "b" * 20)],
+        [["S5", "U4", "a60"], ["S5", "U4", "q20", "b20"]],
+    ),
+    "what is said after the last turn makes no part of its own": (
+        [*ASKED, *said(Actor.AGENT, "a" * 60, "b" * 20), *said(Actor.USER, "q" * 20)],
+        [["S5", "U4", "a60"], ["S5", "U4", "b20", "q20"]],
+    ),
+    "an opening of half the bound is not repeated": (
+        [*said(Actor.USER, "U" * 60), *said(Actor.AGENT, "a" * 30, "b" * 30)],
+        [["U60", "a30"], ["b30"]],
+    ),
+    "a turn that is longer than a part but fits a row is a part of its own": (
+        [*ASKED, *said(Actor.AGENT, "a" * 60, "b" * 150, "c")],
+        [["S5", "U4", "a60"], ["S5", "U4", "b150"], ["S5", "U4", "c1"]],
+    ),
+}
 
 
-def test_what_is_said_after_the_last_turn_makes_no_part_of_its_own() -> None:
-    run = session(*ASKED, *said(Actor.AGENT, "a" * 60, "b" * 20), *said(Actor.USER, "q" * 20))
-    assert [messages(part) for part in split_trajectory(run, BOUND)] == [
-        ["S5", "U4", "a60"],
-        ["S5", "U4", "b20", "q20"],
-    ]
-
-
-def test_an_opening_of_half_the_bound_is_not_repeated() -> None:
-    run = session(*said(Actor.USER, "U" * 60), *said(Actor.AGENT, "a" * 30, "b" * 30))
-    assert [messages(part) for part in split_trajectory(run, BOUND)] == [["U60", "a30"], ["b30"]]
+@pytest.mark.parametrize("rule", SPLITS)
+def test_a_run_is_cut_where(rule: str) -> None:
+    steps, parts = SPLITS[rule]
+    assert [messages(part) for part in split_trajectory(session(*steps), BOUND, most=170)] == parts
 
 
 def test_the_outcome_stands_with_the_last_part_alone() -> None:
@@ -104,15 +109,6 @@ def test_a_turn_that_is_too_long_alone_is_refused_with_its_length_and_what_to_do
     assert report.rejected[0][0] == 7
     with pytest.raises(InvalidInput, match="8,000,00"):
         require_one_part(long)
-
-
-def test_a_turn_that_is_longer_than_a_part_but_fits_a_row_is_a_part_of_its_own() -> None:
-    run = session(*ASKED, *said(Actor.AGENT, "a" * 60, "b" * 150, "c"))
-    assert [messages(part) for part in split_trajectory(run, BOUND, most=170)] == [
-        ["S5", "U4", "a60"],
-        ["S5", "U4", "b150"],
-        ["S5", "U4", "c1"],
-    ]
 
 
 def test_parts_are_linked_in_their_order_and_with_what_the_run_was_linked_with() -> None:

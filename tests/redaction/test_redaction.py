@@ -626,7 +626,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE, ids=[piece[:20].strip() for piece in HOSTILE])
 def test_time_grows_with_the_text_and_not_with_its_square(piece: str) -> None:
-    """Four times the text takes about four times as long; a square would take sixteen."""
+    """Four times the text takes about four times as long; a square would take sixteen.
+
+    A text may need up to eight rounds, of which a short one needs fewer: the longer pair decides then.
+    """
 
     def seconds(size: int) -> float:
         text = (piece * (size // len(piece) + 1))[:size]
@@ -634,8 +637,11 @@ def test_time_grows_with_the_text_and_not_with_its_square(piece: str) -> None:
         redact_text(text)
         return time.process_time() - began
 
-    small = min(seconds(6_000) for _ in range(2))
-    assert min(seconds(24_000) for _ in range(2)) < 9 * small + 0.02
+    for size in (6_000, 6_000, 24_000, 24_000):  # twice, since another process may take the time of one
+        small, large = seconds(size), seconds(4 * size)
+        if large < 9 * min(small, seconds(size)) + 0.02:
+            return
+    pytest.fail(f"{large:.3f} s for four times the text that takes {small:.3f} s")
 
 
 @pytest.mark.soak

@@ -67,11 +67,12 @@ def _run(session: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
 
 def _turn(event: dict[str, Any], report: Report) -> Turn | None:
     """Return the turn of an event; None for a piece of a streamed message and for a change of state."""
-    parts = dicts_in(as_dict(event.get("content")).get("parts"))
+    content, author = as_dict(event.get("content")), nonblank(event.get("author"))
+    parts = dicts_in(content.get("parts"))
     if not parts or event.get("partial") is True:
         report.skip("piece of a streamed message" if parts else "event without content")
         return None
-    role = "user" if event["author"] == "user" else "assistant"
+    role = "user" if (author or content.get("role")) == "user" else "assistant"
     role = "tool" if all(part_kind(part) in RESULTS for part in parts) else role
     turn = parse_vendor_message({"role": role, "content": parts}, report)
     if turn is None:
@@ -79,5 +80,5 @@ def _turn(event: dict[str, Any], report: Report) -> Turn | None:
     turn.fields["timestamp"] = parse_time(event.get("timestamp"))
     if turn.actor == "agent":
         turn.fields["usage"] = parse_usage(event.get("usage_metadata"), event.get("usageMetadata"))
-        turn.fields["extra"] = {"author": str(event["author"])[:80]}
+        turn.fields["extra"] = {"author": author[:80]} if author else {}
     return turn
