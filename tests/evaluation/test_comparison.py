@@ -205,12 +205,6 @@ def test_a_suite_hash_depends_on_tasks_repeats_and_turn_limit() -> None:
     assert [plan.task for plan in suite.plans[:6]] == [plan.task for plan in suite.plans[6:]]
 
 
-def test_the_leaderboard_groups_agents_without_a_significant_difference() -> None:
-    a, b, c = (evaluated(name, "1" * n + "0" * (30 - n)) for name, n in (("a", 28), ("b", 25), ("c", 3)))
-    comparison = compare([c, b, a], ["c", "b", "a"], "cmp-1", None)
-    assert [(row.agent, row.group) for row in comparison.leaderboard] == [("a", "a"), ("b", "a"), ("c", "b")]
-
-
 def test_intervals_of_all_pairs_together_stand_beside_those_of_each_pair() -> None:
     """0 of 10 against 10 of 10, by Newcombe: 1 - sqrt(2) z^2 / (10 + z^2), z = 1.9600 for one pair, 2.3940 for 0.05 / 3."""
     names = ["a", "b", "c"]
