@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 NAMES = ["echo", "slow", "hang", "die", "flood", "chatter", "ask", "change", "refuse", "break_schema", "nul"]
+NAMES += ["get_square", "get_missing"]
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -26,7 +27,8 @@ def text(request: dict[str, Any], said: str) -> None:
 
 
 def tool(name: str) -> dict[str, Any]:
-    about: dict[str, Any] = {"name": name, "inputSchema": {"type": "object", "properties": {}}}
+    schema = NUMBER if name.startswith("get_") else {"type": "object", "properties": {}}
+    about: dict[str, Any] = {"name": name, "inputSchema": schema}
     return about | ({"outputSchema": NUMBER} if name == "break_schema" else {})
 
 
@@ -67,6 +69,10 @@ def call(request: dict[str, Any]) -> None:
             say({"id": request["id"], "error": {"code": -32602, "message": "no such thing"}})
         case "break_schema":
             answer(request, {"content": [], "structuredContent": {"n": "many"}})
+        case "get_square":
+            text(request, str(request["params"]["arguments"]["n"] ** 2))
+        case "get_missing":
+            answer(request, {"content": [{"type": "text", "text": "7"}], "isError": True})
         case "nul":
             text(request, "a\0b" + "y" * 50_000)
 

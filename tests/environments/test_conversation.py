@@ -52,6 +52,7 @@ def test_openings_hide_facts_and_the_splits_share_no_sentence_of_a_user_and_no_n
         for scenario in scenarios:
             hidden = [fact.sentence for fact in scenario.facts if fact.name not in scenario.opened]
             assert not any(sentence in scenario.opening for sentence in hidden)
+            assert name != "discussion" or {claim.is_right for claim in scenario.claims} == {True, False}
         said[split] = {scenario.opening for scenario in scenarios}
         said[split] |= {fact.sentence for scenario in scenarios for fact in scenario.facts}
         said[split] |= {claim.sentence for scenario in scenarios for claim in scenario.claims}
@@ -88,11 +89,6 @@ def test_advice_is_unique_before_and_after_the_client_thinks_again_and_every_wis
         if scenario.changed is not None:
             again = fitting(scenario, wanted_of(scenario, corrected=True), str(task.type))
             assert again == [scenario.changed.submission["option"]] != [scenario.expected.submission["option"]]
-
-
-def test_discussions_hold_right_and_wrong_claims() -> None:
-    for task in task_source("quintain/discussion").tasks("train", 60, 1):
-        assert {claim.is_right for claim in built(str(task.id)).claims} == {True, False}
 
 
 SET = [
@@ -153,10 +149,8 @@ def test_a_plan_counts_as_the_client_last_wanted_it() -> None:
     asked = (say("How many users are there?"), say("Where are your customers?"), say("How many may fail?"))
     plan = {"replicas": 27, "region": "south-2", "port": 5319}
     before = {**plan, "replicas": 25}
-    assert played(DEPLOYMENT, *asked, call("submit", fields=plan)).reward == 1.0
-    assert (
-        played(DEPLOYMENT, *asked, call("submit", fields={**plan, "port": "5319", "region": "South-2"})).reward == 1.0
-    )
+    for same in (plan, {**plan, "port": "5319", "region": "South-2"}):
+        assert played(DEPLOYMENT, *asked, call("submit", fields=same)).reward == 1.0
     assert played(DEPLOYMENT, *asked, call("submit", fields=before)).reward == 0.0
     at_once = say("How many users are there, where are your customers, and how many may fail?")
     assert played(DEPLOYMENT, at_once, call("submit", fields=before)).reward == 1.0  # the client has not thought again
@@ -174,11 +168,8 @@ def test_advice_succeeds_after_all_wishes_are_asked_and_the_option_is_recommende
     assert played(LAPTOP, *asked, advice, submit).info["metrics"]["asked"] == 0.75
     for clear in ("Not the Orchid. I recommend the Falcon.", "Orchid costs more. My recommendation is Falcon."):
         assert played(LAPTOP, *asked, again, say(clear), submit).reward == 1.0
-    for vague in (
-        "I recommend Falcon. I recommend Orchid.",
-        "I do not recommend Falcon, nor Orchid.",
-        "Falcon, Orchid.",
-    ):
+    both = "I recommend Falcon. I recommend Orchid."
+    for vague in (both, "I do not recommend Falcon, nor Orchid.", "Falcon, Orchid."):
         assert played(LAPTOP, *asked, again, say(vague), submit).info["metrics"]["told"] == 0.0
     assert played(LAPTOP, *asked, again, advice, say("I recommend Orchid."), submit).info["metrics"]["told"] == 0.0
     assert played(LAPTOP, *asked[1:], again, advice, submit).info["metrics"]["told"] == 0.0
@@ -188,11 +179,7 @@ def test_advice_succeeds_after_all_wishes_are_asked_and_the_option_is_recommende
 
 def test_a_discussion_counts_when_wrong_claims_were_corrected_and_right_ones_were_not() -> None:
     agreed = {"Lohne bridges": 39, "Tisso depth": 10, "Tisso width": 224}
-    right, depth, width = (
-        say("You are right."),
-        say("No, it is 10 metres."),
-        say("That isn't so: it is 224 metres wide."),
-    )
+    right, depth, width = map(say, ("You are right.", "No, it is 10 metres.", "That isn't so: it is 224 metres wide."))
     submit = call("submit", agreed=agreed)
     read = [call("knowledge_base", query=point) for point in agreed]
     assert played(RIVERS, *read, right, depth, width, submit).reward == 1.0
@@ -221,9 +208,6 @@ def test_a_knowledge_base_finds_documents_by_words_or_reports_nothing() -> None:
 
 
 def test_options_of_the_user_are_checked() -> None:
-    for wrong, message in (
-        ("?user=model", "'scripted' or 'endpoint:NAME'"),
-        ("?user_temperature=3", "less than or equal to 2"),
-    ):
+    for wrong, message in (("user=model", "'scripted' or 'endpoint:NAME'"), ("user_temperature=3", "or equal to 2")):
         with pytest.raises(InvalidInput, match=message):
-            task_source(f"quintain/conversation{wrong}")
+            task_source(f"quintain/conversation?{wrong}")

@@ -102,11 +102,7 @@ FIXED = {
         *("Goodbye.",) * 4,
     ],
     "says one by one": [*(f"What is the reason? {said}." for said in numbers(2, 90, 1)), "Goodbye."],
-    "refuses": [
-        *(f"Why? It is {status}." for status in STATUSES),
-        f"{CLOSED}. Goodbye.",
-        "Goodbye.",
-    ],
+    "refuses": [*(f"Why? It is {status}." for status in STATUSES), f"{CLOSED}. Goodbye.", "Goodbye."],
     "goes at once": ["Goodbye.", "Goodbye."],
     "agrees": ["I agree, that is right."] * 4,
 }
@@ -175,19 +171,10 @@ def test_naming_every_number_settles_no_claim(words: str) -> None:
         values += [int(rival) for rival in scenario.claims[0].rivals if isinstance(rival, int)]
         for claim in scenario.claims:
             yield "knowledge_base", {"query": claim.point}
+        sources = "Stream Register, Hydro Yearbook, Parish Roll, Borough Report"
         for first in (0, 3, 6):
             said = " ".join(map(str, values[first : first + 6]))
-            yield (
-                "respond",
-                {"message": f"{words}{said}; Stream Register, Hydro Yearbook, Parish Roll, Borough Report."},
-            )
+            yield "respond", {"message": f"{words}{said}; {sources}."}
         yield "submit", {"agreed": {claim.point: claim.truth for claim in scenario.claims}}
 
     assert wins("quintain/discussion", 24, play) == 0
-
-
-def test_asking_for_more_again_and_again_costs_patience() -> None:
-    environment = task_source("quintain/advisory").make()
-    environment.reset(Task(id="advisory/train/laptop/hard/00001"))
-    steps = [act(environment, "respond", message="Is there anything else?") for _ in range(4)]
-    assert [step.terminated for step in steps] == [False, False, False, True]

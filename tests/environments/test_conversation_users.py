@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.environments.conversation import advisory, discussion, engineering
@@ -22,6 +22,68 @@ MODULES: dict[str, Any] = {
 }
 HARD = "conversation/train/change/hard/00001"
 """Hanna Cook's order A3113 goes to 8 Lake Lane, and then to 12 Hill Road; a change costs 6 dollars."""
+QUESTIONS = {
+    HARD: {
+        "Hello! How may I assist you today?": "wish",
+        "Hi, what can I do for you?": "wish",
+        "Could you please provide your order number?": "number",
+        "May I have your order ID?": "number",
+        "No problem. Could I get your full name so that I can look it up?": "name",
+        "Which item did you order?": "item",
+        "What would you like to change?": "choice",
+        "To which address shall we deliver?": "choice",
+        "I need your order number to proceed.": "number",
+    },
+    "conversation/train/refund/medium/00001": {
+        "May I ask why you want a refund?": "wish reason",
+        "What went wrong with the order?": "reason",
+        "Would you prefer the refund to your card or as a voucher?": "choice",
+        "How would you like to receive the money?": "choice",
+        "In what condition did it arrive?": "reason",
+    },
+    "engineering/train/deployment/hard/00001": {
+        "How many users do you expect?": "users",
+        "Where are most of your users located?": "users country",
+        "How many replicas may fail at once?": "spare",
+        "Any availability requirements?": "spare",
+    },
+    "engineering/train/backup/medium/00001": {
+        "How many hours of data loss are acceptable?": "loss",
+        "How often should backups run?": "loss",
+        "How long should backups be kept?": "keep",
+        "What kind of data does it store?": "data",
+    },
+    "engineering/train/incident/medium/00004": {
+        "What is the error message?": "code",
+        "When did it start?": "since",
+    },
+    "engineering/train/alert/medium/00001": {
+        "What problem should the alert watch for?": "harm",
+        "At what value should it fire?": "limit",
+        "Who should be notified?": "team",
+    },
+    "advisory/train/laptop/hard/00001": {
+        "What is your budget?": "price",
+        "How much RAM do you need?": "memory",
+        "Which operating system do you prefer?": "system",
+        "What are your requirements?": "",
+    },
+    "advisory/train/holiday/hard/00001": {
+        "How long would you like to stay?": "days",
+        "Beach or mountains?": "place",
+        "What meals do you want included?": "board",
+    },
+    "advisory/train/course/hard/00001": {
+        "How many weeks can you spend?": "price weeks",
+        "Do you prefer online or evening classes?": "form",
+    },
+    "advisory/train/insurance/hard/00001": {
+        "What sum should be covered?": "cover",
+        "What deductible would you accept?": "excess",
+        "Do you travel abroad with it?": "area",
+    },
+}
+"""Task -> question -> the facts that it asks for."""
 
 
 def built(task_id: str) -> Scenario:
@@ -51,61 +113,13 @@ def test_a_word_is_asked_for_where_its_sentence_asks(message: str, asks: bool) -
     assert ("number" in parse_message(message).asked) is asks
 
 
-@pytest.mark.parametrize(
-    ("task_id", "question", "facts"),
-    [
-        ("conversation/train/change/hard/00001", "Hello! How may I assist you today?", "wish"),
-        ("conversation/train/change/hard/00001", "Hi, what can I do for you?", "wish"),
-        ("conversation/train/change/hard/00001", "Could you please provide your order number?", "number"),
-        ("conversation/train/change/hard/00001", "May I have your order ID?", "number"),
-        (
-            "conversation/train/change/hard/00001",
-            "No problem. Could I get your full name so that I can look it up?",
-            "name",
-        ),
-        ("conversation/train/change/hard/00001", "Which item did you order?", "item"),
-        ("conversation/train/change/hard/00001", "What would you like to change?", "choice"),
-        ("conversation/train/change/hard/00001", "To which address shall we deliver?", "choice"),
-        ("conversation/train/change/hard/00001", "I need your order number to proceed.", "number"),
-        ("conversation/train/refund/medium/00001", "May I ask why you want a refund?", "wish reason"),
-        ("conversation/train/refund/medium/00001", "What went wrong with the order?", "reason"),
-        (
-            "conversation/train/refund/medium/00001",
-            "Would you prefer the refund to your card or as a voucher?",
-            "choice",
-        ),
-        ("conversation/train/refund/medium/00001", "How would you like to receive the money?", "choice"),
-        ("conversation/train/refund/medium/00001", "In what condition did it arrive?", "reason"),
-        ("engineering/train/deployment/hard/00001", "How many users do you expect?", "users"),
-        ("engineering/train/deployment/hard/00001", "Where are most of your users located?", "users country"),
-        ("engineering/train/deployment/hard/00001", "How many replicas may fail at once?", "spare"),
-        ("engineering/train/deployment/hard/00001", "Any availability requirements?", "spare"),
-        ("engineering/train/backup/medium/00001", "How many hours of data loss are acceptable?", "loss"),
-        ("engineering/train/backup/medium/00001", "How often should backups run?", "loss"),
-        ("engineering/train/backup/medium/00001", "How long should backups be kept?", "keep"),
-        ("engineering/train/backup/medium/00001", "What kind of data does it store?", "data"),
-        ("engineering/train/incident/medium/00004", "What is the error message?", "code"),
-        ("engineering/train/incident/medium/00004", "When did it start?", "since"),
-        ("engineering/train/alert/medium/00001", "What problem should the alert watch for?", "harm"),
-        ("engineering/train/alert/medium/00001", "At what value should it fire?", "limit"),
-        ("engineering/train/alert/medium/00001", "Who should be notified?", "team"),
-        ("advisory/train/laptop/hard/00001", "What is your budget?", "price"),
-        ("advisory/train/laptop/hard/00001", "How much RAM do you need?", "memory"),
-        ("advisory/train/laptop/hard/00001", "Which operating system do you prefer?", "system"),
-        ("advisory/train/laptop/hard/00001", "What are your requirements?", ""),
-        ("advisory/train/holiday/hard/00001", "How long would you like to stay?", "days"),
-        ("advisory/train/holiday/hard/00001", "Beach or mountains?", "place"),
-        ("advisory/train/holiday/hard/00001", "What meals do you want included?", "board"),
-        ("advisory/train/course/hard/00001", "How many weeks can you spend?", "price weeks"),
-        ("advisory/train/course/hard/00001", "Do you prefer online or evening classes?", "form"),
-        ("advisory/train/insurance/hard/00001", "What sum should be covered?", "cover"),
-        ("advisory/train/insurance/hard/00001", "What deductible would you accept?", "excess"),
-        ("advisory/train/insurance/hard/00001", "Do you travel abroad with it?", "area"),
-    ],
-)
-def test_the_same_thing_can_be_asked_in_many_ways(task_id: str, question: str, facts: str) -> None:
-    asked = parse_message(question).asked
-    assert [fact.name for fact in built(task_id).facts if not fact.words.isdisjoint(asked)] == facts.split()
+@pytest.mark.parametrize("task_id", QUESTIONS)
+def test_the_same_thing_can_be_asked_in_many_ways(task_id: str) -> None:
+    for question, facts in QUESTIONS[task_id].items():
+        asked = parse_message(question).asked
+        assert [fact.name for fact in built(task_id).facts if not fact.words.isdisjoint(asked)] == facts.split(), (
+            question
+        )
 
 
 def test_values_are_heard_as_numbers_and_as_whole_words() -> None:
@@ -155,15 +169,9 @@ def test_a_hurried_customer_tells_what_is_asked_for_and_thinks_again_at_the_end(
     assert user.corrected
 
 
-def test_an_easy_user_lists_what_can_be_asked() -> None:
-    user = ScriptedUser(built("conversation/train/refund/easy/00002"))
-    said = hears(user, "Guten Tag")
-    assert said.text == (
-        "Sorry, I do not understand. You can ask me about: my name, what it is, how the money comes back."
-    )
-
-
-def test_a_refused_customer_asks_for_an_exception_once() -> None:
+def test_an_easy_user_lists_what_can_be_asked_and_a_refused_one_asks_for_an_exception_once() -> None:
+    listed = "Sorry, I do not understand. You can ask me about: my name, what it is, how the money comes back."
+    assert hears(ScriptedUser(built("conversation/train/refund/easy/00002")), "Guten Tag").text == listed
     scenarios = (built(f"conversation/held_out/cancel/hard/{number:05d}") for number in range(200))
     user = ScriptedUser(next(scenario for scenario in scenarios if scenario.insists))
     assert "some way around that rule?" in hears(user, "It is over. Goodbye.", told_now=True).text
@@ -171,13 +179,14 @@ def test_a_refused_customer_asks_for_an_exception_once() -> None:
 
 
 @pytest.mark.parametrize("difficulty", PATIENCE)
-@pytest.mark.parametrize("name", MODULES)
-def test_patience_ends(name: str, difficulty: str) -> None:
-    module = MODULES[name]
-    user = ScriptedUser(module.build(module.FAMILY.parse(f"{name}/train/{module.FAMILY.types[0]}/{difficulty}/00007")))
+def test_patience_ends(difficulty: str) -> None:
+    user = ScriptedUser(built(f"conversation/train/cancel/{difficulty}/00007"))
     said = [hears(user, "Lorem ipsum dolor.") for _ in range(PATIENCE[difficulty])]
     assert [one.leaves for one in said] == [False] * (PATIENCE[difficulty] - 1) + [True]
     assert said[-1].text == "This leads nowhere. Goodbye."
+    client = ScriptedUser(built("advisory/train/laptop/hard/00001"))
+    again = [hears(client, "Is there anything else?").leaves for _ in range(4)]
+    assert again == [False, False, False, True], "to ask for more again and again costs patience too"
 
 
 def test_who_is_right_stays_with_it_and_who_is_wrong_wants_to_know_better() -> None:
@@ -205,6 +214,7 @@ def test_a_hard_opponent_wants_the_source() -> None:
     assert not user.misled
 
 
+@settings(max_examples=40)
 @given(
     st.sampled_from(sorted(MODULES)),
     st.integers(0, 30),

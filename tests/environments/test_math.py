@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +18,6 @@ from quintain.environments.math.problems import FAMILY, build_problem, stories
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Reply
-from quintain.records.trajectory import Task
 
 BEANS = "math/train/garden/medium/00000"
 """8 rows of 6 beans are 48; 25 percent of them are 12, and 48 - 12 = 36."""
@@ -28,8 +26,7 @@ BEANS = "math/train/garden/medium/00000"
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
-        ("3 + 4 * 2", "11"),
-        ("(3 + 4) * 2", "14"),
+        ("3 + 4 * 2 - (3 + 4) * 2", "-3"),
         ("-2 ** 2", "-4"),
         ("2 ^ 10", "1024"),
         ("7 // 2 + 7 % 3", "4"),
@@ -37,14 +34,12 @@ BEANS = "math/train/garden/medium/00000"
         ("12 × 3 ÷ 4", "9"),
         ("$5 * 2", "10"),
         ("0.1 + 0.2", "0.3"),
-        ("1 / 3", "0.3333333333"),
         ("2 / 3", "0.6666666667"),
         ("1e3", "1000"),
         ("2 ** -3", "0.125"),
         ("sqrt(16) + abs(-3) + round(2.5)", "10"),
         ("sqrt(2)", "1.4142135624"),
-        ("1\n+ 1", "2"),
-        ("-1 / 8", "-0.125"),
+        ("-1\n / 8", "-0.125"),
     ],
 )
 def test_the_calculator_is_exact(expression: str, value: str) -> None:
@@ -67,11 +62,8 @@ def test_the_calculator_is_exact(expression: str, value: str) -> None:
         ("(lambda: 1)()", "is no arithmetic"),
         ("x + 1", "is no arithmetic"),
         ("5(3)", "is no arithmetic"),
-        ("sqrt", "is no arithmetic"),
         ("round(1)(2)", "is no arithmetic"),
         ("1 2", "cannot be read"),
-        ("20% * 50 *", "cannot be read"),
-        ("((((", "cannot be read"),
         ("(" * 150 + "1" + ")" * 149, "cannot be read"),
         ("", "cannot be read"),
         ("٣ + ١", "is no arithmetic"),
@@ -116,16 +108,8 @@ def test_what_is_written_is_the_value_to_ten_places(value: Fraction) -> None:
 
 def test_a_constant_answer_is_worth_next_to_nothing() -> None:
     source, policy = Math(), Scripted(lambda turn: Reply(text="", actions=(call("submit", answer=42),)))
-    episodes = play(source, policy, source.tasks("train", 300, 0))
-    assert sum(episode.result.reward == 1 for episode in episodes) < 0.02 * 300
-
-
-def test_a_problem_is_its_id() -> None:
-    problem = build_problem(FAMILY.parse(BEANS))
-    assert (
-        problem.prompt == "Karl plants 8 rows of 6 beans. In summer 25 percent of them dry up. How many beans are left?"
-    )
-    assert problem.answer == 36
+    episodes = play(source, policy, source.tasks("train", 150, 0))
+    assert sum(episode.result.reward == 1 for episode in episodes) < 0.02 * 150
 
 
 def test_the_splits_share_no_name_no_thing_no_first_number_and_no_sentence() -> None:
@@ -141,7 +125,9 @@ def test_the_splits_share_no_name_no_thing_no_first_number_and_no_sentence() -> 
     assert {n % 4 for n in firsts["held_out"]} == {3}
 
 
-def test_harder_problems_take_more_calculations() -> None:
+def test_a_problem_is_its_id_and_harder_ones_take_more_calculations() -> None:
+    prompt = "Karl plants 8 rows of 6 beans. In summer 25 percent of them dry up. How many beans are left?"
+    assert build_problem(FAMILY.parse(BEANS))[:2] == (prompt, 36)
     for difficulty, steps in (("easy", {1}), ("medium", {2}), ("hard", {3, 4})):
         source = Math(difficulty=difficulty)
         tasks = source.tasks("train", 24, 1)
@@ -152,42 +138,16 @@ def test_harder_problems_take_more_calculations() -> None:
 @pytest.mark.parametrize(
     ("answer", "reward"),
     [
-        (36, 1.0),
-        ("36", 1.0),
         (36.0, 1.0),
-        ("36 beans", 1.0),
-        ("The answer is 36.", 1.0),
-        (r"\boxed{36}", 1.0),
-        ("35", 0.0),
-        ("36 or 37", 0.0),
-        ("1 2 3 36", 0.0),
-        ("48 - 12", 0.0),
+        ("The answer is 36 beans.", 1.0),
         ("36.4", 0.0),
+        ("36 or 37", 0.0),
         ("\n" * 900, 0.0),
-        ("Final Answer: 36\nFinal Answer: 37", 0.0),
     ],
 )
 def test_answers_are_compared_as_numbers_and_hedging_is_wrong(answer: Any, reward: float) -> None:
     step = act(start(BEANS), "submit", answer=answer)
     assert (step.terminated, step.reward) == (True, reward)
-
-
-def test_problems_of_a_gsm8k_file_are_played_from_the_task_alone(tmp_path: Path) -> None:
-    rows = [
-        {"question": f"What is {i} times 1,000?", "answer": f"It is <<{i}*1000={i}000>>.\n#### {i},000"}
-        for i in range(1, 41)
-    ]
-    path = tmp_path / "gsm8k.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    source = task_source(f"quintain/math?file={path}")
-    task = source.tasks("train", 5, 0)[0]
-    exercise = Math().make()
-    first = exercise.reset(Task.model_validate_json(task.model_dump_json()))
-    n = int(re.findall(r"\d+", str(first.message))[0])
-    product = text_of(act(exercise, "calculate", expression=f"{n} * 1000"))
-    step = act(exercise, "submit", answer=product)
-    assert (task.environment, step.reward) == ("quintain/math", 1.0)
-    assert source.version != Math().version
 
 
 def test_a_file_of_problems_without_numbers_as_answers_is_refused_with_its_lines(tmp_path: Path) -> None:
@@ -201,5 +161,6 @@ def test_a_file_of_problems_without_numbers_as_answers_is_refused_with_its_lines
     ):
         Math(path)
     path.write_text('{"question": "Two?", "answer": "#### 2"}\n')
+    assert task_source(f"quintain/math?file={path}").version != Math().version
     with pytest.raises(InvalidInput, match="leave them out if a file gives"):
         Math(path, difficulty="hard")

@@ -13,7 +13,6 @@ from playing import act, play, text_of
 from quintain.environments.mcp_server.generation import expert
 from quintain.environments.mcp_server.source import ServerSource
 from quintain.environments.servers import ServerProfile
-from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment
 from quintain.records.trajectory import Action, OutcomeStatus, Task
 
@@ -133,24 +132,15 @@ def test_an_episode_has_its_own_server_in_its_state_unless_the_profile_shares_it
 
 def test_tasks_are_generated_from_the_schemas_and_their_scripts_solve_them(shared: ServerSource) -> None:
     """Only tools that look like reading are asked; the number of the process differs between two servers and is dropped."""
-    tasks = shared.tasks("held_out", 9, 0)
+    tasks = shared.tasks("held_out", 6, 0)
     assert {task.type for task in tasks} == {"add", "get_price"}
     assert {task.difficulty for task in tasks} == {"easy", "medium"}
     assert {task.metadata["split"] for task in tasks} == {"held_out"}
     assert all(task.metadata["checker"]["type"] == "answer" for task in tasks)
-    other = source(fresh="session")
-    assert other.version == shared.version
-    assert other.tasks("held_out", 4, 0) == tasks[:4]
-    played = play(shared, expert(tasks[:6]), tasks[:6], concurrency=1)
+    played = play(shared, expert(tasks), tasks, concurrency=1)
     assert [(episode.result.status, episode.result.turns) for episode in played] == [(OutcomeStatus.SUCCESS, 2)] * 6
 
 
-def test_too_few_generated_tasks_are_an_error_with_the_remedy() -> None:
-    """There are no such notes, and an error is no answer."""
-    unread = source(tools=("read_note", "write_note"), values={"read_note.name": ("a", "b")})
-    with pytest.raises(InvalidInput, match=r"expected 3 tasks in train from .*, got 0.*`values`.*file of `tasks`"):
-        unread.tasks("train", 3, 0)
-
-
-def test_the_rules_of_a_server_are_part_of_its_version() -> None:
+def test_the_rules_of_a_server_are_part_of_its_version(shared: ServerSource) -> None:
+    assert source(fresh="session").version == shared.version
     assert len({source().version, source(deny=("add",)).version, source(max_turns=3).version}) == 3

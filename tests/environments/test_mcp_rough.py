@@ -48,7 +48,7 @@ def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
     """All pages of its tools are the action space. Faults of a call are observations, and the server lives on."""
     environment = playing(timeout_s=1.5)
     assert [tool["function"]["name"] for tool in environment.tools][:5] == ["echo", "slow", "hang", "die", "flood"]
-    assert len(environment.tools) == 11
+    assert len(environment.tools) == 13
     for action, message in (
         (Action(tool="echo", raw_args="{a:"), "not valid JSON"),
         (Action(tool="eco", args={}), "did you mean 'echo'?"),
@@ -143,3 +143,12 @@ def test_a_server_that_does_not_leave_is_ended_with_all_that_it_started(playing)
     pid = process_of(environment)
     environment.close()
     assert group_is_gone(pid)
+
+
+def test_tasks_are_generated_alike_for_the_same_server_and_too_few_are_an_error_with_the_remedy() -> None:
+    few, several = (ServerSource(profile(), lambda name: None).tasks("train", n, 0) for n in (2, 4))
+    assert few == several[:2]
+    assert {task.type for task in several} == {"get_square"}, "an error is no answer"
+    failing = ServerSource(profile(tools=("get_missing",)), lambda name: None)
+    with pytest.raises(InvalidInput, match=r"expected 3 tasks in train from .*, got 0.*`values`.*file of `tasks`"):
+        failing.tasks("train", 3, 0)

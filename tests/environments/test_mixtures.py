@@ -73,11 +73,9 @@ def test_whatever_the_weights_are_the_text_of_a_mixture_stays_itself() -> None:
         ({str(n): 1.0 for n in range(MAX_PARTS + 1)}, "got 51"),
         ("mix(a)", "as the weight of '', got 'a'"),
         ("mix(a=0)", "from 1e-06 to 1e"),
-        ("mix(a=nan)", "from 1e-06 to 1e"),
         ({"a": True}, "got True"),
         ({"a": float("inf")}, "got inf"),
         ({"a": 10**400}, "from 1e-06 to 1e"),
-        ({"a": "2 "}, None),
         ("mix(a=1,a=2)", "twice; add up its weights"),
         ({"a?x=1&y=2": 1, "a?y=2&x=1": 1}, "twice"),
         ("mix(a?x=1,b=2)", "cannot read the options of 'a?x'"),
@@ -85,10 +83,7 @@ def test_whatever_the_weights_are_the_text_of_a_mixture_stays_itself() -> None:
         ({1: 2}, "as a part of a mixture, got 1"),
     ],
 )
-def test_an_invalid_mixture_is_refused(wrong: Any, words: str | None) -> None:
-    if words is None:
-        assert parts_of(wrong) == {"a": 1}
-        return
+def test_an_invalid_mixture_is_refused(wrong: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(words)):
         parts_of(wrong)
 
@@ -96,9 +91,10 @@ def test_an_invalid_mixture_is_refused(wrong: Any, words: str | None) -> None:
 def test_parts_that_overlap_give_each_task_once() -> None:
     """Half of the tasks are hard ones, and of all tasks every third: some are drawn by both."""
     source = task_source({"quintain/inventory": 1, "quintain/inventory?difficulty=hard": 1})
-    tasks = source.tasks("train", 400, 0)
-    assert len({task.id for task in tasks}) == len(tasks) == 400
-    assert [task.environment for task in tasks].count("quintain/inventory") == 200
+    tasks = source.tasks("train", 100, 0)
+    assert len({task.id for task in tasks}) == len(tasks) == 100
+    assert [task.environment for task in tasks].count("quintain/inventory") == 50
+    assert open_source({"quintain/inventory": "3 "}).id == "quintain/inventory", "a mixture of one is that environment"
 
 
 class Asked:
@@ -125,32 +121,19 @@ def test_different_tasks_with_one_id_are_refused_and_equal_ones_drawn_once() -> 
     assert getattr(same, "at_once", None) == 4
 
 
-def test_a_mixture_of_one_is_that_environment() -> None:
-    assert open_source({"quintain/inventory": 3}).id == "quintain/inventory"
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(services: Services) -> None:
+    """One environment stays as it is written."""
+    for written in (
         BOTH,
-        TEXT,
         "mix(quintain/math?difficulty=easy=1,quintain/inventory=2)",
         "quintain/inventory=2,quintain/math?difficulty=easy=1",
-        " quintain/math?difficulty=easy=0.5, quintain/inventory=1",
-        "quintain/math?difficulty=easy = 0.5 , quintain/inventory = 1",
+        " quintain/math?difficulty=easy = 0.5 , quintain/inventory = 1",
         " mix( quintain/inventory = 2 , quintain/math?difficulty=easy = 1 ) ",
-    ],
-)
-def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(services: Services, written: Any) -> None:
-    assert usable_reference(services, written) == TEXT
-
-
-@pytest.mark.parametrize(
-    "one", ["quintain/inventory", "quintain/inventory?types=lookup,compare", "quintain/tools-1k?mode=direct&k=8"]
-)
-def test_one_environment_stays_as_it_is_written(services: Services, one: str) -> None:
-    assert usable_reference(services, one) == plain_reference(one) == one
-    assert usable_reference(services, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
+    ):
+        assert usable_reference(services, written) == TEXT, written
+    for one in ("quintain/inventory?types=lookup,compare", "quintain/tools-1k?mode=direct&k=8"):
+        assert usable_reference(services, one) == plain_reference(one) == one
+        assert usable_reference(services, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
 
 
 def test_a_comma_within_options_of_a_mixture_is_refused_with_the_escape(services: Services) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from quintain import extensions
 from quintain.environments import registry
+from quintain.environments.data_files import read_data
 from quintain.errors import NotFound, Unavailable
 
 
@@ -23,19 +24,23 @@ def announced(monkeypatch: pytest.MonkeyPatch):
     extensions.extensions_of.cache_clear()
 
 
-def test_the_built_in_environment_is_known_without_any_entry_point(announced) -> None:
+def test_the_built_in_environments_are_known_and_described_without_any_entry_point(announced) -> None:
     announced()
-    assert set(registry.environment_ids()) >= {
-        "quintain/inventory",
-        "quintain/math",
-        "quintain/sandbox",
-        "quintain/tasks",
-        "quintain/tools-1k",
-        "quintain/conversation",
-        "quintain/engineering",
-        "quintain/advisory",
-        "quintain/discussion",
-    }
+    built_in = {name for name in registry.environment_ids() if name.startswith("quintain/")}
+    names = [
+        "inventory",
+        "math",
+        "sandbox",
+        "tasks",
+        "tools-1k",
+        "conversation",
+        "engineering",
+        "advisory",
+        "discussion",
+    ]
+    assert built_in >= {f"quintain/{name}" for name in names}
+    assert set(read_data("data/descriptions.yaml", dict[str, str])) == built_in
+    assert all(registry.describe(name).endswith(".") for name in built_in)
     assert registry.task_source("quintain/inventory").id == "quintain/inventory"
 
 

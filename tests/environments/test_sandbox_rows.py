@@ -189,9 +189,7 @@ def test_modules_of_other_names_are_the_agents_own(begin: Any, row: dict[str, An
 
 def test_printed_results_and_an_early_end_are_no_pass(begin: Any) -> None:
     coding = begin(FILES_ROW)
-    fake = (
-        "import os, sys\nos.write(2, b'Ran 2 tests in 0.1s\\n\\nOK\\n')\nos.write(2, b'\\n0 2 2 0 -\\n')\nos._exit(0)\n"
-    )
+    fake = "import os\nos.write(2, b'Ran 2 tests in 0.1s\\n\\nOK\\n')\nos.write(2, b'\\n0 2 2 0 -\\n')\nos._exit(0)\n"
     act(coding, "write_file", path="shapes.py", content=fake)
     act(coding, "bash", command="rm -r tests; ln -s /tmp tests")
     done = act(coding, "submit")
@@ -225,27 +223,23 @@ def test_tests_that_cannot_run_are_an_error_and_no_verdict(begin: Any, row: dict
     [
         (
             {"repo": "acme/nowhere"},
-            "expected a git repository below .*, got 'acme/nowhere'.*repos=FOLDER .nothing is fetched from a network",
+            "expected a git repository below .*, got 'acme/nowhere'.*repos=FOLDER .nothing is fetched",
         ),
         ({"repo": "../../etc"}, "expected a git repository below"),
-        ({"base_commit": "main"}, "expected base_commit to be a commit hash .*, got 'main'"),
-        ({"base_commit": "--help0"}, "expected base_commit to be a commit hash"),
+        ({"base_commit": "--help0"}, "expected base_commit to be a commit hash .*, got '--help0'"),
         ({"base_commit": "0" * 40}, "lacks the commit 0000"),
         ({"problem_statement": " "}, "its prompt is empty"),
         (
             {"FAIL_TO_PASS": ["test_a (m.T)"], "PASS_TO_PASS": [], "test_command": None},
-            "expected test_command, or FAIL_TO_PASS with files",
+            "test_command, or FAIL_TO_PASS with files",
         ),
         ({"test_command": "make test | tail"}, "without shell syntax"),
         ({"checker": {"type": "regex", "pattern": "x"}}, "expected a checker of type unit_tests .*, got 'regex'"),
         ({"timeout_s": -1}, "expected timeout_s from 0.1 to 3600 seconds, got -1"),
-        (
-            {"repo": None, "checker": {"files": {"../x": "y"}, "command": "make"}},
-            "expected a relative path below the workspace",
-        ),
+        ({"repo": None, "checker": {"files": {"../x": "y"}, "command": "make"}}, "a relative path below the workspace"),
         (
             {"repo": None, "checker": {"files": {"x": "y"}, "command": "make"}, "FAIL_TO_PASS": [], "PASS_TO_PASS": []},
-            "expected tests, got none",
+            "tests, got none",
         ),
         ({"repo": None}, "expected `repo` or `checker.files`, got neither"),
     ],

@@ -65,35 +65,11 @@ def answered(task: Task, answer: Any) -> tuple[float | None, str]:
 
 
 def test_a_row_becomes_a_task_with_all_its_columns() -> None:
-    row = {
-        "id": 7,
-        "prompt": "Mend it.",
-        "type": "bug_fix",
-        "difficulty": "hard",
-        "repo": "acme/shop",
-        "base_commit": "abc",
-        "test_command": ["pytest", "-q"],
-        "checker": {"type": "unit_tests"},
-        "answer": None,
-        "split": "test",
-        "metadata": {"author": "me"},
-        "language": "python",
-    }
-    assert task_of(row) == Task(
-        id="7",
-        prompt="Mend it.",
-        type="bug_fix",
-        difficulty="hard",
-        metadata={
-            "language": "python",
-            "author": "me",
-            "repo": "acme/shop",
-            "base_commit": "abc",
-            "test_command": ["pytest", "-q"],
-            "checker": {"type": "unit_tests"},
-            "split": "held_out",
-        },
-    )
+    columns = {"repo": "acme/shop", "base_commit": "abc", "test_command": ["pytest"], "checker": {"type": "unit_tests"}}
+    named = {"prompt": "Mend it.", "type": "bug_fix", "difficulty": "hard"}
+    row = {"id": 7, **named, **columns, "answer": None, "split": "test", "metadata": {"author": "me"}, "language": "en"}
+    metadata = {**columns, "language": "en", "author": "me", "split": "held_out"}
+    assert task_of(row) == Task(id="7", **named, metadata=metadata)
 
 
 def test_a_row_of_swe_bench_keeps_its_tests_and_not_its_solution() -> None:
@@ -101,15 +77,10 @@ def test_a_row_of_swe_bench_keeps_its_tests_and_not_its_solution() -> None:
     assert (task.id, task.prompt, task.type) == (SWE["instance_id"], "Modeling is wrong.", "bug_fix")
     levels = [task_of({**SWE, "patch": "+x\n" * lines}).difficulty for lines in (1, 9, 10, 49, 50)]
     assert levels == ["easy", "easy", "medium", "medium", "hard"], "below 10 lines easy, below 50 medium, else hard"
-    metadata = task.metadata
-    assert metadata["FAIL_TO_PASS"] == ["tests/test_a.py::test_b"]
-    assert metadata["PASS_TO_PASS"] == ["tests/test_a.py::test_c"]
-    assert (metadata["repo"], metadata["base_commit"], metadata["test_patch"]) == (
-        "astropy/astropy",
-        "d16bfe05",
-        "+assert True",
-    )
-    assert "line 3" not in json.dumps(metadata)
+    kept = {name: SWE[name] for name in ("repo", "base_commit", "test_patch", "PASS_TO_PASS")}
+    assert kept.items() <= task.metadata.items()
+    assert task.metadata["FAIL_TO_PASS"] == ["tests/test_a.py::test_b"]
+    assert "line 3" not in json.dumps(task.metadata), "neither the hints nor the patch"
     with pytest.raises(InvalidInput, match=r"FAIL_TO_PASS to be a list of test names.*got 'nonsense'"):
         task_of({**SWE, "FAIL_TO_PASS": "nonsense"})
 
@@ -171,13 +142,6 @@ def test_a_row_that_repeats_another_is_the_same_task(tmp_path: Path) -> None:
     assert whole.digest == read_tasks(written(tmp_path / "once.jsonl", *rows[:2])).digest
     with pytest.raises(InvalidInput, match=r"line 2: duplicate id .* with other content"):
         read_tasks(written(tmp_path / "torn.jsonl", rows[0], {**rows[0], "answer": "#### 5"}))
-
-
-def test_all_tasks_of_a_file_are_as_many_as_it_has(tmp_path: Path) -> None:
-    whole = read_tasks(written(tmp_path / "few.jsonl", *numbered(9)))
-    assert len(whole.draw("all", 100, seed=0)) == 9
-    with pytest.raises(InvalidInput, match=r"too_many_tasks.*of at most \d, got 100"):
-        whole.draw("train", 100, seed=0)
 
 
 def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(settings: Settings) -> None:
@@ -250,17 +214,16 @@ def test_a_task_keeps_its_side_when_others_come_or_go(ids: set[str]) -> None:
 
 
 def test_one_task_in_five_is_held_out_where_rows_do_not_state_it_and_tasks_are_drawn_by_seed(tmp_path: Path) -> None:
-    """Of 2,000 a share of 0.2 has standard deviation 0.009."""
-    source = FileTasks(Inventory(), written(tmp_path / "a.jsonl", *numbered(2000)))
-    share = sum(split_of(f"t{i}") == "held_out" for i in range(2000)) / 2000
-    assert 0.17 < share < 0.23
-    n = round(2000 * share)
-    held_out, train = source.tasks("held_out", n, 3), source.tasks("train", 2000 - n, 3)
+    """Of 1,000 a share of 0.2 has standard deviation 0.013."""
+    source = FileTasks(Inventory(), written(tmp_path / "a.jsonl", *numbered(1000)))
+    n = sum(split_of(f"t{i}") == "held_out" for i in range(1000))
+    assert 160 < n < 240
+    held_out, train = source.tasks("held_out", n, 3), source.tasks("train", 1000 - n, 3)
     assert not {task.id for task in held_out} & {task.id for task in train}
     assert {task.environment for task in held_out} == {"quintain/inventory"}
     assert held_out[:20] == source.tasks("held_out", 20, 3)
     assert held_out != source.tasks("held_out", n, 4)
-    with pytest.raises(InvalidInput, match=rf"'a.jsonl' has {n} tasks in held_out and {2000 - n} in the other split"):
+    with pytest.raises(InvalidInput, match=rf"'a.jsonl' has {n} tasks in held_out and {1000 - n} in the other split"):
         source.tasks("held_out", n + 1, 3)
 
 
@@ -280,9 +243,8 @@ def test_any_environment_takes_the_tasks_of_a_file(tmp_path: Path) -> None:
 def test_one_answer_tasks_are_judged_by_their_row(tmp_path: Path) -> None:
     rows: list[tuple[dict[str, Any], Any, Any]] = [
         ({"answer": 42}, 42, 41),
-        ({"answer": "42"}, "42", "421"),
         ({"answer": "Paris"}, "paris.", "London"),
-        ({"answer": "1/2"}, 0.5, "0.6"),
+        ({"answer": "1/2"}, 0.5, "0.5 or 0.6"),
         ({"checker": {"type": "regex", "pattern": "^a+b$"}}, "aaab", "ba"),
         ({"checker": {"type": "json", "expected": {"a": [1, 2]}}}, '{"a": [1, 2]}', '{"a": [2, 1]}'),
         ({"checker": {"type": "answer", "answer": 10, "tolerance": 0.5}}, "10.4", "10.6"),
@@ -324,30 +286,18 @@ def test_a_row_that_could_never_be_judged_is_refused_before_anything_is_played(
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "answer", ["41 or 42", "1 2 3 42 43", "42, 43", "between 41 and 43", "40 + 2", "", "?", "9" * 400]
-)
-def test_an_answer_that_hedges_is_wrong(answer: str) -> None:
-    task = Task(id="a", prompt="Well?", metadata={"answer": 42})
-    assert answered(task, answer)[0] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("action", "message"),
-    [
-        (Action(tool="answer", args={}), "no tool is called 'answer'; call one of: submit"),
-        (Action(tool="submit", args=None, raw_args="{"), "not valid JSON"),
-        (Action(tool="submit", args={}), "submit.answer is required"),
-        (Action(tool="submit", args={"answer": [1]}), "submit.answer"),
-        (Action(tool="submit", args={"answer": "x" * 30_000}), "at most 20000"),
-    ],
-)
-def test_a_call_without_an_answer_gets_an_error_and_costs_nothing(action: Action, message: str) -> None:
+def test_a_call_without_an_answer_gets_an_error_and_costs_nothing() -> None:
     question = Question()
     question.reset(Task(id="a", prompt="Well?", metadata={"answer": 42}))
-    step = question.step([action])
-    assert (step.observations[0].is_error, step.terminated, step.reward) == (True, False, None)
-    assert message in str(step.observations[0].content)
+    for action, message in (
+        (Action(tool="answer", args={}), "no tool is called 'answer'; call one of: submit"),
+        (Action(tool="submit", args=None, raw_args="{"), "not valid JSON"),
+        (Action(tool="submit", args={"answer": [1]}), "submit.answer"),
+        (Action(tool="submit", args={"answer": "x" * 30_000}), "at most 20000"),
+    ):
+        step = question.step([action])
+        assert (step.observations[0].is_error, step.terminated, step.reward) == (True, False, None)
+        assert message in str(step.observations[0].content)
 
 
 def test_without_a_file_there_is_nothing_to_draw() -> None:
@@ -356,6 +306,7 @@ def test_without_a_file_there_is_nothing_to_draw() -> None:
         task_source("quintain/tasks").tasks("train", 1, 0)
 
 
+@generated(max_examples=40)
 @given(st.dictionaries(st.from_regex("[a-z]{1,8}", fullmatch=True), st.text(max_size=30), max_size=4))
 def test_a_reference_reads_back_as_it_was_written(options: dict[str, str]) -> None:
     reference = parse_reference("acme/shop")._replace(options=options)
@@ -399,24 +350,13 @@ _JSON = st.recursive(
 )
 _FIELDS = st.sampled_from(
     [
-        *(
-            "id",
-            "prompt",
-            "type",
-            "difficulty",
-            "repo",
-            "test_command",
-            "checker",
-            "answer",
-            "split",
-            "metadata",
-            "task",
-        ),
-        *("instance_id", "problem_statement", "patch", "FAIL_TO_PASS", "version", "question", "task_id", "description"),
+        *("id", "prompt", "type", "difficulty", "repo", "test_command", "checker", "answer", "split", "metadata"),
+        *("task", "instance_id", "problem_statement", "patch", "FAIL_TO_PASS", "version", "question", "description"),
     ]
 )
 
 
+@generated(max_examples=60)
 @given(_JSON | st.dictionaries(_FIELDS, _JSON, max_size=8))
 def test_any_json_becomes_a_task_or_an_error(value: Any) -> None:
     try:

@@ -41,9 +41,7 @@ def said(source: TaskSource, *lines: str) -> Episode:
         (SOLUTION, 1.0),  # strict match of lm-eval: the number after ####
         ("48 + 24 = 72, so Natalia sold 72 clips.", 1.0),  # flexible match: the last number
         ("Let us think.\n\nFinal Answer: 72", 1.0),  # as the seed's training data ends
-        ("The answer is $72.00.", 1.0),
         ("She sold 48 + 24 = 71.", 0.0),
-        ("The answer is 24.", 0.0),
     ],
 )
 def test_the_answer_to_a_gsm8k_question_counts_in_plain_text(gsm8k: Path, text: str, reward: float) -> None:

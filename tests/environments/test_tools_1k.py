@@ -44,12 +44,8 @@ def test_schemas_are_strict() -> None:
         parameters = tool.schema["function"]["parameters"]
         assert parameters["additionalProperties"] is False
         assert set(parameters["required"]) <= set(parameters["properties"])
-        assert {about["type"] for about in parameters["properties"].values()} <= {
-            "string",
-            "integer",
-            "number",
-            "boolean",
-        }
+        types = {about["type"] for about in parameters["properties"].values()}
+        assert types <= {"string", "integer", "number", "boolean"}
 
 
 def test_scores_are_those_of_bm25_by_hand() -> None:
@@ -80,28 +76,17 @@ def test_figures_of_a_ranking_by_hand() -> None:
     """
     best = 1 + 1 / math.log2(3) + 1 / 2
     found = ranking_metrics(list("axbcdyz"), frozenset("xyw"), ks=(1, 5, 10))
-    assert found == {
-        "top_k_accuracy@1": 0.0,
-        "recall@1": 0.0,
-        "precision@1": 0.0,
-        "ndcg@1": 0.0,
-        "top_k_accuracy@5": 1.0,
-        "recall@5": 1 / 3,
-        "precision@5": 1 / 5,
-        "ndcg@5": pytest.approx(1 / math.log2(3) / best),
-        "top_k_accuracy@10": 1.0,
-        "recall@10": 2 / 3,
-        "precision@10": 2 / 10,
-        "ndcg@10": pytest.approx((1 / math.log2(3) + 1 / math.log2(7)) / best),
-        "mrr": 1 / 2,
+    expected = {
+        1: (0, 0, 0, 0),
+        5: (1, 1 / 3, 1 / 5, 1 / math.log2(3) / best),
+        10: (1, 2 / 3, 2 / 10, (1 / math.log2(3) + 1 / math.log2(7)) / best),
     }
-    assert ranking_metrics([], frozenset("x"), ks=(1,)) == {
-        "top_k_accuracy@1": 0,
-        "recall@1": 0,
-        "precision@1": 0,
-        "ndcg@1": 0,
-        "mrr": 0,
+    names = ("top_k_accuracy", "recall", "precision", "ndcg")
+    figures = {
+        f"{name}@{k}": value for k, values in expected.items() for name, value in zip(names, values, strict=True)
     }
+    assert found == pytest.approx({**figures, "mrr": 1 / 2})
+    assert set(ranking_metrics([], frozenset("x"), ks=(1,)).values()) == {0}
 
 
 @settings(max_examples=30)
@@ -124,17 +109,17 @@ def first_listed(turn: Turn) -> Reply:
 
 def test_calling_whatever_is_found_first_serves_almost_no_need() -> None:
     source = ThousandTools()
-    episodes = play(source, Scripted(first_listed), source.tasks("train", 300, 0))
-    assert sum(episode.result.reward == 1 for episode in episodes) <= 3
+    episodes = play(source, Scripted(first_listed), source.tasks("train", 100, 0))
+    assert sum(episode.result.reward == 1 for episode in episodes) <= 1
 
 
 def test_other_words_make_searching_harder() -> None:
     """The words of the need alone find the tool where they are its own, less with another verb, hardly with another noun."""
     found = {}
     for difficulty in ("easy", "medium", "hard"):
-        tasks = ThousandTools(difficulty=difficulty).tasks("train", 300, 1)
+        tasks = ThousandTools(difficulty=difficulty).tasks("train", 100, 1)
         needs = [build_need(FAMILY.parse(task.id)) for task in tasks]
-        found[difficulty] = sum(need.tool in catalogue().search(need.prompt, 1) for need in needs) / 300
+        found[difficulty] = sum(need.tool in catalogue().search(need.prompt, 1) for need in needs) / 100
     assert found["easy"] > 0.95 > 0.8 > found["medium"] > 0.4 > 0.1 > found["hard"]
 
 
@@ -167,12 +152,8 @@ def test_the_figures_are_those_of_all_that_was_listed_in_the_order_it_was_first_
     step = act(searching, "call_tool", name=need.tool.name, args=need.args)
     assert (step.reward, step.terminated) == (1.0, True)
     metrics = step.info["metrics"]
-    assert (metrics["mrr"], metrics["recall@5"], metrics["recall@10"], metrics["precision@10"]) == (
-        1 / 6,
-        0.0,
-        1.0,
-        0.1,
-    )
+    found = [metrics[name] for name in ("mrr", "recall@5", "recall@10", "precision@10")]
+    assert found == [1 / 6, 0.0, 1.0, 0.1]
     assert (metrics["tool_correct"], metrics["arguments_correct"], metrics["searches"]) == (1.0, 1.0, 2.0)
 
 
@@ -211,7 +192,7 @@ def test_in_direct_mode_the_right_tool_is_among_k_real_ones() -> None:
     source = task_source("quintain/tools-1k?mode=direct&k=8")
     assert source.version == "1-direct8"
     places = Counter()
-    for task in source.tasks("train", 200, 0):
+    for task in source.tasks("train", 80, 0):
         environment = source.make()
         environment.reset(task)
         names = [tool["function"]["name"] for tool in environment.tools]
@@ -238,10 +219,8 @@ def test_in_direct_mode_tools_that_were_not_offered_do_not_exist() -> None:
     direct = DirectEpisode(2)
     direct.reset(Task(id=TASK))
     need = build_need(FAMILY.parse(TASK))
-    assert (
-        direct.step([]).message
-        == f"You called no tool. Call one of: {', '.join(t['function']['name'] for t in direct.tools)}."
-    )
+    offered = ", ".join(tool["function"]["name"] for tool in direct.tools)
+    assert direct.step([]).message == f"You called no tool. Call one of: {offered}."
     step = act(direct, "delete_meeting", reference="A")
     assert (step.observations[0].is_error, step.terminated) == (True, False)
     assert "call one of: " in text_of(step)

@@ -31,12 +31,6 @@ def test_two_players_have_the_log_odds_of_their_wins_and_the_binomial_variance()
     assert ELO_SCALE * math.log(10) == pytest.approx(400)
 
 
-def test_a_tie_counts_as_half_a_win_of_each() -> None:
-    """Three wins, one loss and four ties are 5 of 8."""
-    fitted = fit_table(np.array([[0, 3 + 2], [1 + 2, 0]]))
-    assert fitted.win_probability(0, 1) == pytest.approx(5 / 8)
-
-
 def test_results_that_follow_the_model_exactly_give_its_strengths_back() -> None:
     """Odds 1 : 2 : 4 : 8; 30 games a pair, shared in the proportion of the odds."""
     odds = np.array([1.0, 2.0, 4.0, 8.0])

@@ -46,9 +46,7 @@ def test_each_player_has_a_run_of_its_own_and_the_roles_change_from_task_to_task
     assert (first.agent, second.agent) == (A, B)
     assert (first.extra["role"], second.extra["role"]) == ("first", "second")
     assert (first.extra["opponents"], second.extra["opponents"]) == (["agent:b@1"], ["agent:a@1"])
-    assert (
-        len({episode.trajectory.id for episode in episodes}) == len({e.trajectory.episode_key for e in episodes}) == 8
-    )
+    assert len({one.trajectory.id for one in episodes}) == len({one.trajectory.episode_key for one in episodes}) == 8
     assert (first.outcome.status, second.outcome.status) == (OutcomeStatus.SUCCESS, OutcomeStatus.FAILURE)
     assert first.steps[0].message == "You are a."
     opening = next(step.message for step in second.steps if step.actor is Actor.USER)
@@ -70,10 +68,8 @@ def test_three_turns_without_a_legal_move_lose_and_text_that_cannot_be_read_is_o
     greedy = Scripted(lambda turn: reply(9, 1))
     for loser in (garbled, greedy):
         episodes = play(expert(), loser, n=1)
-        assert [(episode.result.status, episode.result.reward) for episode in episodes] == [
-            ("success", 1),
-            ("failure", 0),
-        ]
+        ended = [(episode.result.status, episode.result.reward) for episode in episodes]
+        assert ended == [("success", 1), ("failure", 0)]
         assert len(episodes[1].trajectory.agent_steps) == 3
     task = Nim("easy", ("normal",)).tasks("train", 1, 0)[0]
     game = Nim().make()

@@ -34,9 +34,10 @@ def submit(answer: Any) -> Reply:
     return Reply(text="submit", thought="Done.", actions=(Action(tool="submit", args={"answer": answer}),))
 
 
-def solved(seed: int = 0) -> Trajectory:
+@pytest.fixture(scope="module")
+def run() -> Trajectory:
     """An expert's run of three turns or more."""
-    plans = [EpisodePlan(task) for task in Inventory().tasks("train", 8, seed)]
+    plans = [EpisodePlan(task) for task in Inventory().tasks("train", 8, 0)]
     runs = [episode.trajectory for episode in run_episodes(Inventory(), Expert(), plans, SETTINGS)]
     return next(run for run in runs if len(run.agent_steps) >= 3)
 
@@ -51,9 +52,8 @@ def play(run: Trajectory, prefix: tuple[Step, ...], policy: Any, **settings: Any
     return next(run_episodes(Inventory(), policy, [EpisodePlan(run.task, prefix=prefix)], EpisodeSettings(**shared)))
 
 
-def test_a_policy_goes_on_where_the_recorded_run_stood() -> None:
+def test_a_policy_goes_on_where_the_recorded_run_stood(run: Trajectory) -> None:
     """It is shown all that was said and done; what it then submits is judged in the state that the steps led to."""
-    run = solved()
     answer = run.agent_steps[-1].actions[0].args["answer"]  # type: ignore[index]
     policy = Fixed(submit(answer))
     episode = play(run, from_first_turn(run, 2), policy)
@@ -66,8 +66,7 @@ def test_a_policy_goes_on_where_the_recorded_run_stood() -> None:
     assert play(run, from_first_turn(run, 2), Fixed(submit("nonsense"))).result.status is OutcomeStatus.FAILURE
 
 
-def test_a_run_that_is_carried_out_to_its_end_needs_no_policy() -> None:
-    run = solved()
+def test_a_run_that_is_carried_out_to_its_end_needs_no_policy_and_cannot_go_on(run: Trajectory) -> None:
     whole = replay(Inventory(), EpisodePlan(run.task, prefix=from_first_turn(run, len(run.agent_steps))), SETTINGS)
     assert (whole.status, whole.error, whole.reward) == (OutcomeStatus.SUCCESS, None, 1.0)
     assert [step.observations for step in whole.steps] == [step.observations for step in run.steps]
@@ -76,48 +75,23 @@ def test_a_run_that_is_carried_out_to_its_end_needs_no_policy() -> None:
     policy = Fixed(submit(1))
     assert play(run, from_first_turn(run, len(run.agent_steps)), policy).result.status is OutcomeStatus.SUCCESS
     assert policy.turns == []
-
-
-def test_another_answer_than_recorded_ends_the_episode_with_both() -> None:
-    run = solved()
-    first = run.agent_steps[0].model_copy(update={"observations": (Observation(content="Nothing here."),)})
-    said = replay(Inventory(), EpisodePlan(run.task, prefix=(first, *run.agent_steps[1:])), SETTINGS)
-    assert said.status is OutcomeStatus.ERROR
-    assert said.error.startswith(f"{DIVERGED}: at step 0 the environment returned")
-    assert "Nothing here." in said.error
-    assert play(run, (first,), Fixed(submit(1))).result.success is None
-
-
-def test_steps_after_the_end_diverge() -> None:
-    run = solved()
     more = (*from_first_turn(run, len(run.agent_steps)), run.agent_steps[0])
-    said = replay(Inventory(), EpisodePlan(run.task, prefix=more), SETTINGS)
-    assert "the run has ended, but the run recorded a further step" in (said.error or "")
+    longer = replay(Inventory(), EpisodePlan(run.task, prefix=more), SETTINGS)
+    assert "the run has ended, but the run recorded a further step" in (longer.error or "")
 
 
-def test_turns_of_the_recorded_run_count_against_the_limit() -> None:
-    run = solved()
-    episode = play(run, from_first_turn(run, 1), Fixed(Reply(text="Hm.", thought="Hm.")), max_turns=2)
-    assert (episode.result.status, episode.result.turns) == (OutcomeStatus.TRUNCATED, 2)
-    assert (
-        replay(
-            Inventory(),
-            EpisodePlan(run.task, prefix=from_first_turn(run, 2)),
-            EpisodeSettings(**vars(SETTINGS) | {"max_turns": 2}),
-        ).status
-        is OutcomeStatus.TRUNCATED
-    )
+def test_another_answer_than_recorded_and_the_turn_limit_end_the_episode(run: Trajectory) -> None:
+    first = run.agent_steps[0].model_copy(update={"observations": (Observation(content="Nothing here."),)})
+    assert str(play(run, (first,), Fixed(submit(1))).result.error).startswith(f"{DIVERGED}: at step 0 the environment")
+    limited = play(run, from_first_turn(run, 1), Fixed(Reply(text="Hm.", thought="Hm.")), max_turns=2).result
+    assert (limited.status, limited.turns) == (OutcomeStatus.TRUNCATED, 2)
 
 
 @pytest.mark.parametrize("error", ["no JSON.", None])
-def test_turns_that_were_no_action_are_carried_out_as_they_were(error: str | None) -> None:
+def test_turns_that_were_no_action_are_carried_out_as_they_were(run: Trajectory, error: str | None) -> None:
     """An unreadable turn never reached the environment; one without a call did, and was told so."""
     reply = Reply(text="Well then", thought=None if error else "Well then", error=error)
-    task = Inventory().tasks("train", 1, 0)[0]
-    policy = Fixed(reply)
-    run = next(
-        run_episodes(Inventory(), policy, [EpisodePlan(task)], EpisodeSettings(**vars(SETTINGS) | {"max_turns": 3}))
-    )
-    after = play(run.trajectory, from_first_turn(run.trajectory, 2), Fixed(submit("x")))
+    silent = play(run, (), Fixed(reply), max_turns=3).trajectory
+    after = play(run, from_first_turn(silent, 2), Fixed(submit("x")))
     assert after.result.status is OutcomeStatus.FAILURE
-    assert [step.message for step in after.trajectory.steps[:6]] == [step.message for step in run.trajectory.steps[:6]]
+    assert [step.message for step in after.trajectory.steps[:6]] == [step.message for step in silent.steps[:6]]

@@ -41,11 +41,6 @@ def test_the_shipped_files_are_the_ones_that_were_summed() -> None:
     assert (FOLDER / "model.safetensors").stat().st_size <= 3_000_000
 
 
-def test_it_is_small_and_has_room_for_long_episodes(starter: LoadedModel) -> None:
-    assert 500_000 <= sum(p.numel() for p in starter.model.parameters()) <= 1_500_000
-    assert starter.context_tokens >= 4096
-
-
 def test_its_template_speaks_native_tool_calls_and_only_ever_appends(starter: LoadedModel) -> None:
     renderer = Renderer.of(starter.tokenizer)
     assert (renderer.style, renderer.appendable, renderer.warnings) == ("tools", True, ())
@@ -59,27 +54,24 @@ def test_its_template_speaks_native_tool_calls_and_only_ever_appends(starter: Lo
         assert len(rows[0].token_ids) < 700
 
 
-@pytest.mark.parametrize(
-    ("text", "at_most"),
-    [
+def test_it_is_small_and_its_tokenizer_keeps_any_text_and_does_not_tear_common_text(starter: LoadedModel) -> None:
+    """Numbers are read digit by digit."""
+    assert 500_000 <= sum(p.numel() for p in starter.model.parameters()) <= 1_500_000
+    assert starter.context_tokens >= 4096
+    for text, at_most in (
         (json.dumps({"city": "Paris", "date": "2026-01-31", "unit": "celsius"}), 36),
         ("The user asked for the weather, and then for a list of hotels near the station.", 36),
         ("ünïcödé 漢字 \t \x00", 40),
-    ],
-)
-def test_any_text_survives_and_common_text_does_not_fall_apart(starter: LoadedModel, text: str, at_most: int) -> None:
-    ids = starter.tokenizer.encode(text)
-    assert starter.tokenizer.decode(ids) == text
-    assert len(ids) <= at_most
-
-
-def test_numbers_are_read_digit_by_digit(starter: LoadedModel) -> None:
+    ):
+        ids = starter.tokenizer.encode(text)
+        assert starter.tokenizer.decode(ids) == text
+        assert len(ids) <= at_most
     assert [starter.tokenizer.decode([i]) for i in starter.tokenizer.encode("K2026")] == ["K", "2", "0", "2", "6"]
 
 
 def test_it_solves_some_held_out_tasks_and_leaves_room_to_learn() -> None:
-    """25 to 45 % are wanted; on 48 tasks a rate of 35 % has a standard error of 7 points."""
+    """25 to 45 % are wanted; on 32 tasks a rate of 35 % has a standard error of 8 points."""
     agent = Agent(name="starter", model=STARTER)
-    results = [e.result for e in played(open_policy(agent, Sampling(max_new_tokens=96)), "held_out", 48)]
-    assert 0.15 <= sum(result.success is True for result in results) / 48 <= 0.60
+    results = [e.result for e in played(open_policy(agent, Sampling(max_new_tokens=96)), "held_out", 32)]
+    assert 0.15 <= sum(result.success is True for result in results) / 32 <= 0.60
     assert all(result.error is None for result in results)

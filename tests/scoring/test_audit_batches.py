@@ -36,8 +36,8 @@ def flags(runs: list[Trajectory]) -> list[str]:
     return [found.check for found in audit(*runs).findings if found.severity == "flag"]
 
 
-def finding(runs: list[Trajectory], check: str) -> Finding | None:
-    return next((found for found in audit(*runs).findings if found.check == check), None)
+def finding(runs: list[Trajectory], check: str) -> Finding:
+    return next(found for found in audit(*runs).findings if found.check == check)
 
 
 def padded(
@@ -68,8 +68,6 @@ def rewarded(run: Trajectory, reward: float) -> Trajectory:
 INFLATED = {
     "a list of words, correctness flat": padded(10, SALAD, correct="0.5"),
     "a list of words, correctness unknown": padded(10, SALAD),
-    "filler, correctness flat": padded(12, FILLER, accuracy="1"),
-    "filler, correctness unknown": padded(12, FILLER),
     "several tasks": padded(24, SALAD, tasks=3, correct="1"),
     "a task each": padded(14, SALAD, tasks=14, passed="0.5"),
     "real sentences, correctness flat": [
@@ -79,7 +77,6 @@ INFLATED = {
         rewarded(run, min(1.0, (run.outcome.reward or 0) + 0.1 * (i % 2)))
         for i, run in enumerate(padded(16, SALAD, correct="0.5"))
     ],
-    "many runs": padded(60, FILLER, tasks=4, correct="1"),
     "eight runs": padded(8, SALAD, correct="0.5"),
     "Chinese filler": padded(10, "总而言之我们可以看到这一点非常重要。", correct="0.5"),
     "a bias beside quality": [
@@ -90,7 +87,6 @@ INFLATED = {
 }  # fmt: skip
 
 NOT_INFLATED = {
-    "length beside the point": padded(10, SALAD, reward="any", correct="0.5"),
     "shorter is better": padded(12, SALAD, reward="falls", correct="0.5"),
     "correctness rises too": padded(12, SALAD, correct="same"),
     "correctness is the reward, in any order": padded(10, SALAD, reward="any", correct="same"),
@@ -105,8 +101,7 @@ NOT_INFLATED = {
     "a few runs": padded(5, SALAD, correct="0.5"),
     "one reward": [chat("Why?", " ".join(DETAIL[: i + 1]), reward=0.7) for i in range(12)],
     "one length": [chat("Why?", DETAIL[0], reward=i / 12) for i in range(12)],
-    "chance": padded(40, FILLER, reward="any", seed=3),
-    "chance again": padded(40, SALAD, reward="any", seed=4, tasks=5, accuracy="1"),
+    "chance": padded(40, SALAD, reward="any", seed=4, tasks=5, accuracy="1"),
     "different tasks, nothing known": [
         chat(f"Question {i}?", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12) for i in range(12)
     ],
@@ -124,8 +119,8 @@ def test_a_reward_that_has_other_reasons_is_not(name: str) -> None:
 
 
 def test_chance_alone_seldom_looks_like_inflation() -> None:
-    """At p 0.005 one audit in five of 40 with unrelated rewards is expected to look so."""
-    runs = [padded(12, SALAD, reward="any", seed=seed, correct="0.5") for seed in range(40)]
+    """At p 0.005 one audit in ten of 20 with unrelated rewards is expected to look so."""
+    runs = [padded(12, SALAD, reward="any", seed=seed, correct="0.5") for seed in range(20)]
     assert sum("length_inflation" in flags(one) for one in runs) <= 1
 
 
@@ -144,50 +139,31 @@ def grouped(
     ]
 
 
-@pytest.mark.parametrize(
-    "runs",
-    [
-        grouped([[1.0] * 4] * 5),
-        grouped([[0.0] * 4] * 4 + [[0.0, 1.0, 0.0, 1.0]]),
-        grouped([[1.0] * 4] * 5, metrics={"correct": 0.2}),
-        grouped([[0.2, 0.4, 0.6, 0.8]] * 3, reply=SAME),
-        grouped([[0.0, 1.0] * 4], reply=SAME),
-    ],
-    ids=[
-        "all at the top",
-        "mostly at the bottom",
-        "at the top and wrong",
-        "one reply in all groups",
-        "one reply in the only group",
-    ],
-)
-def test_groups_without_a_difference_are_flagged(runs: list[Trajectory]) -> None:
-    assert "group_collapse" in flags(runs)
+COLLAPSED = {
+    "all at the top": grouped([[1.0] * 4] * 5),
+    "mostly at the bottom": grouped([[0.0] * 4] * 4 + [[0.0, 1.0, 0.0, 1.0]]),
+    "at the top and wrong": grouped([[1.0] * 4] * 5, metrics={"correct": 0.2}),
+    "one reply in all groups": grouped([[0.2, 0.4, 0.6, 0.8]] * 3, reply=SAME),
+    "one reply in the only group": grouped([[0.0, 1.0] * 4], reply=SAME),
+}
+NOT_COLLAPSED = {
+    "some easy tasks": grouped([[1.0] * 4] * 2 + [[0.0, 1.0, 0.5, 1.0]] * 3),
+    "equal and correct": grouped([[1.0] * 4] * 5, metrics={"correct": 1.0}),
+    "one run a task": grouped([[1.0]] * 30),
+    "a single small group": grouped([[1.0] * 3]),
+    "short equal answers": grouped([[0.0, 1.0, 0.0, 1.0]] * 4, reply="42"),
+    "no groups": [chat("What is this?", f"It is thing number {i} of many.") for i in range(20)],
+}
 
 
-@pytest.mark.parametrize(
-    "runs",
-    [
-        grouped([[0.0, 1.0, 1.0, 0.0]] * 5),
-        grouped([[1.0] * 4] * 2 + [[0.0, 1.0, 0.5, 1.0]] * 3),
-        grouped([[1.0] * 4] * 5, metrics={"correct": 1.0}),
-        grouped([[1.0]] * 30),
-        grouped([[1.0] * 3]),
-        grouped([[0.0, 1.0, 0.0, 1.0]] * 4, reply="42"),
-        [chat("What is this?", f"It is thing number {i} of many.") for i in range(20)],
-    ],
-    ids=[
-        "varied",
-        "some easy tasks",
-        "equal and correct",
-        "one run a task",
-        "a single small group",
-        "short equal answers",
-        "no groups",
-    ],
-)
-def test_groups_that_differ_or_are_honestly_equal_are_not(runs: list[Trajectory]) -> None:
-    assert flags(runs) == []
+@pytest.mark.parametrize("name", COLLAPSED)
+def test_groups_without_a_difference_are_flagged(name: str) -> None:
+    assert "group_collapse" in flags(COLLAPSED[name])
+
+
+@pytest.mark.parametrize("name", NOT_COLLAPSED)
+def test_groups_that_differ_or_are_honestly_equal_are_not(name: str) -> None:
+    assert flags(NOT_COLLAPSED[name]) == []
 
 
 def test_many_at_the_maximum_are_a_note_and_a_flag_where_they_are_not_correct() -> None:
@@ -197,10 +173,9 @@ def test_many_at_the_maximum_are_a_note_and_a_flag_where_they_are_not_correct() 
 
     for correct, severity in ((None, "note"), (1.0, "note"), (0.3, "flag")):
         found = finding(runs(correct), "saturation")
-        assert found is not None
         assert found.severity == severity
         assert "100% of 30" in found.evidence
-    assert finding(runs(None)[:19], "saturation") is None
+    assert not [found for found in audit(*runs(None)[:19]).findings if found.check == "saturation"]
 
 
 def scored(good: list[float], bad: list[float], scorer: str = "judge", *, known: bool = True) -> AuditReport:
@@ -260,20 +235,16 @@ def graded(i: int, length: int, *, task: str = "Tell me.", **metrics: float) -> 
 def test_longer_and_better_paid_runs_are_a_note_where_they_may_have_another_reason() -> None:
     by_task = [graded(i, 1 + i // 3, task=f"Question {i} of the exam?") for i in range(30)]
     assert flags(by_task) == []
-    found = finding(by_task, "length_inflation")
-    assert found is not None
-    assert found.severity == "note"
+    assert finding(by_task, "length_inflation").severity == "note"
     assert flags([graded(i, 1 + i // 3) for i in range(30)]) == ["length_inflation"]
 
     found = finding([graded(i, 1 + i // 3, coverage=i / 30) for i in range(30)], "length_inflation")
-    assert found is not None
     assert found.severity == "note"
     assert "it rises with 'coverage' as well" in found.evidence
     assert flags([graded(i, 1 + i // 3, length_bonus=i / 30) for i in range(30)]) == ["length_inflation"]
 
     runs = [chat("Tell me about the bridge.", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12) for i in range(12)]
     found = finding(runs, "length_inflation")
-    assert found is not None
     assert found.severity == "note"
     assert "unknown" in found.evidence
 

@@ -82,6 +82,8 @@ def test_an_unscored_run_is_audited_by_its_recorded_reward_and_has_none_without(
 
     result = unscored(chat("Explain why there are tides.", TIDES, answer=TIDES, reward=1.0))
     assert (result.verdict, result.n_rewarded) == ("suspicious", 1)
+    empty = Auditor().report()
+    assert (empty.verdict, empty.n) == ("too_few", 0)
     result = unscored(chat("a", "b", reward=None))
     assert (result.verdict, result.n, result.n_rewarded) == ("too_few", 1, 0)
     assert result.unchecked["answer_echo"] == "no run has a reward"
@@ -92,11 +94,6 @@ def test_many_doubtful_runs_do_not_hide_a_sure_one() -> None:
     sure = [work(FIX, sh("rm -rf tests/"))]
     (found,) = [one for one in audit(*doubtful, *sure, *doubtful).findings if one.check == "verifier_tampering"]
     assert (found.severity, found.count) == ("flag", 1)
-
-
-def test_an_empty_audit_says_so() -> None:
-    report = Auditor().report()
-    assert (report.verdict, report.n) == ("too_few", 0)
 
 
 def test_rewards_on_another_scale_count_by_their_highest() -> None:

@@ -51,23 +51,13 @@ def test_single_steps_and_whole_runs_are_questions_of_their_own() -> None:
 
 def test_circles_are_found_in_the_order_of_preference() -> None:
     """a > b > c > a; d > a hangs on it and is no part; x > y > x by two raters is an even split and no circle."""
-    said = [
-        _said("a", "b"),
-        _said("b", "c"),
-        _said("c", "a"),
-        _said("d", "a"),
-        _said("x", "y", "1"),
-        _said("y", "x", "2"),
-    ]
+    circle_of_three = [_said("a", "b"), _said("b", "c"), _said("c", "a")]
+    said = [*circle_of_three, _said("d", "a"), _said("x", "y", "1"), _said("y", "x", "2")]
     (circle,) = circles(said)
     start = circle.index("a")
     assert circle[start:] + circle[:start] == ("a", "b", "c")
     assert circles(said[:2]) == []
     assert circles([*said[:2], _said("c", "a", step=0)]) == [], "single steps make no circle of runs"
     assert circles([*said[:2], _said("c", "a", better="tie")]) == []
-
-
-def test_several_circles_are_told_up_to_a_limit() -> None:
-    said = [_said(f"{n}{one}", f"{n}{other}") for n in range(5) for one, other in (("a", "b"), ("b", "c"), ("c", "a"))]
-    assert len(circles(said)) == 5
-    assert len(circles(said, limit=2)) == 2
+    several = [_said(f"{n}{pair.a}", f"{n}{pair.b}") for n in range(5) for pair in circle_of_three]
+    assert (len(circles(several)), len(circles(several, limit=2))) == (5, 2)

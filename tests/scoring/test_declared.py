@@ -29,13 +29,11 @@ def score(declared: dict[str, Any], of: Trajectory = TWO_ANSWERS) -> Score:
         ({"type": "length", "of": "all", "full_at": 2, "zero_at": 10}, 0.0),
         ({"type": "length", "full_at": 10, "zero_at": 2}, 0.5),
         ({"type": "length"}, 1.0),
-        ({"type": "length", "unit": "characters", "full_at": 0, "zero_at": 50}, 0.5),
         ({"type": "length", "unit": "characters", "of": "all", "full_at": 0, "zero_at": 88}, 0.5),
         ({"type": "calls", "full_at": 0, "zero_at": 4}, 0.75),
         ({"type": "calls", "tool": "take", "full_at": 0, "zero_at": 4}, 1.0),
         ({"type": "steps", "full_at": 1, "zero_at": 5}, 0.5),
-        ({"type": "words", "words": ["red", "you see", "re", "blue"]}, 0.5),
-        ({"type": "words", "words": ["red", "you see", "re", "blue"], "absent": True}, 0.5),
+        ({"type": "words", "words": ["red", "you see", "re", "you", "blue"], "absent": True}, 0.4),
         ({"type": "words", "words": ["three"], "of": "all"}, 1.0),
         ({"type": "contains", "text": "RED"}, 1.0),
         ({"type": "contains", "text": "red"}, 0.0),
@@ -107,7 +105,4 @@ def test_declared_scorers_have_names_and_defaults_in_the_library() -> None:
     assert scorer("length").score(TWO_ANSWERS).value == 1.0
     with pytest.raises(InvalidInput, match="needs settings"):
         scorer("words")
-    names = [
-        DeclaredScorer(read_declared(one, "r")).name for one in ({"type": "length"}, {"type": "length", "full_at": 5})
-    ]
-    assert names == ["length", "length(full_at=5)"]
+    assert DeclaredScorer(read_declared({"type": "length", "full_at": 5}, "r")).name == "length(full_at=5)"

@@ -56,9 +56,8 @@ def test_wrappers_substitutions_and_broken_scripts_are_read(script: str, expecte
 
 
 def test_commands_in_conditions_and_loops_may_not_have_run() -> None:
-    nested = {
-        command.program: command.is_nested for command in parse_script("if a; then b; fi; for x in y; do c; done; d")
-    }
+    script = "if a; then b; fi; for x in y; do c; done; d"
+    nested = {command.program: command.is_nested for command in parse_script(script)}
     assert (nested["b"], nested["c"], nested["d"]) == (True, True, False)
 
 

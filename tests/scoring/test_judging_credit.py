@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from random import Random
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from benchmarks.judges import CLEAN, TEXTS, ignoring_marks, respecting_marks, va
 
 from quintain.records.judging import Criterion, JudgeControl, JudgingMode, Rubric
 from quintain.records.score import Score
-from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.datamarking import datamark, mark_of
 from quintain.scoring.judges.empty_run_control import Control, control_of
@@ -138,30 +136,3 @@ def test_no_attack_gets_out_of_its_marks_and_the_control_takes_off_what_a_task_d
             assert value_after(text, place, respecting_marks, "task") == CLEAN
         assert value_after(text, "task", ignoring_marks, "task") == 0.0
         assert value_after(text, "tool_result", ignoring_marks, "run") == 0.0
-
-
-@pytest.mark.parametrize("n_steps", [1, 30])
-def test_no_run_ends_unscored_because_of_a_judges_noise(n_steps: int) -> None:
-    draw = Random(3)
-    four = Rubric(name="four", criteria=tuple(Criterion(name=f"c{n}", description="?") for n in range(4)))
-    mode: JudgingMode = "score" if n_steps == 1 else "steps"
-    steps = (Step(actor=Actor.AGENT, message=f"I did part {n} of it.") for n in range(n_steps))
-    one: Trajectory = run("t1", user(), *steps).model_copy(update={"id": "traj-1"})
-
-    def answer_of(honest: float, n: int) -> str:
-        def marks() -> dict[str, float]:
-            return {c.name: min(1.0, max(0.0, honest + draw.gauss(0, 0.05))) for c in four.criteria}
-
-        if mode == "score":
-            quote = ["I did part 0 of it."]
-            return json.dumps({"scores": {name: {"quotes": quote, "value": v} for name, v in marks().items()}})
-        return json.dumps(
-            {"steps": {str(k): {"quotes": [f"I did part {k} of it."], "scores": marks()} for k in range(n)}}
-        )
-
-    for _ in range(50):
-        item = item_of([one], mode, four, MARK, control="task")
-        control = control_from(item, [answer_of(0.0, 1) for _ in range(2)])
-        judged = conclude(item, [answer_of(0.7, n_steps)], Rater("endpoint:x", "endpoint"), control)
-        assert judged.failed is None
-        assert judged.scores[0].value == pytest.approx(0.7, abs=0.15)

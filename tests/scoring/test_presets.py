@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from benchmarks.rewards.known_order import DOMAINS, cases, pairs
 from benchmarks.rewards.ranking import misordered
-from benchmarks.rewards.seed_formulas import FORMULAS, knowlyr
 
 from quintain.records.profiles import DomainProfile
 from quintain.records.score import Score
@@ -43,19 +42,6 @@ def test_the_composite_orders_runs_of_known_merit(domain: str) -> None:
     values = {name: scorer.score(case).value for name, case in cases(domain).items()}
     assert misordered(values) == []
     assert all(better - worse > 0.02 for better, worse in ((values[a], values[b]) for a, b in pairs()))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_each_published_formula_orders_some_of_them_wrongly(name: str) -> None:
-    result = [{case: FORMULAS[name](made) for case, made in cases(domain).items()} for domain in DOMAINS]
-    assert any(misordered(values) for values in result if None not in values.values())
-
-
-def test_the_published_formula_is_taken_as_it_was() -> None:
-    """Thirty equal reads of a successful run: 0.4 + 0.5 x (0.7 x 0.5 + 0.15 + 0.15 x 1/30) + 0.1 = 0.7525; one read 0.825."""
-    same = tuple(call("read_file", "x", path="a.py") for _ in range(30))
-    assert knowlyr(_run(*same)) == pytest.approx(0.7525)
-    assert knowlyr(_run(same[0])) == pytest.approx(0.825)
 
 
 def test_the_composite_is_the_weighted_mean_of_what_is_known() -> None:

@@ -72,25 +72,12 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_built_in_name_has_a_scorer_of_that_name_and_a_line_of_text() -> None:
     built_in = [described for described in describe_scorers() if described.source == "built in"]
-    names = [
-        "answer",
-        "calls",
-        "checker",
-        "composite",
-        "helloagents",
-        "influence",
-        "json",
-        "judge",
-        "knowlyr",
-        "length",
-        "montecarlo",
-        "outcome",
-        "people",
-        "regex",
-        "replay",
+    names = [described.name for described in built_in]
+    assert names == [
+        *("answer", "calls", "checker", "composite", "helloagents", "influence", "json", "judge", "knowlyr", "length"),
+        *("montecarlo", "outcome", "people", "regex", "replay", "rules", "sage", "steps", "tournament", "unit_tests"),
     ]
-    assert [described.name for described in built_in] == [*names, "rules", "sage", "steps", "tournament", "unit_tests"]
-    assert [scorer(described.name).name for described in built_in] == [described.name for described in built_in]
+    assert [scorer(name).name for name in names] == names
     assert all(described.about and described.broken is None for described in built_in)
 
 

@@ -75,18 +75,13 @@ def test_a_read_is_new_by_its_question_and_not_by_its_words() -> None:
     [
         edit(),
         call("Write", "ok", file_path="/repo/src/a.py", content="x"),
-        bash("sed -i s/a/b/ src/a.py"),
-        bash("echo x > src/a.py"),
         bash("echo x | tee src/a.py"),
-        bash("mv src/b.py src/a.py"),
         bash("rm -r src"),
         bash("git checkout -- src/a.py"),
         bash("git pull"),
         bash("python scripts/generate.py"),
-        bash("cat <<EOF > src/a.py\nx\nEOF"),
         call("shell", "ok", command=["bash", "-lc", "perl -pi -e s/a/b/ src/a.py"]),
         call("apply_patch", "ok", input="*** Begin Patch\n*** Update File: src/a.py\n@@\n-a\n+b\n*** End Patch"),
-        call("str_replace_editor", "ok", command="str_replace", path="src/a.py", old_str="a", new_str="b"),
         call("mcp__unknown__do_something", "ok"),
         user("I changed it, look again."),
     ],
@@ -99,13 +94,9 @@ def test_what_may_have_changed_the_file_makes_another_read_new(between: Step) ->
 @pytest.mark.parametrize(
     "between",
     [
-        bash("ls -la src"),
-        bash("git status"),
         bash("git diff HEAD~1 2>/dev/null"),
         bash("grep -rn load src | head -5"),
         bash("sed -n 1,20p src/b.py"),
-        bash("find . -name '*.py'"),
-        bash("pytest -q tests", "1 failed"),
         bash("cd src && python -m pytest -x", "1 failed"),
         read("src/b.py", "other"),
         edit("src/b.py"),
@@ -196,7 +187,6 @@ def test_loops_are_found_where_single_calls_are_not_redundant_and_results_are_th
     ("text", "expected"),
     [
         ("The findings are sound and the method is valid. " * 12, True),
-        ("很好 " * 200, True),
         ("好的我明白了" * 60, True),
         ("short " * 20, False),
         (
@@ -204,11 +194,6 @@ def test_loops_are_found_where_single_calls_are_not_redundant_and_results_are_th
             "dedicated organelle; because respiration and synthase activity are localised there, textbooks call it the powerhouse. "
             "Its number varies with demand: muscle has thousands, and red blood cells have none at all. Defects of it are inherited "
             "from the mother, and they show first in tissues that burn most, such as nerve and heart.",
-            False,
-        ),
-        (
-            "线粒体是细胞中制造能量的结构,是细胞进行有氧呼吸的主要场所。"
-            + "".join(chr(0x4E00 + i) for i in range(300)),
             False,
         ),
     ],
@@ -220,17 +205,9 @@ def test_text_that_says_one_thing_over_and_over(text: str, expected: bool) -> No
 def test_hostile_text_costs_no_more_than_its_length() -> None:
     """Whitespace, digits and words without end: each pattern goes over them once."""
     long = 60_000
-    texts = (
-        " " * long,
-        "1" * long,
-        "w" * long,
-        "rm " * (long // 3),
-        "\n" * long,
-        "> " * (long // 2),
-        "a/" * (long // 2),
-    )
     began = time.process_time()
-    for text in texts:
+    for part in (" ", "1", "w", "rm ", "\n", "> ", "a/"):
+        text = part * (long // len(part))
         steps = (
             bash(f"sed {text}", text),
             bash(f"sed {text}", text + "x"),
@@ -247,11 +224,8 @@ LICENCE = '"""This package is licensed under the MIT License."""'
 def test_equal_texts_of_different_files_and_of_different_lines_are_all_new() -> None:
     """`a.py` is the end of one path alone, so that it is that file; a mere `__init__.py` may be either of two, so it is none."""
     assert _new(*[read(f"{folder}/__init__.py", LICENCE) for folder in "abc"]) == [1, 1, 1]
-    assert _new(read("a/__init__.py", LICENCE), read("b/__init__.py", LICENCE), read("__init__.py", LICENCE)) == [
-        1,
-        1,
-        1,
-    ]
+    doubtful = [read(f"{folder}__init__.py", LICENCE) for folder in ("a/", "b/", "")]
+    assert _new(*doubtful) == [1, 1, 1]
     assert _new(read("a.py"), read("/repo/src/a.py")) == [1, 0]
     zeros = "0," * 50
     assert _new(read("a.csv", zeros, offset=1, limit=10), read("a.csv", zeros, offset=11, limit=10)) == [1, 1]
@@ -261,10 +235,8 @@ def test_equal_texts_of_different_files_and_of_different_lines_are_all_new() -> 
 @pytest.mark.parametrize(
     "command",
     [
-        "cat src/a.py # {}",
-        "cat src/a.py | head -{}",
-        "head -n {} src/a.py",
         "cat src/a.py; true # {}",
+        "head -n {} src/a.py",
         "timeout {} cat src/a.py",
         "cat 'src/a.py' | head -{} 2>/dev/null",
     ],
@@ -279,7 +251,6 @@ def test_reads_that_vary_in_trifles_and_bring_the_same_text_are_worth_one(comman
     [
         ("browser_press_key", {"key": "Tab"}, "Pressed Tab"),
         ("browser_click", {"element": "Add one more", "ref": "e3"}, "Clicked"),
-        ("move", {"direction": "north"}, "You moved."),
         ("BashOutput", {"bash_id": "1"}, "still running, nothing was written to the log since the last time"),
         ("transfer_money", {"to": "x", "amount": 5}, "ok"),
         ("bash", {"command": "sleep 60"}, ""),
@@ -307,15 +278,7 @@ def test_what_a_user_asks_for_once_more_is_no_repetition() -> None:
     assert CODING.score(again).value == 1.0
 
 
-@pytest.mark.parametrize(
-    "wish",
-    [
-        "Run test_net three times, is it flaky?",
-        "Führe test_net dreimal aus.",
-        "运行 test_net 三次",
-        "Запусти test_net несколько раз",
-    ],
-)
+@pytest.mark.parametrize("wish", ["Run test_net three times, is it flaky?", "运行 test_net 三次"])
 def test_runs_that_were_asked_for_more_than_once_are_no_repetition(wish: str) -> None:
     steps = [bash("pytest tests/test_net.py", "1 passed in 0.1s")] * 3
     assert CODING.score(run("t", user(wish), *steps, tools=())).value == 1.0

@@ -32,12 +32,7 @@ def test_the_threshold_is_good_enough_and_a_wider_share_takes_no_worse_run() -> 
 def test_rejection_keeps_each_run_with_its_reward_as_the_chance_whatever_the_others_are() -> None:
     """2,000 runs of 0.3: 600 expected, standard deviation sqrt(2000 x 0.3 x 0.7) = 20.5; 1 and above always stay, 0 never."""
     many = [ScoredRun(f"m{i}", "t", 0.3) for i in range(2000)]
-    sure = [
-        ScoredRun("one", "t", 1.0),
-        ScoredRun("two", "t", 2.0),
-        ScoredRun("none", "t", 0.0),
-        ScoredRun("less", "t", -1.0),
-    ]
+    sure = [ScoredRun(name, "t", score) for name, score in {"one": 1.0, "two": 2.0, "none": 0.0, "less": -1.0}.items()]
     kept, left_out = select_runs([*many, *sure], "rejection", seed=4)
     assert 540 < len(kept) - 2 < 660
     assert {"one", "two"} < set(kept)
