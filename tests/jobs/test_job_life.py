@@ -23,9 +23,9 @@ LONG = SelftestSpec(steps=1000, step_s=0.02)
 
 def test_a_job_starts_at_once_and_its_own_shim_ingests_it(jobs: JobHome) -> None:
     spec = SelftestSpec(steps=5, step_s=0.1)
-    first = jobs.runner.start(spec)
+    first = jobs.runner_with(slots=0).start(spec)
     job = first.job
-    assert job.status is JobStatus.RUNNING
+    assert job.status is JobStatus.RUNNING, "a light job needs no slot"
     again = jobs.runner.start(spec)
     assert (first.deduplicated, again.deduplicated, again.job.id) == (False, True, job.id)
     with pytest.raises(Conflict, match="which is running"):
@@ -46,7 +46,9 @@ def test_a_job_starts_at_once_and_its_own_shim_ingests_it(jobs: JobHome) -> None
         jobs.runner.resume("job-0000000000")
     other = jobs.runner_with(slots=0, light_kinds=frozenset()).start(spec)
     assert (other.deduplicated, other.job.id == job.id) == (False, False), "the same request is new after its job ended"
-    jobs.runner.cancel(other.job.id)
+    assert other.job.status is JobStatus.QUEUED, "a heavy job waits for a slot"
+    assert jobs.runner.cancel(other.job.id).status is JobStatus.CANCELLED, "which ends a queued one at once"
+    assert jobs.runner.reconcile() == set()
 
 
 def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome) -> None:
@@ -60,17 +62,6 @@ def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome
     ended += [jobs.wait(job.id, JobStatus.SUCCEEDED) for job in (high, low)]
     for before, after in itertools.pairwise(ended):
         assert before.ended_at <= after.started_at
-
-
-def test_a_light_job_runs_while_the_slots_are_taken_and_a_queued_one_is_cancelled_at_once(jobs: JobHome) -> None:
-    without_slots = jobs.runner_with(slots=0, light_kinds=frozenset())
-    heavy = without_slots.start(SelftestSpec(steps=1), request_key="heavy").job
-    assert heavy.status is JobStatus.QUEUED
-    assert without_slots.cancel(heavy.id).status is JobStatus.CANCELLED
-    light = jobs.runner_with(slots=0).start(SelftestSpec(steps=1), request_key="light").job
-    assert light.status is JobStatus.RUNNING
-    jobs.wait(light.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
-    assert jobs.runner.reconcile() == set()
 
 
 def test_processes_that_start_the_same_job_at_one_moment_start_it_once(jobs: JobHome) -> None:
