@@ -81,7 +81,9 @@ def test_processes_that_start_the_same_job_at_one_moment_start_it_once(jobs: Job
 
 def test_cancel_stops_at_a_step_and_resume_continues_from_its_checkpoint(jobs: JobHome) -> None:
     job = jobs.runner.start(LONG).job
-    jobs.wait_for_step(job.id, 3)
+    worker = jobs.wait_for_step(job.id, 3)
+    groups = {os.getpgid(process) for process in (worker, jobs.shim(job.id))}
+    assert os.getpgid(0) not in groups, "Ctrl-C at the terminal of the starter does not reach the job"
     assert jobs.runner.cancel(job.id).cancel_requested
     stopped = jobs.wait(job.id, JobStatus.CANCELLED)
     assert stopped.error is None
