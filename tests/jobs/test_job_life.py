@@ -79,14 +79,32 @@ def test_processes_that_start_the_same_job_at_one_moment_start_it_once(jobs: Job
     assert [event.step for event in jobs.store.jobs.events(job.id, type="progress")] == list(range(1, 9))
 
 
-def test_cancel_stops_at_a_step_and_resume_continues_from_its_checkpoint(jobs: JobHome) -> None:
+def test_a_suspended_job_is_not_dead_a_cancelled_one_stops_at_a_step_and_resume_continues_it(jobs: JobHome) -> None:
     job = jobs.runner.start(LONG).job
     worker = jobs.wait_for_step(job.id, 3)
-    groups = {os.getpgid(process) for process in (worker, jobs.shim(job.id))}
-    assert os.getpgid(0) not in groups, "Ctrl-C at the terminal of the starter does not reach the job"
+    pids = (jobs.shim(job.id), worker)
+    assert os.getpgid(0) not in map(os.getpgid, pids), "Ctrl-C at the terminal of the starter does not reach the job"
+    assert URL_VARIABLE in psutil.Process(jobs.shim(job.id)).environ()
+    assert URL_VARIABLE not in psutil.Process(worker).environ()
+    files = [path for path in jobs.directory(job.id).path.rglob("*") if path.is_file()]
+    assert not [path.name for path in files if jobs.store.url.encode() in path.read_bytes()]
+
+    assert not jobs.runner.is_suspended(job.id)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    jobs.until(lambda: jobs.runner.is_suspended(job.id), "the worker is suspended")
+    for _ in range(20):
+        jobs.runner.reconcile()
+    suspended = jobs.store.jobs.get(job.id)
+    assert (suspended.status, suspended.attempt) == (JobStatus.RUNNING, 1)
+    assert suspended.last_progress_at is not None
+    assert 0 < (suspended.usual_gap_s or 0) < 2
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGCONT)
+
     assert jobs.runner.cancel(job.id).cancel_requested
     stopped = jobs.wait(job.id, JobStatus.CANCELLED)
-    assert stopped.error is None
+    assert (stopped.error, stopped.attempt) == (None, 1)
     assert [event.type for event in jobs.store.jobs.events(job.id)][-1] == "cancelled"
     assert 3 <= stopped.step < 1000
     assert jobs.runner.cancel(job.id).status is JobStatus.CANCELLED
@@ -129,27 +147,3 @@ def test_a_failing_job_reports_the_reason_and_its_log_stays_bounded(jobs: JobHom
     (dropped,) = re.findall(r"(\d+) bytes of log dropped", jobs.directory(job.id).log_tail(10**6, max_bytes=10**8))
     assert 30_000_000 <= int(dropped) + kept < 30_002_000, "the flood, and the lines of phases and steps"
     assert len(jobs.runner.log_tail(job.id, 7).splitlines()) == 7
-
-
-def test_a_job_does_not_see_the_url_of_the_database_and_a_suspended_one_is_not_dead(jobs: JobHome) -> None:
-    job = jobs.runner.start(LONG).job
-    worker = jobs.wait_for_step(job.id, 3)
-    assert not jobs.runner.is_suspended(job.id)
-    assert URL_VARIABLE in psutil.Process(jobs.shim(job.id)).environ()
-    assert URL_VARIABLE not in psutil.Process(worker).environ()
-    files = [path for path in jobs.directory(job.id).path.rglob("*") if path.is_file()]
-    assert not [path.name for path in files if jobs.store.url.encode() in path.read_bytes()]
-    pids = (jobs.shim(job.id), worker)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    jobs.until(lambda: jobs.runner.is_suspended(job.id), "the worker is suspended")
-    for _ in range(20):
-        jobs.runner.reconcile()
-    suspended = jobs.store.jobs.get(job.id)
-    assert (suspended.status, suspended.attempt) == (JobStatus.RUNNING, 1)
-    assert suspended.last_progress_at is not None
-    assert 0 < (suspended.usual_gap_s or 0) < 2
-    for pid in reversed(pids):
-        os.kill(pid, signal.SIGCONT)
-    jobs.runner.cancel(job.id)
-    assert jobs.wait(job.id, JobStatus.CANCELLED).attempt == 1
