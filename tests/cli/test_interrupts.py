@@ -10,15 +10,21 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from jobs_in_process import in_process
 from quintain.cli.jobs import watch
 from quintain.cli.session import collected_interrupts
+from quintain.jobs.processes import try_lock, unlock
 from quintain.records.job import SelftestSpec
 from quintain.settings import Settings
+from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.services import open_services
+from terminal import quintain
+from tiny_models import save_tiny_model
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +50,9 @@ def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(
     lost: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
     services = open_services(settings)
-    job = services.jobs.start(SelftestSpec(steps=10_000, step_s=0.02)).job
+    starting = try_lock(settings.jobs_dir / "reconcile.lock")
+    assert starting is not None, "until it is unlocked no job starts"
+    job = services.jobs.start(SelftestSpec()).job
     chance = random.Random(0)
     for _ in range(10):
         screen = io.StringIO()
@@ -52,10 +60,45 @@ def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(
         press.start()
         view = watch(services, job.id, Console(file=screen, width=200))
         press.join()
-        assert view.status == "running"
+        assert view.status == "queued"
         assert f"{job.id} keeps running" in screen.getvalue()
     assert (lost, caplog.text) == ([], "")
-    services.jobs.cancel(job.id)
+    unlock(starting)
+    services.close()
+
+
+def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 epochs of 2 texts, one at a time: 4 steps, in place of the file's 1000, because options go before it."""
+    monkeypatch.setenv("QUINTAIN_POLL_S", "0.1")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"Text {name}: items have a price.", encoding="utf-8")
+    file = f"method: pretrain\ntext: '*.txt'\nname: reader\nmodel: {save_tiny_model(tmp_path / 'tiny', hidden=16)}\n"
+    config = tmp_path / "training.yaml"
+    config.write_text(f"{file}hyperparameters: {{num_train_epochs: 500, batch_size: 1}}\n", encoding="utf-8")
+    asked = ("train", "--config", str(config), "--set", "epochs=2", "--name", "scholar")
+
+    services = open_services(Settings(home=home))
+    starting = try_lock(services.settings.jobs_dir / "reconcile.lock")
+    assert starting is not None, "until it is unlocked no job starts"
+    press = threading.Thread(target=press_after, args=(0.1,))
+    press.start()
+    left = quintain(*asked, home=home)
+    press.join()
+    unlock(starting)
+    (job_id,) = (job.job_id for job in list_jobs(services).items)
+    assert left.returncode == 130
+    assert f"quintain jobs watch {job_id}" in left.stdout
+    assert f"quintain jobs cancel {job_id}" in left.stdout
+
+    with in_process():
+        done = quintain(*asked, home=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "agent: agent:scholar@1" in done.stdout
+    assert f"{job_id} is succeeded" in done.stdout
+    (job,) = list_jobs(services).items
+    assert (job.status, job.step, job.total_steps) == ("succeeded", 4, 4)
     services.close()
 
 

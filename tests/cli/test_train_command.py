@@ -1,23 +1,15 @@
-"""`quintain train`: from a file or from options, watched to the end, left running by Ctrl-C."""
+"""`quintain train`: from a file or from options, detached, and what it refuses."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from quintain.cli.tool_options import read_settings
 from quintain.errors import InvalidInput
-from quintain.jobs.directory import JobDirectory
-from quintain.settings import Settings
-from quintain.tools.jobs.jobs import get_job, list_jobs
-from quintain.tools.services import open_services
 from terminal import quintain
 from tiny_models import save_tiny_model
 
@@ -31,17 +23,8 @@ hyperparameters:
 """
 
 
-def command(*arguments: str, home: Path) -> list[str]:
-    return [sys.executable, "-m", "quintain.cli.main", "train", *arguments, "--home", str(home)]
-
-
 def train(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     return quintain("train", *arguments, home=home)
-
-
-def heed_ctrl_c() -> None:
-    """As at a terminal, also where the tests run behind a script's `&`, which lets their children ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -54,44 +37,6 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "training.yaml"
     path.write_text(f"{TRAINING}model: {model}\n", encoding="utf-8")
     return path
-
-
-def test_ctrl_c_leaves_the_job_running_and_the_same_command_follows_it_to_its_end(config: Path, home: Path) -> None:
-    """60 epochs of 2 texts, one at a time: 120 steps, in place of the file's 1000, because options go before it."""
-    asked = ("--config", str(config), "--set", "epochs=60", "--name", "scholar")
-    with subprocess.Popen(
-        command(*asked, home=home),
-        env={**os.environ, "QUINTAIN_POLL_S": "0.1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heed_ctrl_c,
-    ) as watching:
-        try:
-            services = open_services(Settings(home=home))
-            deadline = time.monotonic() + 200
-            while not (jobs := list_jobs(services).items) or jobs[0].step < 1:
-                assert time.monotonic() < deadline, jobs
-                time.sleep(0.1)
-            job_id = jobs[0].job_id
-            worker = JobDirectory(services.settings.jobs_dir / job_id).shim().worker
-            os.kill(worker, signal.SIGSTOP)  # however long the rest of this test takes, the job has not ended
-            os.killpg(watching.pid, signal.SIGINT)
-            shown, _ = watching.communicate()
-        finally:
-            watching.kill()
-    assert watching.returncode == 130
-    assert f"quintain jobs watch {job_id}" in shown
-    assert f"quintain jobs cancel {job_id}" in shown
-    assert get_job(services, job_id).status == "running"
-    os.kill(worker, signal.SIGCONT)
-    done = train(*asked, home=home)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "agent: agent:scholar@1" in done.stdout
-    assert f"{job_id} is succeeded" in done.stdout
-    (job,) = list_jobs(services).items
-    assert (job.status, job.step, job.total_steps) == ("succeeded", 120, 120)
-    services.close()
 
 
 @pytest.mark.parametrize(

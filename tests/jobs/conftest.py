@@ -16,7 +16,6 @@ import psutil
 import pytest
 from benchmarks.faults.starter import starter
 from benchmarks.postgres_server import VARIABLE, new_database
-from benchmarks.ray_cluster import RayHead, ray_head
 
 from quintain.jobs.directory import JobDirectory, read_lines
 from quintain.jobs.runner import JobOptions, JobRunner
@@ -139,11 +138,3 @@ def _jobs_of(job_home: JobHome) -> Iterator[JobHome]:
         for process in job_home.processes():
             process.kill()
         job_home.store.close()
-
-
-@pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[RayHead]:
-    """A Ray cluster for all tests of this process that leave it intact."""
-    pytest.importorskip("ray", reason="the extra cluster is not installed")
-    with ray_head() as head:
-        yield head

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import event, update
 
 from jobs.conftest import now
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.jobs import processes
 from quintain.jobs.directory import write_atomically
 from quintain.records.agent import Agent, ModelRef
@@ -155,16 +156,17 @@ def test_a_killed_job_gets_no_other_attempt_if_it_was_cancelled_or_its_user_resu
     assert without_auto_resume.cancel(killed).status is JobStatus.CANCELLED
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_a_row_without_a_directory_is_enough_and_an_attempt_that_never_began_costs_nothing(jobs: JobHome) -> None:
     """Its starter died right after the insert, or between moving the row and starting the shim: attempt 1 is still to come."""
     inserted = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec(steps=2)).job
     assert not jobs.directory(inserted.id).path.exists()
     jobs.runner.reconcile()
-    assert jobs.wait(inserted.id, JobStatus.SUCCEEDED).step == 2
+    assert jobs.wait(inserted.id, JobStatus.SUCCEEDED, reconcile=jobs.runner).step == 2
     job_id, _ = dead_job(jobs)
     (jobs.directory(job_id).path / "shim.json").unlink()
     jobs.runner.reconcile()
-    assert jobs.wait(job_id, JobStatus.SUCCEEDED).attempt == 1
+    assert jobs.wait(job_id, JobStatus.SUCCEEDED, reconcile=jobs.runner).attempt == 1
 
 
 def test_a_pass_of_the_reconciler_indexes_the_texts_of_new_runs(jobs: JobHome) -> None:

@@ -23,9 +23,9 @@ LONG = SelftestSpec(steps=1000, step_s=0.02)
 
 def test_a_job_starts_at_once_and_its_own_shim_ingests_it(jobs: JobHome) -> None:
     spec = SelftestSpec(steps=5, step_s=0.1)
-    first = jobs.runner.start(spec)
+    first = jobs.runner_with(slots=0).start(spec)
     job = first.job
-    assert job.status is JobStatus.RUNNING
+    assert job.status is JobStatus.RUNNING, "a light job needs no slot"
     again = jobs.runner.start(spec)
     assert (first.deduplicated, again.deduplicated, again.job.id) == (False, True, job.id)
     with pytest.raises(Conflict, match="which is running"):
@@ -46,7 +46,9 @@ def test_a_job_starts_at_once_and_its_own_shim_ingests_it(jobs: JobHome) -> None
         jobs.runner.resume("job-0000000000")
     other = jobs.runner_with(slots=0, light_kinds=frozenset()).start(spec)
     assert (other.deduplicated, other.job.id == job.id) == (False, False), "the same request is new after its job ended"
-    jobs.runner.cancel(other.job.id)
+    assert other.job.status is JobStatus.QUEUED, "a heavy job waits for a slot"
+    assert jobs.runner.cancel(other.job.id).status is JobStatus.CANCELLED, "which ends a queued one at once"
+    assert jobs.runner.reconcile() == set()
 
 
 def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome) -> None:
@@ -60,17 +62,6 @@ def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome
     ended += [jobs.wait(job.id, JobStatus.SUCCEEDED) for job in (high, low)]
     for before, after in itertools.pairwise(ended):
         assert before.ended_at <= after.started_at
-
-
-def test_a_light_job_runs_while_the_slots_are_taken_and_a_queued_one_is_cancelled_at_once(jobs: JobHome) -> None:
-    without_slots = jobs.runner_with(slots=0, light_kinds=frozenset())
-    heavy = without_slots.start(SelftestSpec(steps=1), request_key="heavy").job
-    assert heavy.status is JobStatus.QUEUED
-    assert without_slots.cancel(heavy.id).status is JobStatus.CANCELLED
-    light = jobs.runner_with(slots=0).start(SelftestSpec(steps=1), request_key="light").job
-    assert light.status is JobStatus.RUNNING
-    jobs.wait(light.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
-    assert jobs.runner.reconcile() == set()
 
 
 def test_processes_that_start_the_same_job_at_one_moment_start_it_once(jobs: JobHome) -> None:
@@ -88,12 +79,32 @@ def test_processes_that_start_the_same_job_at_one_moment_start_it_once(jobs: Job
     assert [event.step for event in jobs.store.jobs.events(job.id, type="progress")] == list(range(1, 9))
 
 
-def test_cancel_stops_at_a_step_and_resume_continues_from_its_checkpoint(jobs: JobHome) -> None:
+def test_a_suspended_job_is_not_dead_a_cancelled_one_stops_at_a_step_and_resume_continues_it(jobs: JobHome) -> None:
     job = jobs.runner.start(LONG).job
-    jobs.wait_for_step(job.id, 3)
+    worker = jobs.wait_for_step(job.id, 3)
+    pids = (jobs.shim(job.id), worker)
+    assert os.getpgid(0) not in map(os.getpgid, pids), "Ctrl-C at the terminal of the starter does not reach the job"
+    assert URL_VARIABLE in psutil.Process(jobs.shim(job.id)).environ()
+    assert URL_VARIABLE not in psutil.Process(worker).environ()
+    files = [path for path in jobs.directory(job.id).path.rglob("*") if path.is_file()]
+    assert not [path.name for path in files if jobs.store.url.encode() in path.read_bytes()]
+
+    assert not jobs.runner.is_suspended(job.id)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    jobs.until(lambda: jobs.runner.is_suspended(job.id), "the worker is suspended")
+    for _ in range(20):
+        jobs.runner.reconcile()
+    suspended = jobs.store.jobs.get(job.id)
+    assert (suspended.status, suspended.attempt) == (JobStatus.RUNNING, 1)
+    assert suspended.last_progress_at is not None
+    assert 0 < (suspended.usual_gap_s or 0) < 2
+    for pid in reversed(pids):
+        os.kill(pid, signal.SIGCONT)
+
     assert jobs.runner.cancel(job.id).cancel_requested
     stopped = jobs.wait(job.id, JobStatus.CANCELLED)
-    assert stopped.error is None
+    assert (stopped.error, stopped.attempt) == (None, 1)
     assert [event.type for event in jobs.store.jobs.events(job.id)][-1] == "cancelled"
     assert 3 <= stopped.step < 1000
     assert jobs.runner.cancel(job.id).status is JobStatus.CANCELLED
@@ -136,27 +147,3 @@ def test_a_failing_job_reports_the_reason_and_its_log_stays_bounded(jobs: JobHom
     (dropped,) = re.findall(r"(\d+) bytes of log dropped", jobs.directory(job.id).log_tail(10**6, max_bytes=10**8))
     assert 30_000_000 <= int(dropped) + kept < 30_002_000, "the flood, and the lines of phases and steps"
     assert len(jobs.runner.log_tail(job.id, 7).splitlines()) == 7
-
-
-def test_a_job_does_not_see_the_url_of_the_database_and_a_suspended_one_is_not_dead(jobs: JobHome) -> None:
-    job = jobs.runner.start(LONG).job
-    worker = jobs.wait_for_step(job.id, 3)
-    assert not jobs.runner.is_suspended(job.id)
-    assert URL_VARIABLE in psutil.Process(jobs.shim(job.id)).environ()
-    assert URL_VARIABLE not in psutil.Process(worker).environ()
-    files = [path for path in jobs.directory(job.id).path.rglob("*") if path.is_file()]
-    assert not [path.name for path in files if jobs.store.url.encode() in path.read_bytes()]
-    pids = (jobs.shim(job.id), worker)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    jobs.until(lambda: jobs.runner.is_suspended(job.id), "the worker is suspended")
-    for _ in range(20):
-        jobs.runner.reconcile()
-    suspended = jobs.store.jobs.get(job.id)
-    assert (suspended.status, suspended.attempt) == (JobStatus.RUNNING, 1)
-    assert suspended.last_progress_at is not None
-    assert 0 < (suspended.usual_gap_s or 0) < 2
-    for pid in reversed(pids):
-        os.kill(pid, signal.SIGCONT)
-    jobs.runner.cancel(job.id)
-    assert jobs.wait(job.id, JobStatus.CANCELLED).attempt == 1

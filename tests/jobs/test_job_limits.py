@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from full_disk import full_disk
-from quintain.jobs import processes
+from jobs.conftest import now
 from quintain.jobs.attempts import AttemptEnd, pause_left_s
 from quintain.jobs.directory import write_atomically
 from quintain.jobs.launch import JobLimits
 from quintain.records.job import JobStatus, SelftestSpec
+from quintain.store.jobs import SlotLimit
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
@@ -52,8 +53,8 @@ def test_two_deaths_by_its_own_fault_at_one_step_fail_a_job_as_a_crash_loop(jobs
 
         def steps(number: int = attempt) -> bool:
             jobs.runner.reconcile()
-            now = jobs.store.jobs.get(job.id)
-            return now.attempt == number and now.phase == "stepping" and jobs.directory(job.id).has_begun(number)
+            found = jobs.store.jobs.get(job.id)
+            return found.attempt == number and found.phase == "stepping" and jobs.directory(job.id).has_begun(number)
 
         jobs.until(steps, f"attempt {attempt} steps")
         jobs.until(lambda: jobs.directory(job.id).shim().worker is not None, "the worker is known")
@@ -85,17 +86,14 @@ def test_what_a_full_disk_keeps_from_being_stored_is_reported_until_it_has_space
 
 def test_slots_hold_against_a_start_that_another_process_has_not_seen(jobs: JobHome) -> None:
     """The guard is in the transaction that starts a job, not only in the look before it."""
-    runner = jobs.runner_with(light_kinds=frozenset())
-    first = runner.start(SLOW, request_key="first").job
-    second = runner.start(SLOW, request_key="second").job
-    assert (first.status, second.status) == (JobStatus.RUNNING, JobStatus.QUEUED)
-    starter = runner._reconciler._starter
-    lock = processes.try_lock(jobs.directory(second.id).lock)
-    assert not starter.start(second, lock, 1, ())
-    assert jobs.store.jobs.get(second.id).status is JobStatus.QUEUED
-    for job in (second, first):
-        runner.cancel(job.id)
-    jobs.wait(first.id, JobStatus.CANCELLED)
+    waiting = jobs.runner_with(slots=0, light_kinds=frozenset())
+    first, second = (waiting.start(SLOW, request_key=key).job.id for key in ("first", "second"))
+    one_slot = SlotLimit(1, frozenset())
+    assert jobs.store.jobs.begin_attempt(first, 0, 1, now(), slots=one_slot)
+    assert not jobs.store.jobs.begin_attempt(second, 0, 1, now(), slots=one_slot)
+    assert jobs.store.jobs.get(second).status is JobStatus.QUEUED
+    jobs.store.jobs.finish(first, 1, JobStatus.FAILED, now())
+    jobs.runner.cancel(second)
 
 
 def test_a_pause_doubles_with_attempts_in_vain_and_a_clock_that_jumps_never_lengthens_it() -> None:

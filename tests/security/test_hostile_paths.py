@@ -65,6 +65,17 @@ def client(settings: Settings) -> Iterator[Services]:
     opened.close()
 
 
+NAMES = r"""
+    link.jsonl linked/secret.jsonl linked up/http-token up/outside pipe.jsonl .. ../ . ~ ~root/.ssh/id_rsa ~nobody
+    \\host\share\a C:\Windows\win.ini CON NUL.jsonl -rf --help $(id) `id` ;id $HOME %HOME%
+"""
+LOOPBACK = """
+    127.0.0.1 127.1 0x7f.1 0x7f000001 2130706433 017700000001 0177.0.0.1 [::1] [::] [::ffff:127.0.0.1]
+    [0:0:0:0:0:ffff:7f00:1] localhost LOCALHOST. 0 0.0.0.0 127.0.0.1.nip.io user:word@127.0.0.1 evil.example@127.0.0.1
+"""
+SCHEMES = "ftp sftp smb webhdfs github git ssh dict gopher ws ldap jar hf data"
+
+
 def hostile_paths(home: Path) -> list[str]:
     """Return more than 100 ways to name a file that is not the caller's."""
     outside = home.parent / "outside" / "secret.jsonl"
@@ -77,106 +88,22 @@ def hostile_paths(home: Path) -> list[str]:
         found += [str(target), f"/{target}", climbing, f"./{climbing}", f"{home}/inbox/{climbing}", f"file://{target}"]
         found += [climbing.replace("../", "....//"), climbing.replace("/", "\\"), climbing.replace("..", "%2e%2e")]
         found += [climbing.replace("..", "%252e%252e"), climbing.replace(".", "\uff0e"), f"{target}\x00.jsonl"]
-    names = [
-        "link.jsonl",
-        "linked/secret.jsonl",
-        "linked",
-        "up/http-token",
-        "up/outside",
-        "pipe.jsonl",
-        "..",
-        "../",
-        "~",
-    ]
-    names += [
-        "~root/.ssh/id_rsa",
-        "~nobody",
-        "~" * 300,
-        "a" * 5000,
-        "../" * 2000,
-        "\\\\host\\share\\a",
-        "C:\\Windows\\win.ini",
-    ]
-    names += [
-        "CON",
-        "NUL.jsonl",
-        "a\nb",
-        "\u202egnp.exe",
-        "-rf",
-        "--help",
-        "$(id)",
-        "`id`",
-        ";id",
-        "$HOME",
-        "%HOME%",
-        " ",
-        ".",
-    ]
-    return found + names
+    texts = ["a\nb", "\u202egnp.exe", " ", "~" * 300, "a" * 5000, "../" * 2000]
+    return [*found, *NAMES.split(), *texts]
 
 
 def hostile_urls(port: int) -> list[str]:
     """Return more than 60 ways to make a server ask another one."""
-    loopback = [
-        "127.0.0.1",
-        "127.1",
-        "0x7f.1",
-        "0x7f000001",
-        "2130706433",
-        "017700000001",
-        "0177.0.0.1",
-        "[::1]",
-        "[::]",
-    ]
-    loopback += [
-        "[::ffff:127.0.0.1]",
-        "[0:0:0:0:0:ffff:7f00:1]",
-        "localhost",
-        "LOCALHOST.",
-        "0",
-        "0.0.0.0",
-        "127.0.0.1.nip.io",
-    ]
-    loopback += [
-        "\uff11\uff12\uff17.0.0.1",
-        "\u24db\u24de\u24d2alhost",
-        "user:word@127.0.0.1",
-        "evil.example@127.0.0.1",
-    ]
+    loopback = [*LOOPBACK.split(), "\uff11\uff12\uff17.0.0.1", "\u24db\u24de\u24d2alhost"]
     found = [f"http://{host}:{port}/a" for host in loopback] + [f"https://{host}/a" for host in loopback]
     metadata = ["169.254.169.254", "[::ffff:a9fe:a9fe]", "2852039166", "metadata.google.internal", "100.100.100.200"]
     found += [f"http://{host}/latest/meta-data" for host in metadata]
     here = f"http://127.0.0.1:{port}/a"
     found += [f"{chain}::{here}" for chain in ("simplecache", "filecache", "blockcache", "zip://*", "tar://x", "dask")]
-    schemes = (
-        "ftp",
-        "sftp",
-        "smb",
-        "webhdfs",
-        "github",
-        "git",
-        "ssh",
-        "dict",
-        "gopher",
-        "ws",
-        "ldap",
-        "jar",
-        "hf",
-        "data",
-    )
-    found += [f"{scheme}://127.0.0.1:{port}/a" for scheme in schemes]
-    found += [
-        f"endpoint:{here}",
-        f"hub:127.0.0.1:{port}/a",
-        f"hub:../{port}",
-        f"s3://bucket@127.0.0.1:{port}/a",
-        f"//{here}",
-    ]
-    found += [
-        f"s3://bucket/folder/../../{port}",
-        f"s3://bucket/folderx/{port}",
-        f"s3://BUCKET/folder/?endpoint_url={here}",
-    ]
+    found += [f"{scheme}://127.0.0.1:{port}/a" for scheme in SCHEMES.split()]
+    found += [f"endpoint:{here}", f"hub:127.0.0.1:{port}/a", f"hub:../{port}", f"s3://bucket@127.0.0.1:{port}/a"]
+    found += [f"//{here}", f"s3://bucket/folder/../../{port}", f"s3://bucket/folderx/{port}"]
+    found += [f"s3://BUCKET/folder/?endpoint_url={here}"]
     return found
 
 

@@ -1,8 +1,13 @@
-"""Talks of a client with a server, and a person in front of the client who fills forms."""
+"""Talks of a client with a server, a server in a process of its own, and a person in front of the client who fills forms."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
@@ -16,6 +21,7 @@ from quintain.settings import Settings
 
 Result = TypeVar("Result")
 
+SCRIPT = Path(__file__).with_name("small_server.py")
 ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
 ASK: dict[str, Any] = {"limit": 3, "judge": "person", "rater": "ann"}
 FILLED = {"score_task_completion": "5", "score_process": "2"}
@@ -33,6 +39,20 @@ def serve(server: Any, mode: str, talk: Callable[[Client], Awaitable[Result]], *
                 return await talk(client)
 
     return anyio.run(main)
+
+
+@contextmanager
+def listening(*arguments: str) -> Iterator[int]:
+    """A Python process that serves HTTP and prints its URL, and nothing else, on standard output; yields its port."""
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, cwd=SCRIPT.parents[1], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            ready = process.stdout.readline().decode()
+            yield int(re.findall(r":(\d+)", ready)[0])
+        finally:
+            process.terminate()
+            printed = process.stdout.read()
+        assert printed == b""
 
 
 class Person:

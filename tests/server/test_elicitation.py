@@ -16,8 +16,7 @@ from quintain.server.app import create_server
 from quintain.server.elicitation import key_of_home
 from quintain.settings import Settings
 from quintain.tools.services import Services
-from server.talks import ACCEPTED, ASK, ERAS, FILLED, Person, asked, round_of, serve
-from server.test_server_http import listening
+from server.talks import ACCEPTED, ASK, ERAS, FILLED, Person, asked, listening, round_of, serve
 from trajectory_runs import NOW, run
 
 

@@ -232,7 +232,7 @@ def test_names_of_a_server_come_from_its_address_and_its_public_url() -> None:
 )
 def test_what_others_can_reach_needs_a_token(tmp_path: Path, host: str, environment: dict[str, object]) -> None:
     settings = Settings.model_validate({"home": tmp_path, **environment})
-    with pytest.raises(Refused, match=r"expected a token .* got --no-token"):
+    with pytest.raises(Refused, match=r"expected a token .* got --no-token; leave that option out"):
         access_of(settings, host, 8765, None)
     access = access_of(settings, host, 8765, TokenFile(tmp_path))
     request: Scope = {"type": "http", "headers": []}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from quintain.server.http.tokens import TokenFile
-from server.test_server_http import SCRIPT, listening
+from server.talks import SCRIPT, listening
 
 LIMIT_MIB = 0.25
 

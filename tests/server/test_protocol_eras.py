@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 
 from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call
+from quintain.jobs.processes import try_lock, unlock
 from quintain.records.job import JobStatus, SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.completions import SOURCES
@@ -92,6 +93,7 @@ def test_a_new_agent_changes_the_list_for_a_listener_of_the_modern_era(settings:
     serve(create_server(settings), "auto", talk)
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_a_session_hears_of_a_changed_list_and_of_jobs_from_its_level_on(
     settings: Settings, services: Services
 ) -> None:
@@ -156,6 +158,7 @@ async def ended_task(client: Client, task_id: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_a_job_is_a_task_whose_end_never_changes(settings: Settings, services: Services) -> None:
     assert TASK_STATUS.keys() == set(JobStatus)
     extension = TasksClient()
@@ -167,10 +170,13 @@ def test_a_job_is_a_task_whose_end_never_changes(settings: Settings, services: S
         )
         (task,) = extension.created
         failing = services.jobs.start(SelftestSpec(steps=3, fail_at=1)).job.id
-        endless = services.jobs.start(SelftestSpec(steps=100_000)).job.id
-        assert (await about_task(client.session, "tasks/get", endless))["status"] == "working"
-        assert (await about_task(client.session, "tasks/cancel", endless))["resultType"] == "complete"
-        assert (await ended_task(client, endless))["status"] == "cancelled"
+        starting = try_lock(settings.jobs_dir / "reconcile.lock")
+        assert starting is not None, "until it is unlocked no job starts"
+        waiting = services.jobs.start(SelftestSpec(steps=9)).job.id
+        assert (await about_task(client.session, "tasks/get", waiting))["status"] == "working"
+        assert (await about_task(client.session, "tasks/cancel", waiting))["resultType"] == "complete"
+        unlock(starting)
+        assert (await ended_task(client, waiting))["status"] == "cancelled"
         done = await ended_task(client, task.task_id)
         assert (done["status"], done["result"]["isError"]) == ("completed", False)
         failed = await ended_task(client, failing)

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.records.job import SelftestSpec
 from quintain.server.app import build_server, create_server
 from quintain.settings import Settings
@@ -79,8 +80,9 @@ def test_tools_and_arguments_are_described_and_no_schema_gives_a_list_of_types(s
         assert not any(isinstance(kind, list) for kind in found), name
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> None:
-    """A real selftest job, started beside the server, as another server on the same home would."""
+    """A selftest job, started beside the server, as another server on the same home would."""
     services = open_services(settings)
 
     async def main() -> None:

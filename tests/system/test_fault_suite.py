@@ -41,6 +41,7 @@ def test_jobs_whose_workers_and_supervisors_are_killed_at_random_moments_end_rig
     }
 
 
+@pytest.mark.soak
 def test_a_damaged_dataset_is_refused_by_the_name_of_its_file() -> None:
     files.corrupt_datasets(2)
     require_goals()

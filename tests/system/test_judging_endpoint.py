@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 
 from fake_endpoint import Answer, Asked, fails, profile, says, serving, write_profiles
-from jobs_in_process import jobs_in_process  # noqa: F401
+from jobs_in_process import in_process, jobs_in_process  # noqa: F401
 from mcp_client import call, ended, until
 from quintain.cli.doctor import run_doctor
 from quintain.jobs.directory import JobDirectory
@@ -128,8 +128,9 @@ def test_a_judging_job_that_is_killed_and_cancelled_continues_and_pays_for_nothi
                 cancel_job(services, job_id)
                 cancelled = await until(client, job_id, ended)
                 released[1].set()
-                resumed = await call(client, "resume_job", job_id=job_id)
-                return cancelled, await until(client, resumed["job_id"], ended)
+                with in_process():
+                    resumed = await call(client, "resume_job", job_id=job_id)
+                    return cancelled, await until(client, resumed["job_id"], ended)
 
         cancelled, view = anyio.run(scenario)
         assert (cancelled["status"], cancelled["attempt"]) == ("cancelled", 2), cancelled

@@ -1,4 +1,4 @@
-"""Measuring by command, with real jobs, side by side."""
+"""Measuring by command: evaluations side by side, and their reports."""
 
 from __future__ import annotations
 
@@ -6,37 +6,30 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from quintain.cli.main import app
-
-ENVIRONMENT = "quintain/inventory"
+from jobs_in_process import jobs_in_process  # noqa: F401
+from terminal import quintain
 
 
-def command(home: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(app, [*arguments, "--home", str(home)])
-
-
-@pytest.mark.soak
+@pytest.mark.usefixtures("jobs_in_process")
 def test_the_commands_measure_compare_and_write_reports(home: Path, tmp_path: Path) -> None:
-    wanted = ("--environment", ENVIRONMENT, "--n-tasks", "4", "--report")
-    greedy = command(home, "evaluate", "starter", *wanted, str(tmp_path / "greedy.json"))
-    assert greedy.exit_code == 0, greedy.output
+    wanted = ("--environment", "quintain/inventory", "--n-tasks", "2", "--max-turns", "2", "--report")
+    greedy = quintain("evaluate", "starter", *wanted, str(tmp_path / "greedy.json"), home=home)
+    assert greedy.returncode == 0, greedy.stderr
     assert "success" in greedy.stdout
-    warm = command(home, "evaluate", "starter", "--temperature", "1", *wanted, str(tmp_path / "warm.html"))
-    assert warm.exit_code == 0, warm.output
+    warm = quintain("evaluate", "starter", "--temperature", "1", *wanted, str(tmp_path / "warm.html"), home=home)
+    assert warm.returncode == 0, warm.stderr
     assert "temperature 1" in (tmp_path / "warm.html").read_text(encoding="utf-8")
     first = json.loads((tmp_path / "greedy.json").read_text(encoding="utf-8"))["id"]
     second = "eval-" + warm.stdout.split("eval-", 1)[1].split()[0]
     page, text = tmp_path / "both.html", tmp_path / "both.md"
-    compared = command(home, "compare", first, second, "--report", str(page))
-    assert compared.exit_code == 0, compared.output
-    assert "sampled differently" in compared.stdout
-    assert "data:image/png;base64," in page.read_text(encoding="utf-8")
-    as_json = command(home, "compare", first, second, "--json", "--report", str(text))
+    compared = quintain("compare", first, second, "--report", str(page), home=home)
+    assert compared.returncode == 0, compared.stderr
+    assert "used different sampling settings" in compared.stdout
+    assert [name for name in (first, second) if name not in page.read_text(encoding="utf-8")] == []
+    as_json = quintain("compare", first, second, "--json", "--report", str(text), home=home)
     assert json.loads(as_json.stdout)["lineage"][0]["evaluation_id"] == first
     assert "## Leaderboard" in text.read_text(encoding="utf-8")
-    refused = command(home, "compare", first, second, "--report", str(tmp_path / "both.pdf"))
-    assert refused.exit_code == 2
+    refused = quintain("compare", first, second, "--report", str(tmp_path / "both.pdf"), home=home)
+    assert refused.returncode == 2
     assert "must end with .md, .html, .json" in refused.stderr

@@ -53,7 +53,10 @@ def server_process() -> psutil.Process:
 
 
 def test_a_training_survives_its_server_its_processes_and_a_cancel(settings: Settings, dataset: str) -> None:
-    """Kill the server, then worker and shim; cancel the second attempt, and resume it as a new job, in this process."""
+    """Kill the server, then worker and shim; cancel the second attempt, and resume it as a new job.
+
+    The next server, and the attempt of the resumed job, run in this process.
+    """
     verbose = server(settings)
     verbose.env = {**(verbose.env or {}), "OMP_DISPLAY_ENV": "VERBOSE"}
 
@@ -61,7 +64,7 @@ def test_a_training_survives_its_server_its_processes_and_a_cancel(settings: Set
         async with Client(verbose) as client:
             job_id = await start_and_reach(client, dataset, step=3)
             os.kill(server_process().pid, signal.SIGKILL)
-        async with Client(server(settings)) as client:
+        async with Client(create_server(settings)) as client:
             alone = await until(client, job_id, lambda view: view["step"] >= 10 or ended(view))
             shim = JobDirectory(settings.jobs_dir / job_id).shim()
             for pid in (shim.worker, shim.shim):
