@@ -104,12 +104,9 @@ def test_every_run_is_judged_at_temperature_0_with_bounded_concurrency_and_the_c
     assert {asked.body["temperature"] for asked in fake.asked} == {0}
 
 
+# What else an answer can be is in tests/scoring/test_judging_verdicts.py.
 BROKEN = {
     "prose": says("I would give it 0.9 out of 1."),
-    "truncated": says(valued()[:20]),
-    "out of range": says(valued(7.0)),
-    "empty": says(""),
-    "a criterion is missing": says('{"scores": {"process": 1.0}}'),
     "HTTP 500": fails(500),
     "no JSON": Answer(body=b"<html>"),
     "filtered": says("", finish="content_filter"),
