@@ -15,6 +15,8 @@ from transformers import (
     BertLMHeadModel,
     Gemma4ForCausalLM,
     Gemma4TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
     GraniteConfig,
     GraniteForCausalLM,
     LlamaConfig,
@@ -384,6 +386,13 @@ def test_a_model_outside_of_the_fast_path_is_padded_with_the_reason(
     assert engine.reason is not None
     assert reason in engine.reason
     assert_same(built, engine, mixed_rows())
+
+
+def test_a_last_block_of_another_shape_is_computed_whole_with_the_reason() -> None:
+    sizes = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+    engine = Engine.of(GPT2LMHeadModel(GPT2Config(**sizes)).eval())
+    assert (engine.path, engine.pruned) == ("packed", False)
+    assert engine.reason == "its last block has another shape than those that can be pruned"
 
 
 def test_the_engine_leaves_mode_random_stream_and_decoding_alone_even_if_a_pass_fails() -> None:

@@ -139,8 +139,8 @@ def test_step_level_grpo_differs_from_the_runs_own_advantage(model_folder: Path,
     assert not same(tmp_path / "plain", tmp_path / "steps")
 
 
-# Divisible runs (bc), pairs with a reference (dpo), mismatched runs (kto), groups (grpo), values (prm).
-@pytest.mark.parametrize("method", ["bc", "dpo", "kto", "grpo", "prm"])
+# Each builds its examples in a way of its own; orpo and simpo have those of dpo.
+@pytest.mark.parametrize("method", ["bc", "dpo", "kto", "ranking", "reward", "prm", "grpo"])
 def test_how_a_step_is_split_changes_nothing(model_folder: Path, tmp_path: Path, trained: Train, method: str) -> None:
     """Passes of one example, or of one member where it is divisible, against passes of up to 300 tokens.
 
