@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from quintain.trainers.data.streams import TokenRow, token_row
+from quintain.trainers.engine.packing import Segment
 
 VOCABULARY = 61
 
@@ -64,3 +66,27 @@ def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     """Largest relative difference of two sets of gradients."""
     assert a.keys() == b.keys()
     return max(float((a[name] - b[name]).norm() / a[name].norm().clamp_min(1e-6)) for name in a)
+
+
+def seen_by_paths(segments: Sequence[Segment], n: int, window: int | None) -> np.ndarray[Any, Any]:
+    """Which keys each token sees, bool [n, n], from the path of every token written out."""
+    seen = np.zeros((n, n), bool)
+    for segment in segments:
+        before = [k for start, end in segment.ancestors for k in range(start, end)]
+        for q in range(segment.start, segment.end):
+            path = [*before, *range(segment.start, q + 1)]
+            seen[q, path[-window:] if window else path] = True
+    return seen
+
+
+def masked_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, seen: torch.Tensor, cap: float | None, sinks: Any
+) -> torch.Tensor:
+    """Attention [1, tokens, heads, width] with a scale of 0.7 over all scores, of which a mask takes those not seen."""
+    groups, n = query.shape[1] // key.shape[1], len(seen)
+    scores = query @ key.repeat_interleave(groups, 1).mT * 0.7
+    scores = cap * (scores / cap).tanh() if cap else scores
+    scores = scores.where(seen, -torch.inf)
+    column = torch.full((query.shape[1], n, 1), -torch.inf) if sinks is None else sinks[:, None, None].expand(-1, n, 1)
+    shares = torch.cat([scores[0], column.to(scores.dtype)], -1).softmax(-1)[..., :n]
+    return (shares @ value[0].repeat_interleave(groups, 0)).transpose(0, 1)[None]

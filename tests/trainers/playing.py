@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.protocols import Message, Reply, Turn
@@ -30,6 +31,19 @@ def spread(model: Any) -> Any:
         for parameter in model.parameters():
             parameter.mul_(3.0)
     return model.eval()
+
+
+def with_random_adapters(model: Any, *, dropout: float = 0.0) -> Any:
+    """Return a model in training mode whose adapters change what it computes."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        settings = LoraConfig(r=4, lora_dropout=dropout, target_modules="all-linear", task_type="CAUSAL_LM")
+        adapted = get_peft_model(model, settings)
+        with torch.no_grad():
+            for name, parameter in adapted.named_parameters():
+                if "lora_B" in name:
+                    parameter.normal_(std=0.3)
+    return adapted.train()
 
 
 def save_sharp_teacher(folder: Path) -> Agent:

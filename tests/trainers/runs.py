@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -15,8 +16,10 @@ from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow,
 from quintain.records.hyperparameters import CONFIGS, LoraConfig
 from quintain.records.job import TrainSpec
 from quintain.records.record import Record
-from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
+from quintain.records.trajectory import Outcome, OutcomeStatus, SampledTokens, Trajectory
+from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.loop.report import TrainingReport
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.run_setup import Collect, Data
 from quintain.trainers.train import train
 from trainers.episodes import episode
@@ -76,6 +79,22 @@ def run_of(i: int, said: str, *, success: bool = True, turns: int = 2) -> Trajec
     return whole.model_copy(
         update={"steps": (*whole.steps[:-1], last), "outcome": Outcome(status=status, reward=float(success))}
     )
+
+
+def as_sampled(
+    run: Trajectory, renderer: Renderer, logprob: float, top_of: Callable[[TokenRow], Sequence[Any]] | None = None
+) -> Trajectory:
+    """The run with its rendered ids as sampled, of one log-prob each, and at each the alternatives of `top_of(row)`."""
+    (row,) = renderer.render(run, 10_000).rows
+    tops = top_of(row) if top_of else None
+    steps = list(run.steps)
+    for index in np.unique(row.step_index[row.supervised]).tolist():
+        mine = row.step_index[row.places] == index
+        ids = tuple(row.token_ids[row.places][mine].tolist())
+        top = tuple(tops[n] for n in np.flatnonzero(mine)) if tops else None
+        sampled = SampledTokens(token_ids=ids, logprobs=(logprob,) * len(ids), top=top, tokenizer=renderer.fingerprint)
+        steps[index] = steps[index].model_copy(update={"sampled": sampled})
+    return run.model_copy(update={"steps": tuple(steps)})
 
 
 def rows_for(method: str, n: int) -> list[Row]:

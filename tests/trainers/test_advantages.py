@@ -16,9 +16,19 @@ from trainers.loss_runs import Group, Run, result_of
 rewards = st.floats(-1e6, 1e6, allow_subnormal=False)
 
 
-def test_step_weights_are_rewards_over_their_mean() -> None:
-    """Mean 0.5: 0.2 / 0.5, 0.8 / 0.5, 0.5 / 0.5."""
-    assert step_weights([0.2, 0.8, 0.5]) == pytest.approx([0.4, 1.6, 1.0])
+@pytest.mark.parametrize(
+    ("given_rewards", "expected"),
+    [
+        ([0.2, 0.8, 0.5], [0.4, 1.6, 1.0]),  # over their mean, 0.5
+        ([-1.0, 2.0, 2.0], [0.0, 1.5, 1.5]),  # of mean 1 > 0; kept 0, 2, 2 with mean 4/3
+        ([0.2, 0.8, None], [0.4, 1.6, 1.0]),  # a step of unknown reward has factor 1, the others share theirs
+        ([None, -1.0, 3.0, math.inf], [1.0, 0.0, 2.0, 1.0]),
+    ],
+)
+def test_step_weights_are_rewards_over_their_mean_and_never_negative(
+    given_rewards: list[float | None], expected: list[float]
+) -> None:
+    assert step_weights(given_rewards) == pytest.approx(expected)
 
 
 def test_rewards_that_do_not_rank_steps_weigh_all_alike() -> None:
@@ -27,11 +37,6 @@ def test_rewards_that_do_not_rank_steps_weigh_all_alike() -> None:
     for rewards in ([0.0, 0.0], [1.0, None], [None, None], [1.0, nan], [1.0, inf], [-1.0, 0.5], [-2.0, -1.0]):
         assert step_weights(rewards) == [1.0, 1.0]
     assert step_weights([]) == []
-
-
-def test_a_step_with_a_negative_reward_weighs_zero() -> None:
-    """-1, 2, 2 have mean 1 > 0; kept 0, 2, 2 with mean 4/3: factors 0, 1.5, 1.5, mean 1."""
-    assert step_weights([-1.0, 2.0, 2.0]) == pytest.approx([0.0, 1.5, 1.5])
 
 
 @settings(max_examples=25)
@@ -123,9 +128,3 @@ def test_cloning_weights_are_finite_at_the_ends_of_temperature() -> None:
     """Rewards 1,000 temperatures apart: the best run takes all. A huge temperature: all alike."""
     assert cloning_weights([0.0, 1.0], 1e-3) == pytest.approx([0.0, 2.0])
     assert cloning_weights([-5e8, 5e8], 1e12) == pytest.approx([1.0, 1.0], rel=1e-3)
-
-
-def test_a_step_of_unknown_reward_keeps_its_weight_and_the_others_share_theirs() -> None:
-    """Known 0.2 and 0.8 have mean 0.5: factors 0.4 and 1.6; a closing message without a reward has factor 1."""
-    assert step_weights([0.2, 0.8, None]) == pytest.approx([0.4, 1.6, 1.0])
-    assert step_weights([None, -1.0, 3.0, math.inf]) == pytest.approx([1.0, 0.0, 2.0, 1.0])

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from quintain.records.hyperparameters import PPOConfig, RewardConfig, SFTConfig
 from quintain.trainers.loop.bf16_adamw import BF16AdamW, stochastically_rounded
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import save_tiny_model
 from trainers.runs import dataset, metric, resumed, run, same, spec
 
 
@@ -48,19 +48,10 @@ def test_updates_below_the_spacing_of_bfloat16_add_up() -> None:
     assert abs(fitted(BF16AdamW, torch.bfloat16) - exact) < spacing
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("base")
-    tokenizer = tiny_tokenizer()
-    tiny_model(tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_a_run_in_bf16_learns_as_one_in_float32_and_resumes_bit_equal(base: Path, tmp_path: Path) -> None:
+def test_a_run_in_bf16_learns_as_one_in_float32_and_resumes_bit_equal(tmp_path: Path) -> None:
     """At a rate so small that most updates are below half of the spacing of the weights."""
-    rows = dataset(6)
-    settings: dict[str, Any] = {"learning_rate": 6e-4, "epochs": 4}
+    base, rows = save_tiny_model(tmp_path / "base"), dataset(6)
+    settings: dict[str, Any] = {"learning_rate": 6e-4, "epochs": 4, "checkpoint_every_steps": 4}
     curves = {}
     for name in ("adamw", "adamw_bf16"):
         job = spec(base, tmp_path / name, optimizer=name, **settings)

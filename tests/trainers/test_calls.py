@@ -11,20 +11,16 @@ from hypothesis import strategies as st
 
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
-from quintain.records.agent import Sampling
-from quintain.records.protocols import Message, Turn
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
-from quintain.trainers.acting.policy import LocalPolicy
-from quintain.trainers.models import LoadedModel
 from quintain.trainers.preview.faults import Faults
 from quintain.trainers.preview.row import Member
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.calls import MAX_CALLS, TurnReader
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.values import parse_untyped
-from tiny_models import CHATML_TOOLS, tiny_model, tiny_tokenizer
+from tiny_models import CHATML_TOOLS, tiny_tokenizer
 from trainers.call_templates import CALLED, NEMO
-from trainers.episodes import TOOLS
 
 ARGUMENTS = {"query": "ä \"q\"\n's'\\n", "limits": {"low": [1, 2.5, None]}, "deep": True, "code": "042", "n": -3}
 SCHEMA = {"query": "string", "limits": "object", "deep": "boolean", "code": "string", "n": "integer"}
@@ -117,21 +113,6 @@ def test_a_policy_feeds_the_tokens_of_the_row_between_turns(name: str) -> None:
     assert following is not None
     (row,) = renderer.render(SHORT, 100_000).rows
     assert row.token_ids.tolist() == opening + call + following + answer
-
-
-def test_sampled_ids_are_those_that_are_trained() -> None:
-    """A random model writes nonsense, which is kept all the same, token by token."""
-    renderer = renderer_of("command_r7b")
-    loaded = LoadedModel(tiny_model(renderer.tokenizer), renderer.tokenizer, 1024)
-    policy = LocalPolicy(loaded, renderer, Sampling(temperature=1.0, max_new_tokens=6), seed=3)
-    asked = (Message(role="system", content="s"), Message(role="user", content="q"))
-    (reply,) = policy.act([Turn(episode_id="e", messages=asked, tools=TOOLS)])
-    assert reply.sampled is not None
-    step = Step(actor=Actor.AGENT, thought=reply.thought, sampled=reply.sampled)
-    steps = (Step(actor=Actor.SYSTEM, message="s"), Step(actor=Actor.USER, message="q"), step)
-    row = renderer.render(Trajectory(tools=TOOLS, steps=steps), 4096).rows[0]
-    assert row.token_ids[row.supervised].tolist() == [*reply.sampled.token_ids]
-    assert row.token_ids[~row.supervised].tolist() == renderer.opening(asked, TOOLS)
 
 
 def test_a_turn_with_several_calls_becomes_several_turns_where_the_template_supports_one() -> None:

@@ -18,8 +18,8 @@ from trainers.runs import Killed, Recorder, rows_for, run, same, spec
 
 @pytest.mark.parametrize(
     ("method", "lora"),
-    [("sft", None), ("reward", None), ("sft", {"rank": 2, "dora": True}), ("prm", {"rank": 2})],
-    ids=["a model", "a reward model", "a DoRA adapter", "a step model's adapter"],
+    [("reward", None), ("prm", {"rank": 2, "dora": True})],
+    ids=["a reward model", "a step model's DoRA adapter"],
 )
 def test_a_checkpoint_loads_as_the_model_of_its_step(
     model_folder: Path, tmp_path: Path, method: str, lora: dict[str, Any] | None
@@ -36,7 +36,7 @@ def test_a_checkpoint_loads_as_the_model_of_its_step(
         return ModelRef(source="folder", path=str(model_folder), adapter=str(folder))
 
     heads = stored_heads(ref(kept))
-    assert heads == {"reward": ("reward",), "prm": ("value",)}.get(method, ())
+    assert heads == {"reward": ("reward",), "prm": ("value",)}[method]
     at_two, short, longer = (
         load_model(ref(folder), heads=heads, merge=False) for folder in (kept, tmp_path / "short", tmp_path / "out")
     )

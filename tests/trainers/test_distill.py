@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.dataset import DatasetRow, Row
+from quintain.records.dataset import DatasetRow
 from quintain.records.job import TrainSpec
-from quintain.records.trajectory import SampledTokens
 from quintain.trainers.data.streams import Example, TokenStreams, streams_of, token_row
 from quintain.trainers.data.teacher_tokens import top_arrays, with_own, with_top
 from quintain.trainers.engine.forward import Engine
@@ -31,7 +30,7 @@ from quintain.trainers.train import train
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 from trainers.own_forward import make, row
 from trainers.playing import save_sharp_teacher
-from trainers.runs import Killed, Recorder, metric, rows_for, same, spec
+from trainers.runs import Killed, Recorder, as_sampled, metric, rows_for, same, spec
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.2}
 
@@ -181,26 +180,6 @@ def test_the_divergence_falls_and_a_killed_run_resumes_to_bit_equal_weights_with
     assert same(tmp_path / "out", tmp_path / "again")
 
 
-def with_recorded_top(rows: Sequence[Row], renderer: Renderer, top_of: Callable[[Any], list[Any]] | None) -> list[Row]:
-    """Rows whose agent turns have sampled ids, and at each the alternatives of `top_of(row)`; None: log-probs alone."""
-    recorded: list[Row] = []
-    for one in rows:
-        assert isinstance(one, DatasetRow)
-        (rendered,) = renderer.render(one.trajectory, 10_000).rows
-        tops = top_of(rendered) if top_of else []
-        steps = list(one.trajectory.steps)
-        for index in np.unique(rendered.step_index[rendered.supervised]).tolist():
-            mine = rendered.step_index[rendered.places] == index
-            ids = tuple(rendered.token_ids[rendered.places][mine].tolist())
-            top = tuple(tops[n] for n in np.flatnonzero(mine)) if top_of else None
-            sampled = SampledTokens(token_ids=ids, logprobs=(-0.1,) * len(ids), top=top, tokenizer=renderer.fingerprint)
-            steps[index] = steps[index].model_copy(update={"sampled": sampled})
-        recorded.append(
-            one.model_copy(update={"trajectory": one.trajectory.model_copy(update={"steps": tuple(steps)})})
-        )
-    return recorded
-
-
 def test_recorded_log_probs_teach_like_the_model_that_gave_them(
     model_folder: Path, tmp_path: Path, teacher: Agent
 ) -> None:
@@ -219,13 +198,17 @@ def test_recorded_log_probs_teach_like_the_model_that_gave_them(
     train(
         distilling(model_folder, tmp_path / "a", teacher, **few), Data(rows, teacher=model), tmp_path / "job-a", asked
     )
-    stored = [*with_recorded_top(rows, renderer, top_of), *rows_for("sft", 3)[2:]]
+
+    def recorded_of(row: Any, top_of: Any) -> DatasetRow:
+        return DatasetRow(trajectory=as_sampled(row.trajectory, renderer, -0.1, top_of))
+
+    stored = [*(recorded_of(row, top_of) for row in rows), *rows_for("sft", 3)[2:]]
     report = train(distilling(model_folder, tmp_path / "b", None, **few), Data(stored), tmp_path / "job-b", recorded)
     assert metric(recorded, "loss") == pytest.approx(metric(asked, "loss"), rel=1e-5)
     assert report.dropped == {"no_recorded_logprobs": 1}
 
     # Of log-probs alone, each token is the only one that is named, with the rest as the other outcome.
-    plain = with_recorded_top(rows[:1], renderer, None)
+    plain = [recorded_of(rows[0], None)]
     alone = Recorder()
     train(distilling(model_folder, tmp_path / "c", None, **few), Data(plain), tmp_path / "job-c", alone)
     assert metric(alone, "loss")[0] > 0

@@ -5,7 +5,6 @@ It runs through the functions that run on CUDA, and is held against a mask by po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from quintain.trainers.engine import attention, flex, forward
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import Segment, pack
-from trainers.own_forward import distance, gradients, make, own_logprobs, row, weights
+from trainers.own_forward import (
+    distance,
+    gradients,
+    make,
+    masked_attention,
+    own_logprobs,
+    row,
+    seen_by_paths,
+    weights,
+)
 
 TREE = (Segment(0, 6), Segment(6, 8, ((0, 3),)), Segment(8, 12, ((0, 3), (6, 7))))
 """A trunk of 6 tokens, a branch of 2 behind its third token, and a branch of 4 behind the first token of that branch."""
@@ -28,29 +36,6 @@ def flex_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lift PyTorch's ban of gradients on the CPU, where it computes all scores, and leave its compiler out."""
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *tensors: None)
     monkeypatch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
-
-
-def test_a_trie_in_packed_order_is_a_set_of_intervals() -> None:
-    visible = flex.intervals(TREE, 13)  # one token behind the segments
-    assert visible.rows.tolist() == list(range(12))
-    assert visible.until.tolist() == [12, 12, 12, 6, 6, 6, 12, 8, 12, 12, 12, 12, 0]
-    assert visible.position.tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 4, 5, 6, 7, 0]
-    # Of the last segment only the tokens 9 and 11 are queries: numbers 0 and 1.
-    runs = (Segment(9, 10, ((0, 3), (6, 7), (8, 9))), Segment(11, 12, ((0, 3), (6, 7), (8, 11))))
-    visible = flex.intervals(runs, 12)
-    assert visible.rows.tolist() == [9, 11]
-    assert visible.until.tolist() == [12, 12, 12, 0, 0, 0, 12, 0, 12, 12, 12, 12]
-
-
-def seen_by_paths(segments: Sequence[Segment], n: int, window: int | None) -> np.ndarray[Any, Any]:
-    """Which keys each token sees, bool [n, n], from the path of every token written out."""
-    seen = np.zeros((n, n), bool)
-    for segment in segments:
-        before = [k for start, end in segment.ancestors for k in range(start, end)]
-        for q in range(segment.start, segment.end):
-            path = [*before, *range(segment.start, q + 1)]
-            seen[q, path[-window:] if window else path] = True
-    return seen
 
 
 def random_tree(seed: int, n: int) -> tuple[Segment, ...]:
@@ -100,14 +85,6 @@ def test_attention_and_its_gradients_are_those_of_a_mask_by_positions() -> None:
 
     query, key, value, sinks = some(1, 4, 12, 2), some(1, 2, 12, 2), some(1, 2, 12, 2), some(4)
 
-    def by_mask(segments: Sequence[Segment], window: int | None, cap: float | None, sink: Any) -> torch.Tensor:
-        scores = query @ key.repeat_interleave(2, 1).mT * 0.7
-        scores = cap * (scores / cap).tanh() if cap else scores
-        scores = scores.where(torch.from_numpy(seen_by_paths(segments, 12, window)), -torch.inf)
-        column = torch.full((4, 12, 1), -torch.inf) if sink is None else sink[:, None, None].expand(-1, 12, 1)
-        shares = torch.cat([scores[0], column.to(scores.dtype)], -1).softmax(-1)[..., :12]
-        return (shares @ value[0].repeat_interleave(2, 0)).transpose(0, 1)[None]
-
     chosen = (Segment(7, 8, ((0, 3), (6, 7))), Segment(9, 12, ((0, 3), (6, 7), (8, 9))))
     cases: list[tuple[Any, int | None, float | None, Any]] = [(TREE, None, None, None), (chosen, None, None, sinks)]
     cases += [(TREE, 2, 0.5, None), (chosen, 3, 0.5, sinks)]
@@ -118,7 +95,8 @@ def test_attention_and_its_gradients_are_those_of_a_mask_by_positions() -> None:
         attended, _ = attention.packed_attention(None, query, key, value, None, packed=layout, **settings)
         rows = [q for segment in segments for q in range(segment.start, segment.end)]
         assert float(attended.detach()[:, sorted({*range(12)} - {*rows})].abs().sum()) == 0
-        expected, attended = by_mask(segments, window, cap, sink)[:, rows], attended[:, rows]
+        seen = torch.from_numpy(seen_by_paths(segments, 12, window))
+        expected, attended = masked_attention(query, key, value, seen, cap, sink)[:, rows], attended[:, rows]
         assert torch.allclose(attended, expected, rtol=0, atol=1e-12)
         direction = torch.randn(expected.shape, dtype=torch.float64, generator=draw)
         slopes = torch.autograd.grad(expected, inputs, direction)

@@ -9,7 +9,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from quintain.trainers.engine import offload
 from quintain.trainers.engine.forward import Engine
-from tiny_models import tiny_model, tiny_tokenizer
 from trainers.own_forward import distance, gradients, make, row, weights
 from trainers.runs import dataset, run, same, spec
 
@@ -47,11 +46,8 @@ def test_activations_are_moved_and_weights_are_not_and_the_gradients_are_the_sam
     assert sizes[0] > sizes[1] > 0
 
 
-def test_a_run_with_activations_in_main_memory_ends_with_the_same_weights(tmp_path: Path) -> None:
-    tokenizer = tiny_tokenizer()
-    tiny_model(tokenizer).save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
+def test_a_run_with_activations_in_main_memory_ends_with_the_same_weights(model_folder: Path, tmp_path: Path) -> None:
     for name, on in (("plain", False), ("offloaded", True)):
-        job = spec(tmp_path / "base", tmp_path / name, epochs=1, offload_activations=on, gradient_checkpointing=True)
+        job = spec(model_folder, tmp_path / name, epochs=1, offload_activations=on, gradient_checkpointing=True)
         run(job, tmp_path / f"{name} job", dataset(2))
     assert same(tmp_path / "plain", tmp_path / "offloaded")

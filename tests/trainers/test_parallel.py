@@ -205,7 +205,7 @@ def test_a_sharded_model_acts_with_its_whole_weights_and_learns_as_one_process_d
         return [GroupRow(key=f"{iteration}", trajectories=(good, bad), rewards=(1.0, 0.0))]
 
     def online(name: str, **processes: Any) -> TrainSpec:
-        asked = {"rollouts": 3, "kl_coefficient": 0.1, **settings, **processes}
+        asked = {"rollouts": 2, "kl_coefficient": 0.1, **settings, **processes}
         job = spec(model_folder, tmp_path / name, "grpo", **asked)
         return job.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
 
@@ -219,7 +219,7 @@ def test_a_sharded_model_acts_with_its_whole_weights_and_learns_as_one_process_d
         [m["kl"] for _, _, m in alone.steps], rel=1e-3, abs=1e-7
     )
     assert heard.played == pytest.approx(played_alone, rel=1e-5)
-    assert len(set(heard.played)) == 3, "each rollout is played by newer weights"
+    assert len(set(heard.played)) == 2, "each rollout is played by newer weights"
     if not settings:  # B of new adapters is 0, so the first steps of Adam have the size of rounding
         assert alike(tmp_path / "alone", tmp_path / "both")
 

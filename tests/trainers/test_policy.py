@@ -2,22 +2,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import (
-    GPTNeoConfig,
-    GPTNeoForCausalLM,
     Mamba2Config,
     Mamba2ForCausalLM,
     MambaConfig,
     MambaForCausalLM,
     MinPLogitsWarper,
-    MistralConfig,
-    MistralForCausalLM,
     RwkvConfig,
     RwkvForCausalLM,
     TopKLogitsWarper,
@@ -34,7 +30,7 @@ from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.episodes import TOOLS
-from trainers.playing import GREEDY, TOKENIZER, WARM, first, ids_of, later, play, policy, spread
+from trainers.playing import GREEDY, TOKENIZER, WARM, first, ids_of, later, play, policy, spread, with_random_adapters
 from trainers.templates import QWEN3
 
 SIZES: dict[str, Any] = {"vocab_size": len(TOKENIZER), "hidden_size": 32, "num_hidden_layers": 2}
@@ -44,25 +40,6 @@ UNUSUAL: dict[str, Callable[[], Any]] = {
         Mamba2Config(**SIZES, num_heads=8, head_dim=8, state_size=8, n_groups=1, chunk_size=8)
     ).eval(),
     "rwkv": lambda: RwkvForCausalLM(RwkvConfig(**SIZES)).eval(),
-    "mistral": lambda: spread(
-        MistralForCausalLM(
-            MistralConfig(
-                **SIZES, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, sliding_window=16
-            )
-        )
-    ),
-    "gpt_neo": lambda: spread(
-        GPTNeoForCausalLM(
-            GPTNeoConfig(
-                vocab_size=len(TOKENIZER),
-                hidden_size=32,
-                num_layers=2,
-                num_heads=4,
-                attention_types=[[["global", "local"], 1]],
-                window_size=16,
-            )
-        )
-    ),
 }
 
 
@@ -165,16 +142,6 @@ def test_closed_episodes_leave_the_cache_and_each_has_one_turn_a_call() -> None:
         actor.act([first("a", 1), first("a", 1)])
 
 
-def test_seeds_and_turns_have_streams_of_their_own() -> None:
-    def sampled(seed: int) -> list[tuple[int, ...]]:
-        actor = policy(WARM)
-        turn = first("a", 4).model_copy(update={"seed": seed})
-        return ids_of([*actor.act([turn]), *actor.act([later("a", 2)])])
-
-    assert sampled(1) == sampled(1)
-    assert sampled(1) != sampled(2)
-
-
 def logprobs_of(model: Any, opening: list[int], turn: tuple[int, ...]) -> torch.Tensor:
     """The turn's log-probs by a plain forward pass of the whole row, as a trainer computes them."""
     ids = torch.tensor([opening + list(turn)])
@@ -183,31 +150,11 @@ def logprobs_of(model: Any, opening: list[int], turn: tuple[int, ...]) -> torch.
     return scored[len(opening) - 1 : -1].gather(1, ids[0, len(opening) :, None])[:, 0]
 
 
-def test_recorded_logprobs_are_the_models_own_at_temperature_1() -> None:
-    model = spread(tiny_model(TOKENIZER))
-    turns = [first(name, words) for name, words in (("a", 3), ("b", 9), ("c", 3), ("d", 5))]
-    replies = policy(Sampling(temperature=1.7, max_new_tokens=12), model=model).act(turns)
-    for turn, reply in zip(turns, replies, strict=True):
-        assert reply.sampled
-        assert reply.sampled.logprobs
-        opening = Renderer.of(TOKENIZER).opening(turn.messages, TOOLS)
-        expected = logprobs_of(model, opening, reply.sampled.token_ids)
-        assert (torch.tensor(reply.sampled.logprobs) - expected).abs().max() < 5e-5
-
-
-def with_adapters(model: Any) -> Any:
-    """Adapters with dropout, and large enough to change what the model writes."""
-    torch.manual_seed(1)
-    adapted = get_peft_model(model, LoraConfig(r=4, lora_dropout=0.5, target_modules="all-linear"))
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.3)
-    return adapted
-
-
-@pytest.mark.parametrize("adapt", [lambda model: model, with_adapters], ids=["full", "lora"])
-def test_the_model_under_training_acts_by_its_weights_of_the_moment(adapt: Any) -> None:
+@pytest.mark.parametrize(
+    "adapt", [lambda model: model, partial(with_random_adapters, dropout=0.5)], ids=["full", "lora"]
+)
+def test_the_model_under_training_acts_by_its_weights_of_the_moment_and_records_its_own_logprobs(adapt: Any) -> None:
+    """At a temperature of 1.7 too, the log-probs are the model's own, at temperature 1."""
     model = adapt(spread(tiny_model(TOKENIZER)))
     model.activation_checkpointing_enable()
     model.train()
@@ -216,7 +163,8 @@ def test_the_model_under_training_acts_by_its_weights_of_the_moment(adapt: Any) 
     turn = first("a", 3)
     written = []
     for _ in range(2):
-        reply = LocalPolicy(loaded, renderer, WARM, seed=7).act([turn, first("b", 8)])[0]
+        hot = Sampling(temperature=1.7, max_new_tokens=12)
+        reply = LocalPolicy(loaded, renderer, hot, seed=7).act([turn, first("b", 8)])[0]
         assert model.training
         assert not head.training
         assert reply.sampled
@@ -337,7 +285,7 @@ def test_a_template_that_rewrites_history_is_encoded_from_scratch() -> None:
 
 @pytest.mark.parametrize("family", UNUSUAL)
 def test_a_model_whose_cache_is_of_another_kind_records_its_own_logprobs(family: str) -> None:
-    """States that are not kept, or are lost when several tokens come at a time, and windows that count padding."""
+    """States that are not kept, or are lost when several tokens come at a time. test_side_by_side.py has windows."""
     model = UNUSUAL[family]()
     actor = policy(Sampling(temperature=1.0, max_new_tokens=8), model=model)
     played = play(actor, "ab", n_turns=2)

@@ -56,23 +56,18 @@ def test_auto_repeats_its_measured_choice_when_it_resumes_and_trains_float32_ada
 ) -> None:
     monkeypatch.setattr(precision, "_LARGE_MODEL", 0)
     monkeypatch.setattr(precision, "bf16_speedup", lambda inner, outer: 2.0)
-    jobs = {
-        name: spec(model_folder, tmp_path / name, lora=LORA, precision=asked, **FEW)
-        for name, asked in (("whole", "auto"), ("resumed", "auto"), ("asked", "bf16"))
-    }
+    jobs = {name: spec(model_folder, tmp_path / name, lora=LORA, **FEW) for name in ("whole", "resumed")}
     whole, _ = run(jobs["whole"], tmp_path / "job-whole", rows_for("sft", 4))
     with pytest.raises(Killed):
         run(jobs["resumed"], tmp_path / "job-resumed", rows_for("sft", 4), Recorder(kill_at=3))
     monkeypatch.setattr(precision, "bf16_speedup", lambda inner, outer: 0.5)  # other load, another answer
     resumed, _ = run(jobs["resumed"], tmp_path / "job-resumed", rows_for("sft", 4))
-    run(jobs["asked"], tmp_path / "job-asked", rows_for("sft", 4))
 
     assert resumed.resumed_from_step == 2
     assert (whole.precision, whole.precision_rule) == (resumed.precision, resumed.precision_rule)
     assert whole.precision == "bf16"
     assert "measured 2 times as fast" in whole.precision_rule
     assert same(tmp_path / "whole", tmp_path / "resumed")
-    assert same(tmp_path / "whole", tmp_path / "asked")
     assert {w.dtype for w in weights(tmp_path / "whole").values()} == {torch.float32}
     assert moments(newest(tmp_path / "job-whole")) == {torch.float32}
 

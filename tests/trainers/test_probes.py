@@ -5,17 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig as PeftLora
-from peft import get_peft_model
 
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow, TextRow
 from quintain.trainers.loop.probes import Probes, Sample, append_samples, diversity
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import tiny_model
 from trainers.episodes import episode
+from trainers.playing import TOKENIZER, spread, with_random_adapters
 
-TOKENIZER = tiny_tokenizer()
 RENDERER = Renderer.of(TOKENIZER)
 ROWS = [DatasetRow(trajectory=episode(question=f"price of item {i}?")) for i in range(20)]
 MOST = 64
@@ -26,26 +24,8 @@ def loaded(model: Any = None) -> LoadedModel:
     return LoadedModel(model or spread(tiny_model(TOKENIZER)), TOKENIZER, 1024)
 
 
-def spread(model: Any) -> Any:
-    """Larger weights, so that the most likely token is not the same everywhere."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3.0)
-    return model
-
-
-def with_adapters() -> Any:
-    """A model with random adapters."""
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        model = get_peft_model(
-            tiny_model(TOKENIZER), PeftLora(r=4, lora_dropout=0.3, target_modules="all-linear", task_type="CAUSAL_LM")
-        )
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if "lora_B" in name:
-                    parameter.normal_(std=0.5)
-    return model.train()
+def adapted() -> Any:
+    return with_random_adapters(tiny_model(TOKENIZER), dropout=0.3)
 
 
 def test_the_same_rows_and_seed_give_the_same_openings_and_another_seed_gives_others() -> None:
@@ -53,15 +33,6 @@ def test_the_same_rows_and_seed_give_the_same_openings_and_another_seed_gives_ot
     assert len(first.turns) == 4
     assert first == Probes.of(ROWS, RENDERER, 1024, seed=3)
     assert {t.messages for t in first.turns} != {t.messages for t in Probes.of(ROWS, RENDERER, 1024, seed=4).turns}
-
-
-def test_an_opening_is_what_is_said_before_the_agents_first_turn() -> None:
-    (turn,) = Probes.of(ROWS[:1], RENDERER, 1024).turns
-    assert [(m.role, m.content) for m in turn.messages] == [
-        ("system", "You are an agent."),
-        ("user", "price of item 0?"),
-    ]
-    assert turn.tools == ROWS[0].trajectory.tools
 
 
 def test_equal_openings_count_once_and_those_without_room_for_a_turn_are_passed_over() -> None:
@@ -111,8 +82,7 @@ def test_adapters_take_part_in_what_is_written() -> None:
     """The wrapped model writes what the same model writes with its adapters merged into the weights."""
     probes = Probes.of(ROWS[:1], RENDERER, 1024)
     wrapped, merged, base = (
-        probes.write(loaded(model), 0)[0]
-        for model in (with_adapters(), with_adapters().merge_and_unload(), with_adapters().unload())
+        probes.write(loaded(model), 0)[0] for model in (adapted(), adapted().merge_and_unload(), adapted().unload())
     )
     assert wrapped == merged
     assert wrapped != base

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig as PeftLora
-from peft import get_peft_model
 from safetensors.numpy import load_file, save_file
 
 from quintain.errors import TrainingFailed
@@ -20,11 +18,10 @@ from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.reference_log_probs import References, adapters_off, model_identity, with_reference
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import tiny_model
 from trainers.own_forward import own_logprobs
+from trainers.playing import TOKENIZER, with_random_adapters
 from trainers.runs import Recorder
-
-TOKENIZER = tiny_tokenizer()
 
 
 def some_examples(n: int = 3, *, members: int = 2) -> list[Example]:
@@ -42,17 +39,8 @@ def some_examples(n: int = 3, *, members: int = 2) -> list[Example]:
     ]
 
 
-def adapted(model: Any = None, *, dropout: float = 0.0) -> Any:
-    """A model with adapters that change what it computes."""
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        settings = PeftLora(r=4, lora_dropout=dropout, target_modules="all-linear", task_type="CAUSAL_LM")
-        model = get_peft_model(model or tiny_model(TOKENIZER), settings)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if "lora_B" in name:
-                    parameter.normal_(std=0.3)
-    return model.train()
+def adapted(*, dropout: float = 0.0) -> Any:
+    return with_random_adapters(tiny_model(TOKENIZER), dropout=dropout)
 
 
 @torch.no_grad()
@@ -302,20 +290,6 @@ def test_a_run_that_is_under_way_still_compares_with_the_model_it_began_with(
     assert all(torch.equal(moved[name], p) for name, p in model.named_parameters())
     current = values(with_reference(some_examples(), engine, cache=None, identity="", batch_tokens=8192))
     assert max(np.abs(a - b).max() for a, b in zip(before, current, strict=True)) > 1e-2
-
-
-def test_a_later_attempt_uses_the_values_of_an_earlier_one(tmp_path: Path) -> None:
-    folder = tmp_path / "job"
-    spec = online(tmp_path, lora=None)
-    first, second = (
-        References.of(spec, LoadedModel(model, TOKENIZER, 1024), Engine.of(model), folder, Recorder())
-        for model in (tiny_model(TOKENIZER), tiny_model(TOKENIZER))
-    )
-    kept = values(first.with_logprobs(some_examples()))
-    (path,) = (folder / "reference").iterdir()
-    written = path.stat().st_mtime_ns
-    assert all(np.array_equal(a, b) for a, b in zip(kept, values(second.with_logprobs(some_examples())), strict=True))
-    assert path.stat().st_mtime_ns == written
 
 
 def test_a_reference_that_follows_mixes_the_weights_before_each_kth_step(tmp_path: Path) -> None:

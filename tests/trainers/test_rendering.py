@@ -76,12 +76,9 @@ def without_system(trajectory: Trajectory) -> Trajectory:
 
 @in_every_family
 @with_and_without_system
-@pytest.mark.parametrize("form", ["template", "marked", "bare"])
-def test_every_template_supervises_what_the_agent_wrote_and_its_end_token(
-    name: str, style: Any, system: bool, form: str
-) -> None:
+def test_every_template_supervises_what_the_agent_wrote_and_its_end_token(name: str, style: Any, system: bool) -> None:
     family = FAMILIES[name]
-    renderer = Renderer.of(family.tokenizer(getattr(family, form)), style)
+    renderer = Renderer.of(family.tokenizer(), style)
     calls = {
         "tools": 'look it up {0}\n<tool_call>\n{{"name": "search", "arguments": {{"query": "mango {0}"}}}}\n</tool_call>',
         "react": 'Thought: look it up {0}\nAction: search {{"query": "mango {0}"}}',

@@ -13,7 +13,6 @@ import torch
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import PairRow, Row, StepLabelRow
-from quintain.records.hyperparameters import LoraConfig
 from quintain.records.job import TrainSpec
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.loop.report import TrainingReport
@@ -24,7 +23,6 @@ from quintain.trainers.value_head_files import FILE_NAME
 from trainers.episodes import episode
 from trainers.runs import Recorder, rows_for, run, run_of, same, spec
 
-LORA = LoraConfig(rank=4, alpha=8.0)
 QUICK: dict[str, Any] = {"epochs": 8, "learning_rate": 1e-2, "checkpoint_every_steps": 100}
 
 
@@ -77,13 +75,6 @@ def test_a_reward_model_learns_the_order_of_pairs_and_of_runs_it_has_not_seen(
     better, worse = rewards(reward_model, [run_of(9, "It costs 40."), run_of(9, "No idea.")])
     assert better > worse
     assert abs(better + worse) < better - worse
-
-
-def test_a_reward_model_can_be_an_adapter(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", "reward", lora=LORA, **QUICK | {"epochs": 4})
-    run(job, tmp_path / "job", rows_for("reward", 4))
-    better, worse = rewards(judge(job, "reward_model"), [run_of(9, "It costs 40."), run_of(9, "No idea.")])
-    assert better > worse
 
 
 def test_parts_of_pairs_get_heads_whose_mix_is_the_reward(model_folder: Path, tmp_path: Path) -> None:

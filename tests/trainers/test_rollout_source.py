@@ -166,7 +166,5 @@ def test_each_epoch_over_a_rollout_uses_every_example_once_in_a_new_order_also_a
     interrupted, resumed = source(), source()
     for step in range(4):
         interrupted.step(step)
-    stored = io.BytesIO()
-    torch.save(interrupted.state(), stored)
-    resumed.restore(torch.load(io.BytesIO(stored.getvalue()), weights_only=True))
+    resumed.restore(through_a_file(interrupted.state()))
     assert [[example.key for example in resumed.step(step)] for step in range(4, 6)] == keys[4:6]

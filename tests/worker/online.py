@@ -53,6 +53,14 @@ def played(folder: Path) -> list[dict[str, Any]]:
     return [run.model_dump(mode="json") for run in runs]
 
 
+def versions(folder: Path) -> list[tuple[str, set[int | None]]]:
+    """Return the rollout of each run, and the versions of the weights that wrote it."""
+    return [
+        (run.tags[1], {step.sampled.weight_version for step in run.agent_steps if step.sampled})
+        for run in trajectories(folder)
+    ]
+
+
 def stopped_as_whole(job: TrainSpec, folder: Path, after: int, curve: str) -> tuple[Path, list[Any], list[int | None]]:
     """Run a job whole, and another one stopped after its first step and again after `after` episodes; both must learn the same.
 

@@ -28,7 +28,7 @@ from quintain.worker.actors.messages import ActorSetup, Answer, Batch
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
 from worker.job_folder import Stopping, events, resuming, trajectories
-from worker.online import BREVITY, online, played
+from worker.online import BREVITY, online, played, versions
 from worker.thread_actors import ThreadActor
 
 
@@ -121,27 +121,8 @@ def learn(folder: Path, agent: Agent, reporter: Stopping | None = None, **settin
     return load_file(final) if final.exists() else {}
 
 
-def versions(folder: Path) -> list[tuple[str, set[int | None]]]:
-    """Return the rollout of each run, and the versions of the weights that wrote it."""
-    return [
-        (run.tags[1], {step.sampled.weight_version for step in run.agent_steps if step.sampled})
-        for run in trajectories(folder)
-    ]
-
-
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def test_a_training_on_actors_equals_one_alone_and_each_turn_names_its_weights(
-    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "LocalActor", ThreadActor)
-    alone = learn(tmp_path / "alone" / "job", tiny_agent)
-    together = learn(tmp_path / "together" / "job", tiny_agent, actors=2)
-    assert same(alone, together)
-    assert played(tmp_path / "together" / "job") == played(tmp_path / "alone" / "job")
-    assert versions(tmp_path / "together" / "job") == [(f"iteration:{i}", {i}) for i in range(3) for _ in range(6)]
 
 
 def test_stale_weights_lag_by_what_was_asked_and_a_resumed_run_plays_with_the_same_ones(

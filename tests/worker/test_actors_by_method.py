@@ -17,7 +17,7 @@ from quintain.worker.job_kinds import train as training
 from trainers.playing import save_sharp_teacher
 from trainers.runs import same
 from worker.job_folder import Stopping, events
-from worker.online import BREVITY, online, played
+from worker.online import BREVITY, online, played, versions
 from worker.thread_actors import ThreadActor
 
 
@@ -72,7 +72,7 @@ def test_an_online_method_on_two_actors_equals_the_same_one_alone(
 
     alone, together = learn(1), learn(2)
     assert played(together) == played(alone)
-    assert len(played(together)) == 12
+    assert versions(together) == [(f"iteration:{i}", {i}) for i in range(2) for _ in range(6)]
     assert losses(together) == losses(alone)
     assert same(together / "agent", alone / "agent")
     assert ThreadActor.batches == (4 if where == "thread" else 0)

@@ -104,12 +104,9 @@ def test_every_run_is_judged_at_temperature_0_with_bounded_concurrency_and_the_c
     assert {asked.body["temperature"] for asked in fake.asked} == {0}
 
 
+# What else an answer can be is in tests/scoring/test_judging_verdicts.py.
 BROKEN = {
     "prose": says("I would give it 0.9 out of 1."),
-    "truncated": says(valued()[:20]),
-    "out of range": says(valued(7.0)),
-    "empty": says(""),
-    "a criterion is missing": says('{"scores": {"process": 1.0}}'),
     "HTTP 500": fails(500),
     "no JSON": Answer(body=b"<html>"),
     "filtered": says("", finish="content_filter"),
@@ -168,13 +165,6 @@ def test_nothing_is_paid_twice(tmp_path: Path) -> None:
     with serving(by_box) as fake:
         at_once = judged(spec_of(tmp_path / "new", fake, twins), tmp_path / "four")
     assert (len(fake.asked), at_once.n, at_once.report["answers_from_cache"]) == (1, 9, 8), "judged at the same time"
-
-
-def test_an_answer_that_could_not_be_read_is_asked_for_again_by_the_next_job(tmp_path: Path) -> None:
-    with serving(lambda asked, before: says("no idea") if before == 0 else by_box(asked, before)) as fake:
-        first = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "one")
-        second = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "two")
-    assert (first.n_error, second.n) == (1, 1)
 
 
 @pytest.mark.parametrize("mode", ["score", "pairwise", "group"])
@@ -395,13 +385,15 @@ def test_a_control_that_fails_subtracts_nothing_and_the_score_reports_it(tmp_pat
     assert (result.n, result.report["control_unknown"]) == (3, 3)
 
 
-def test_a_value_whose_quote_is_not_in_the_run_is_none_and_is_asked_again_by_the_next_job(tmp_path: Path) -> None:
-    with serving(lambda asked, before: says(valued(0.9, "I solved everything"))) as fake:
-        for name in ("one", "two"):
-            result = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / name)
-        assert len(fake.asked) == 2
-    score = scores_in(tmp_path / "one")["traj-0"]
-    assert (score.value, result.n_error) == (None, 1)
+def test_an_answer_that_cannot_be_read_or_quotes_what_is_not_in_the_run_is_no_value_and_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    answers = [says("no idea"), says(valued(0.9, "I solved everything")), says(valued(0.9))]
+    with serving(lambda asked, before: answers[before]) as fake:
+        results = [judged(spec_of(tmp_path, fake, stored(1)), tmp_path / name) for name in ("one", "two", "three")]
+    assert [(result.n, result.n_error) for result in results] == [(0, 1), (0, 1), (1, 0)]
+    score = scores_in(tmp_path / "two")["traj-0"]
+    assert score.value is None
     assert score.reason == "no quote of the judge for 'task_completion', 'process' is in the run"
 
 

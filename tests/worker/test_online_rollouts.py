@@ -155,26 +155,19 @@ def test_a_stopped_rollout_gives_no_groups_and_the_next_attempt_plays_only_what_
     assert collect(folder, untrained, spec(tasks_per_step=3)) == resumed, "played already: nobody acts"
 
 
-def test_an_environment_in_child_processes_gives_the_same_groups(
-    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = spec(tasks_per_step=1)
-    (tmp_path / "far").mkdir()
-    here = collect(tmp_path / "job-1", tiny, job)
-    monkeypatch.setattr(online_rollouts, "open_source", IsolatedSource)
-    assert collect(tmp_path / "far" / "job-1", tiny, job) == here
-
-
-def test_an_environment_in_a_child_process_may_have_few_tasks(
+def test_an_environment_in_a_child_process_gives_the_same_groups_and_may_have_few_tasks(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host hears of a refusal that something failed, and asks for fewer."""
     tasks = tmp_path / "tasks.jsonl"
     lines = [{"id": f"t{i}", "prompt": "Say 4.", "answer": "4", "split": "train"} for i in range(3)]
     tasks.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    job = spec(f"quintain/tasks?file={tasks}", tasks_per_step=4, rollouts=50)
+    here = collect(tmp_path / "job-1", tiny, job)
+    assert sorted(group.key for group in here) == [f"job-1/0/t{i}" for i in range(3)]
     monkeypatch.setattr(online_rollouts, "open_source", IsolatedSource)
-    groups = collect(tmp_path / "job-1", tiny, spec(f"quintain/tasks?file={tasks}", tasks_per_step=4, rollouts=50))
-    assert sorted(group.key for group in groups) == [f"job-1/0/t{i}" for i in range(3)]
+    (tmp_path / "far").mkdir()
+    assert collect(tmp_path / "far" / "job-1", tiny, job) == here
 
 
 def test_batches_are_whole_groups_as_far_as_the_environment_bears_so_many(tmp_path: Path) -> None:
@@ -254,25 +247,23 @@ def test_a_constraint_is_learnt_measured_and_enforced(tmp_path: Path, tiny_agent
     assert not (tmp_path / "grpo").exists()
 
 
-_PPO = {"minibatches": 2, "critic_warmup_steps": 1, "kl_coefficient": 0.1, "kl_target": 0.01, "kl_horizon": 10}
-
-
-@pytest.mark.parametrize("method", ["grpo", "ppo", pytest.param("dpo", marks=pytest.mark.soak)])
 def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_equal(
-    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch, method: str
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rollouts of eight episodes with two updates each: stopped after an update, then within the second rollout.
 
-    An answer is right where the random text has an `e`.
+    An answer is right where the random text has an `e`. The value head resumes too, and the coefficient that its controller
+    has reached. test_actors.py and test_self_play.py resume GRPO.
     """
     checker = {"type": "regex", "pattern": "e"}
     rows = [{"id": f"t{i}", "prompt": f"Say {i}.", "checker": checker, "split": "train"} for i in range(4)]
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     job = spec(
-        f"quintain/tasks?file={tasks}", agent=tiny_agent, method=method,
+        f"quintain/tasks?file={tasks}", agent=tiny_agent, method="ppo",
         group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=6,
-        checkpoint_every_steps=1, learning_rate=1e-3, seed=2, **(_PPO if method == "ppo" else {}),
+        checkpoint_every_steps=1, learning_rate=1e-3, seed=2, minibatches=2, critic_warmup_steps=1,
+        kl_coefficient=0.1, kl_target=0.01, kl_horizon=10,
     )  # fmt: skip
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
     model, coefficients, resumed = stopped_as_whole(job, tmp_path, 4, "kl_coefficient")
@@ -280,7 +271,6 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
     assert len(trajectories(tmp_path / "parts" / "job-1")) == 16
     before, learned = load_model(tiny_agent.model).model.state_dict(), load_file(model / "model.safetensors")
     assert any(not torch.equal(learned[name], before[name]) for name in learned)
-    if method == "ppo":  # the value head too, and the coefficient that its controller has reached
-        assert load_file(model / "value_head.safetensors")["weight"].any()
-        assert coefficients[:2] == [0.1, 0.1]
-        assert coefficients[2] != 0.1
+    assert load_file(model / "value_head.safetensors")["weight"].any()
+    assert coefficients[:2] == [0.1, 0.1]
+    assert coefficients[2] != 0.1

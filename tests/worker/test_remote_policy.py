@@ -12,6 +12,7 @@ import pytest
 from acting_endpoint import Call, expert, heard, says
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, serving
 from quintain.endpoints import client as client_module
+from quintain.environments.inventory import Inventory
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.job import EvaluateSpec, JobResult
@@ -159,9 +160,7 @@ ONE_EPISODE: dict[str, tuple[Callable[[Asked], Answer], OutcomeStatus, str | Non
 def test_what_concerns_one_conversation_costs_one_episode(
     tmp_path: Path, broken: Callable[[Asked], Answer], status: OutcomeStatus, failure: str
 ) -> None:
-    with serving(expert) as fake:
-        play(tmp_path / "whole", fake)
-    cursed = next(text for role, text in heard(fake.asked[1]) if role == "user")
+    cursed = Inventory().tasks("held_out", 3, 2)[1].prompt
     answer = lambda a, before: broken(a) if cursed in dict(map(reversed, heard(a))) and len(heard(a)) > 3 else expert(a)  # noqa: E731
     with serving(answer) as fake:
         play(tmp_path / "job", fake, profile={"protocol": "anthropic"})
