@@ -10,7 +10,7 @@ import pytest
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
-from quintain.records.dataset import Row
+from quintain.records.dataset import DatasetRow, Row
 from quintain.records.trajectory import Trajectory
 from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.services import Services
@@ -24,8 +24,14 @@ def add_runs(services: Services, *runs: Trajectory) -> list[str]:
 
 def freeze_rows(services: Services, kind: str, rows: Sequence[Row], name: str = "") -> str:
     """Make a dataset of rows, called `some-KIND` without a name; return its id."""
-    options = new_options(services, name or f"some-{kind}", kind)  # type: ignore[arg-type]
+    options = new_options(services, name or f"some-{kind}", kind)
     return freeze(services, [KeyedRow("", row) for row in rows], options, ExportCounts()).dataset.id
+
+
+def freeze_runs(services: Services, *runs: Trajectory, name: str = "") -> str:
+    """Store runs, and make a dataset of kind `sft` of them; return its id."""
+    add_runs(services, *runs)
+    return freeze_rows(services, "sft", [DatasetRow(trajectory=one) for one in runs], name)
 
 
 def spec_of(services: Services, started: Any) -> Any:

@@ -23,7 +23,7 @@ from trajectory_runs import NOW, answer, later, run, user
 
 def given(scorer: str, run_id: str, value: float | None, **fields: object) -> Score:
     status, reason = ("scored", None) if value is not None else ("unscored", "prose")
-    return Score(trajectory_id=run_id, scorer=scorer, status=status, value=value, reason=reason, **fields)  # type: ignore[arg-type]
+    return Score(trajectory_id=run_id, scorer=scorer, status=status, value=value, reason=reason, **fields)
 
 
 def judged(services: Services, n: int = 60, *, scorer: str = "judge") -> list[str]:
@@ -59,7 +59,6 @@ def test_scores_are_mapped_to_what_people_said_and_the_map_is_kept_as_a_version(
     assert any("person:ann" in warning for warning in first.warnings)
     assert "score_trajectories(scorer={'judge': 1}" in first.next_step
     kept = services.store.calibrations.newest("judge")
-    assert kept is not None
     assert apply(kept, 0.7, "generic") == pytest.approx(0.5, abs=0.05)
     assert fit_calibration(services, "judge", method="platt").calibration_id == "cal-judge-2"
 

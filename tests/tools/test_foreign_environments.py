@@ -27,7 +27,7 @@ def test_an_agent_learns_from_demonstrations_in_environments_of_other_libraries(
             for episode in play(source, Scripted(Solver()), source.tasks("train", 3, 0)):
                 recorded = tool.record(trajectory=episode.trajectory.model_dump(mode="json"))
                 assert recorded["status"] == "success", recorded
-            source.close()  # type: ignore[attr-defined]
+            source.close()
         tool(action="export", kind="sft", name="worlds", filter={"outcome": "success"})
         settings = {"learning_rate": 3e-3, "epochs": 14, "batch_size": 2}
         asked = {"algorithm": "sft", "model_name": "starter", "dataset": "worlds", "name": "player"}

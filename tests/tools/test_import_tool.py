@@ -86,7 +86,6 @@ def test_large_logs_are_read_by_a_job_that_tells_the_same(
         assert (started.imported, started.status in {"queued", "running"}) == (None, True)
         job = get_job(services, started.job_id or "", wait_s=20)
         assert job.status == "succeeded"
-        assert job.result is not None
         return job
 
     job = finished(tags=["night"])

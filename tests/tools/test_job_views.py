@@ -66,7 +66,6 @@ def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Se
     assert second.label == "evaluate starter on quintain/inventory: 20 tasks x 2 repeats, held_out"
     assert label_of(EVALUATE.model_copy(update={"dataset_id": "ds-1"})).startswith("evaluate starter on ds-1: 20 tasks")
     assert first.waiting_for is None
-    assert second.waiting_for is not None
     assert second.waiting_for.held_by == {"job-1": first.label}
     assert second.waiting_for.slots == waiting.settings.slots
     assert (second.waiting_for.ahead, newest.waiting_for and newest.waiting_for.ahead) == (0, 1)

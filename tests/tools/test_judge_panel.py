@@ -76,8 +76,6 @@ def test_judges_are_weighted_by_their_errors_against_people_wherever_their_verdi
 
     # The last two runs have no label: they are valued by the panel and its map, uncalibrated by the plain mean.
     calibration = services.store.calibrations.newest("judge:default")
-    assert calibration is not None
-    assert calibration.panel is not None
     for i, run_id in enumerate(ids[-2:], N - 2):
         verdicts = {
             "endpoint:fair": round(0.25 + 0.5 * round(worth[i], 2), 3),

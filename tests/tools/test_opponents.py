@@ -35,15 +35,12 @@ def test_an_agent_is_measured_against_an_opponent_and_both_runs_are_stored(servi
     job = get_job(services, started.job_id)
     assert job.status == "succeeded", job.error
     assert job.label == f"evaluate expert against tiny on {NIM}: 4 tasks, held_out"
-    assert job.result is not None
-    assert job.result.trajectories is not None
     assert job.result.trajectories.count == 8
     evaluation = services.store.evaluations.get(str(job.result.evaluation_id))
     assert (evaluation.opponent_id, evaluation.rate.value, evaluation.rate.n) == (tiny, 1.0, 4)
     runs = services.store.trajectories.search(TrajectoryFilter(job_id=started.job_id), limit=50).items
     assert sorted(run.agent for run in runs) == ["expert@1"] * 4 + ["tiny@1"] * 4
     other = get_job(services, evaluate_agent(services, "expert", environment=NIM, opponent="self", n_tasks=4).job_id)
-    assert other.result is not None
     alone = services.store.evaluations.get(str(other.result.evaluation_id))
     assert (alone.rate.value, alone.opponent_id) == (0.5, alone.agent_id), "who moves first wins, and roles alternate"
     assert alone.suite_hash != evaluation.suite_hash, "results against different opponents are not paired"

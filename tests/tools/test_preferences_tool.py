@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -321,7 +320,7 @@ def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_
     services: Services, ask: ToolCaller
 ) -> None:
     """a > b by 2 of 3; c = d; e, f split; g nobody compared; h repeats b's text, so a > h is a > b again."""
-    ids = add_runs(services, *(_said("t", text, episode_key=key) for key, text in enumerate_keys("abcdefgb")))
+    ids = add_runs(services, *(_said("t", text, episode_key=str(i)) for i, text in enumerate("abcdefgb")))
     a, b, c, d, e, f, _g, h = ids
     words = [
         *({"chosen": a, "rejected": b, "rater": who, "margin": m} for who, m in (("Ada", 0.4), ("Bob", 0.2))),
@@ -345,11 +344,6 @@ def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_
     reward = _exported(ask, "reward", pairs="person")
     assert [(r.chosen.id, r.rejected.id) for r in _rows(reward)] == [(a, b)]
     assert "`pairs` is 'person'" in _refused(ask, kind="sft", name="d", pairs="person", trajectory_ids=ids)
-
-
-def enumerate_keys(texts: str) -> Iterator[tuple[str, str]]:
-    """An episode key for each text, so that equal ones stay two runs."""
-    return ((str(place), text) for place, text in enumerate(texts))
 
 
 def test_sources_are_told_apart_and_mining_now_is_still_the_default(services: Services, ask: ToolCaller) -> None:

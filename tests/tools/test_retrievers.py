@@ -9,7 +9,6 @@ import pytest
 from quintain.environments import retrieval
 from quintain.environments.registry import task_source
 from quintain.errors import Unavailable
-from quintain.records.dataset import DatasetRow
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobStatus
 from quintain.tools.data.datasets import export_dataset
@@ -21,7 +20,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.start import start_training
-from tools.stored_records import add_runs, error_of, freeze_rows, spec_of
+from tools.stored_records import error_of, freeze_runs, spec_of
 from trajectory_runs import TOOLS, call, run, user
 
 TOOLS_1K = "quintain/tools-1k"
@@ -54,7 +53,6 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     view = done(services, started)
     agent = resolve_agent(services, "finder")
     assert (agent.role, agent.parent) == ("retriever", "agent:starter@1")
-    assert agent.held_out is not None
     assert agent.held_out.n == data.splits["validation"]
     assert "retriever=agent:finder@1" in str(view.next_step)
 
@@ -93,9 +91,8 @@ def test_roles_are_refused_where_another_is_needed(waiting: Services) -> None:
 
 
 def test_data_from_which_no_retriever_can_learn_is_refused_before_a_job(waiting: Services) -> None:
-    rows = [DatasetRow(trajectory=run(f"t{i}", user(f"box {i}"), call(), call("fly"), tools=TOOLS)) for i in range(3)]
-    add_runs(waiting, *(row.trajectory for row in rows))
-    freeze_rows(waiting, "sft", rows, "one-tool")
+    runs = (run(f"t{i}", user(f"box {i}"), call(), call("fly"), tools=TOOLS) for i in range(3))
+    freeze_runs(waiting, *runs, name="one-tool")
     error = error_of(start_training, waiting, "retriever", "starter", dataset_id="one-tool")
     assert error.code == "too_few_tools"
     assert "got 1 in 3 runs (left out: undefined_tool 3; not defined by their runs: fly)" in error.message

@@ -67,7 +67,7 @@ def halve(services: Services, scorer: str) -> None:
 
 def reward_model(services: Services, name: str = "rm", role: str = "reward_model") -> str:
     folder = resolve_agent(services, "starter").model.path
-    agent = Agent(name=name, model=ModelRef(source="folder", path=folder), role=role)  # type: ignore[arg-type]
+    agent = Agent(name=name, model=ModelRef(source="folder", path=folder), role=role)
     return services.store.agents.add(agent, NOW).id or ""
 
 
@@ -327,7 +327,7 @@ def test_what_a_reward_model_is_for_is_said_when_it_is_trained(services: Service
     for method, config in (("reward", RewardConfig()), ("prm", PRMConfig())):
         spec = TrainSpec(
             method=method, agent=agent, name="rm", dataset_id="ds", dataset_path="", output_dir="", config=config
-        )  # type: ignore[arg-type]
+        )
         result = after(services, spec, JobResult(agent="agent:rm@1"))
         assert "evaluate_agent" not in result
         assert all(

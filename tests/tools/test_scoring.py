@@ -10,13 +10,13 @@ import pytest
 
 from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
 from quintain.settings import Settings
 from quintain.tools.data.library import list_library
 from quintain.tools.labels import scoring
 from quintain.tools.labels.scoring import score_trajectories
-from quintain.tools.results import ScoreResult
 from quintain.tools.services import Services, open_services
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
@@ -137,18 +137,12 @@ def test_unit_tests_say_that_the_operator_has_switched_sandboxes_off(home: Path)
 
 def test_what_a_result_holds_does_not_grow_with_the_runs(services: Services) -> None:
     add_runs(services, *(run(f"t{n}", status=OutcomeStatus.UNKNOWN, session_id=str(n)) for n in range(300)))
-    result: ScoreResult = score_trajectories(services, "outcome", list_filter())
+    result = score_trajectories(services, "outcome", TrajectoryFilter(outcome=OutcomeStatus.UNKNOWN))
     assert (result.unscored_count, len(result.unscored), result.reasons) == (
         300,
         20,
         {"the outcome is unknown, which is no verdict": 300},
     )
-
-
-def list_filter() -> Any:
-    from quintain.records.filters import TrajectoryFilter
-
-    return TrajectoryFilter(outcome=OutcomeStatus.UNKNOWN)
 
 
 def test_the_library_describes_every_scorer_and_what_it_needs(services: Services) -> None:

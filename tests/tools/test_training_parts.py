@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.dataset import DatasetRow
 from quintain.tools.jobs.curves import step_reports
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
@@ -16,7 +15,7 @@ from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.planning.model_files import adapter_settings
 from quintain.tools.training.start import start_training
 from tiny_models import save_tiny_model
-from tools.stored_records import error_of, freeze_rows
+from tools.stored_records import error_of, freeze_runs
 from trajectory_runs import NOW, answer, run, user
 
 SHORT: dict[str, Any] = {"max_steps": 1, "batch_size": 1}
@@ -25,9 +24,7 @@ PISSA: dict[str, Any] = {"lora": {"rank": 2, "alpha": 4.0, "init": "pissa"}, **S
 
 @pytest.fixture
 def dataset(services: Services) -> str:
-    row = DatasetRow(trajectory=run("t1", user(), answer("Done.")))
-    services.store.trajectories.add_many([row.trajectory], services.clock())
-    return freeze_rows(services, "sft", [row])
+    return freeze_runs(services, run("t1", user(), answer("Done.")))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.requests import Request
 from quintain.tools.training.start import start_training
 from terminal import quintain
-from tools.stored_records import add_runs, error_of, freeze_rows
+from tools.stored_records import add_runs, error_of, freeze_rows, freeze_runs
 from trajectory_runs import answer, run, user
 
 ACTING = {"environment": "quintain/inventory", "n_tasks": 1}
@@ -36,9 +36,7 @@ ACTING = {"environment": "quintain/inventory", "n_tasks": 1}
 @pytest.fixture
 def dataset(services: Services) -> str:
     """A dataset of 40 runs; its id."""
-    runs = [run(f"t{i}", user(f"Task {i}"), answer("Done.")) for i in range(40)]
-    add_runs(services, *runs)
-    return freeze_rows(services, "sft", [DatasetRow(trajectory=one) for one in runs])
+    return freeze_runs(services, *(run(f"t{i}", user(f"Task {i}"), answer("Done.")) for i in range(40)))
 
 
 UNFIT = {
