@@ -101,19 +101,6 @@ def test_agents_without_a_common_split_of_a_dataset_are_told_so_too(services: Se
         compare_agents(services, ["a", "b"])
 
 
-def test_a_comparison_has_its_lineage_and_its_notes(services: Services) -> None:
-    stored(services, "a", "0" * 12)
-    stored(services, "c", "1" * 12, sampling=Sampling(temperature=0.5))
-    found = compare_agents(services, ["a", "c"], {"test/env": 1})
-    assert "temperature 0.5" in found.notes[0]
-    assert found.notes[0] in found.next_step
-    comparison = comparison_of(services, found.comparison_id)
-    assert found.resource_uri == f"comparison://{found.comparison_id}"
-    (a, c) = comparison.lineage
-    assert (a.agent_id, a.ancestors, a.job_id) == ("agent:a@1", (), "job-a")
-    assert (c.agent_id, c.ancestors, c.job_id) == ("agent:c@1", ("agent:b@1", "agent:a@1"), "job-c")
-
-
 def test_a_stored_comparison_is_read_again_by_its_id_with_its_verdict_and_all_flips(services: Services) -> None:
     stored(services, "a", "0" * 30)
     stored(services, "c", "1" * 30)
@@ -246,12 +233,21 @@ def test_what_cannot_be_measured_is_refused_before_a_job_begins(services: Servic
     assert services.store.jobs.page().items == ()
 
 
-def test_the_learning_curve_follows_the_parents_as_far_as_they_were_measured_on_the_suite(services: Services) -> None:
+def test_a_comparison_has_its_lineage_and_a_curve_of_the_parents_that_were_measured_on_the_suite(
+    services: Services,
+) -> None:
     """b was not compared, and stands on the way from a to c; 3, 8 and 12 of 12 tasks."""
     stored(services, "a", "1" * 3 + "0" * 9)
     between = stored(services, "b", "1" * 8 + "0" * 4)
-    stored(services, "c", "1" * 12)
-    comparison = comparison_of(services, compare_agents(services, ["a", "c"]).comparison_id)
+    stored(services, "c", "1" * 12, sampling=Sampling(temperature=0.5))
+    found = compare_agents(services, ["a", "c"], {"test/env": 1})
+    assert "temperature 0.5" in found.notes[0]
+    assert found.notes[0] in found.next_step
+    assert found.resource_uri == f"comparison://{found.comparison_id}"
+    comparison = comparison_of(services, found.comparison_id)
+    a, c = comparison.lineage
+    assert (a.agent_id, a.ancestors, a.job_id) == ("agent:a@1", (), "job-a")
+    assert (c.agent_id, c.ancestors, c.job_id) == ("agent:c@1", ("agent:b@1", "agent:a@1"), "job-c")
     (curve,) = comparison.curves
     assert (curve.agent, curve.suite_hash, curve.n_tasks) == ("c", "suite", 12)
     assert [(point.place, point.agent_id, point.success_rate) for point in curve.points] == [

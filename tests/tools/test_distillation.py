@@ -14,7 +14,6 @@ from jobs_in_process import in_process
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import JobStatus
 from quintain.settings import Settings
-from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.config_files import start_config
@@ -23,7 +22,7 @@ from quintain.tools.training.start import start_training
 from quintain.trainers.models import load_model, save_model
 from scoring_endpoint import STARTER, scorer
 from tiny_models import save_tiny_model
-from tools.stored_records import error_of, freeze_runs
+from tools.stored_records import ended, error_of, freeze_runs
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
@@ -56,8 +55,8 @@ def losses(services: Services, dataset: str, **settings: Any) -> list[float]:
     }
     with in_process():
         started = start_training(services, "distill", "starter", dataset_id=dataset, hyperparameters=settings, seed=1)
-    view = get_job(services, started.job_id, detail="metrics")
-    assert view.status == JobStatus.SUCCEEDED, view.error
+    job = ended(services, started)
+    assert job.status is JobStatus.SUCCEEDED, job.error
     folder = services.settings.jobs_dir / started.job_id
     lines = [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     return [line["metrics"]["loss"] for line in lines if line["type"] == "progress"]
@@ -93,8 +92,7 @@ def test_a_server_that_scores_tokens_teaches_like_its_model_on_this_machine(
         with in_process():
             wrong = {"teacher": "endpoint:shifted", "max_steps": 1}
             job = start_training(services, "distill", "starter", dataset_id=dataset, hyperparameters=wrong)
-        error = get_job(services, job.job_id).error
-        assert error.code == "tokenizer_mismatch"
+        assert ended(services, job).error.code == "tokenizer_mismatch"
 
 
 def test_a_teacher_whose_tokens_are_not_the_students_is_refused_before_a_job_starts(

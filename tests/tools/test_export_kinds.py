@@ -17,15 +17,14 @@ from quintain.files import sha256_of
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Curation, Dataset
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.score import Score
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, SampledTokens, Step, Task, Trajectory
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.dataset_folders import first_rows
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services
-from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, call, run, user
+from tools.stored_records import add_runs, add_scores, new_score
+from trajectory_runs import answer, call, run, user
 
 S, F, T, U, E = (
     OutcomeStatus.SUCCESS,
@@ -129,13 +128,7 @@ def _first(services: Services, n: int) -> list[Trajectory]:
 
 
 def _score(services: Services, ids: list[str], values: list[float | None], scorer: str = "rules") -> None:
-    scores = [
-        Score(trajectory_id=i, scorer=scorer, status="unscored", reason="?")
-        if value is None
-        else Score(trajectory_id=i, scorer=scorer, status="scored", value=value)
-        for i, value in zip(ids, values, strict=True)
-    ]
-    services.store.scores.add_many(scores, NOW)
+    add_scores(services, *(new_score(i, scorer, value) for i, value in zip(ids, values, strict=True)))
 
 
 def test_stored_scores_decide_in_place_of_outcomes_and_a_margin_bounds_them(services: Services) -> None:

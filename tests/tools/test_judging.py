@@ -11,7 +11,6 @@ from quintain.datasets.rows import read_rows
 from quintain.errors import NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingBatch
-from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark
 from quintain.tools.data.datasets import export_dataset
@@ -23,8 +22,8 @@ from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, s
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
 from scripted_judges import readable
-from tools.stored_records import add_runs, error_of
-from trajectory_runs import NOW, answer, call, run, user
+from tools.stored_records import add_runs, add_scores, error_of, new_score
+from trajectory_runs import answer, call, run, user
 
 GOOD = {"task_completion": 1.0, "process": 0.5}
 
@@ -65,7 +64,7 @@ def test_a_batch_is_blind_and_the_store_keeps_ids_alone(services: Services) -> N
         tags=("golden",),
     )
     (run_id,) = add_runs(services, secret)
-    services.store.scores.add_many([Score(trajectory_id=run_id, scorer="rules", status="scored", value=0.625)], NOW)
+    add_scores(services, new_score(run_id, "rules", 0.625))
     batch = get_judging_batch(services, 5)
     said = batch.model_dump_json()
     for hidden in (run_id, "clerk", "model-9b", "0.875", "0.625", "golden", "success"):

@@ -40,7 +40,7 @@ from quintain.trainers.sampler_comparison import compare_samples
 from quintain.worker import remote_sampler
 from quintain.worker.remote_sampler import RemoteSampler
 from sampling_server import Sampler, serving
-from tools.stored_records import error_of
+from tools.stored_records import ended, error_of
 from trainers.playing import save_sharp_teacher
 
 LEARNING = {
@@ -90,18 +90,13 @@ def train(services: Services, environment: str, settings: dict[str, Any], method
     """Train the embedded model in this process; the ended job."""
     with in_process():
         started = start_training(services, method, "starter", environment=environment, hyperparameters=settings, seed=1)
-    return ended(services, started.job_id)
+    return ended(services, started)
 
 
 def resumed(services: Services, job: Job) -> Job:
     with in_process():
         view = resume_job(services, job.id)
-    return ended(services, view.job_id)
-
-
-def ended(services: Services, job_id: str) -> Job:
-    services.jobs.reconcile()
-    return services.store.jobs.get(job_id)
+    return ended(services, view)
 
 
 def played(services: Services, job: Job) -> list[Trajectory]:
@@ -362,8 +357,8 @@ def test_an_agent_behind_an_endpoint_acts_by_token_ids_as_it_does_here(
     arguments: dict[str, Any] = {"environment": environment, "n_tasks": 1, "attempts": 2, "max_turns": 1, "seed": 3}
     with serving(sampler) as url, in_process():
         far_profile(settings, url, tokenizer=str(starter_folder()), token_ids=True)
-        far = ended(services, collect_rollouts(services, "endpoint:far", **arguments).job_id)
-        near = ended(services, collect_rollouts(services, "starter", **arguments).job_id)
+        far = ended(services, collect_rollouts(services, "endpoint:far", **arguments))
+        near = ended(services, collect_rollouts(services, "starter", **arguments))
     assert far.status is JobStatus.SUCCEEDED, far.error
     sampled = [
         [s.sampled for run in played(services, job) for s in run.agent_steps if s.sampled] for job in (far, near)

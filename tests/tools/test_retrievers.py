@@ -10,26 +10,26 @@ from quintain.environments import retrieval
 from quintain.environments.registry import task_source
 from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import JobStatus
+from quintain.records.job import Job, JobStatus
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.results import JobStarted, JobView
+from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.start import start_training
-from tools.stored_records import error_of, freeze_runs, spec_of
+from tools.stored_records import ended, error_of, freeze_runs
 from trajectory_runs import TOOLS, call, run, user
 
 TOOLS_1K = "quintain/tools-1k"
 
 
-def done(services: Services, started: JobStarted) -> JobView:
-    view = get_job(services, started.job_id)
-    assert view.status == JobStatus.SUCCEEDED, view
-    return view
+def done(services: Services, started: JobStarted) -> Job:
+    job = ended(services, started)
+    assert job.status is JobStatus.SUCCEEDED, job.error
+    return job
 
 
 @pytest.mark.usefixtures("jobs_in_process")
@@ -40,7 +40,7 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     monkeypatch.setattr(retrieval, "_open", None)
     offered = f"{TOOLS_1K}?mode=direct&k=4&types=music&difficulty=easy"
     played = done(services, collect_rollouts(services, "expert", offered, n_tasks=120))
-    runs = TrajectoryFilter(job_id=played.job_id)
+    runs = TrajectoryFilter(job_id=played.id)
     data = export_dataset(services, kind="sft", name="calls", filter=runs, validation_share=0.2)
     started = start_training(
         services,
@@ -50,11 +50,11 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
         name="finder",
         hyperparameters={"trunk": "new", "epochs": 8, "batch_size": 8},
     )
-    view = done(services, started)
+    done(services, started)
     agent = resolve_agent(services, "finder")
     assert (agent.role, agent.parent) == ("retriever", "agent:starter@1")
     assert agent.held_out.n == data.splits["validation"]
-    assert "retriever=agent:finder@1" in str(view.next_step)
+    assert "retriever=agent:finder@1" in get_job(services, started.job_id).next_step
 
     searched = f"{TOOLS_1K}?types=music&difficulty=easy&retriever=finder"
     measured = done(services, evaluate_agent(services, "expert", f"{searched}&mode=retrieved&k=5", n_tasks=10))
@@ -64,7 +64,7 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     )
     assert {"mrr", "ndcg@10", "recall@1"} <= metrics.keys()
     listed = done(services, evaluate_agent(services, "expert", searched, n_tasks=4))
-    assert spec_of(services, listed).environment.endswith(f"retriever={agent.model.path}")
+    assert listed.spec.environment.endswith(f"retriever={agent.model.path}")
 
     exported = done(services, export_agent(services, "finder", "merged"))
     folder = Path(exported.result.report["path"])
