@@ -29,20 +29,12 @@ TICKETS = [
 
 
 def test_each_template_works_through_the_product(
-    home: Path,
-    tmp_path: Path,
-    install_package: Install,
-    monkeypatch: pytest.MonkeyPatch,
+    home: Path, tmp_path: Path, install_package: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder in sorted(PLUGINS.iterdir()):
         install_template(install_package, folder)
-    assert [(one.name, one.fault) for one in list_extensions()] == [
-        ("acme_helpdesk", None),
-        ("acme_cards", None),
-        ("acme_brevity", None),
-        ("acme/boxes", None),
-        ("acme_audit", None),
-    ]
+    names = ["acme_helpdesk", "acme_cards", "acme_brevity", "acme/boxes", "acme_audit"]
+    assert [(one.name, one.fault) for one in list_extensions()] == [(name, None) for name in names]
     log = tmp_path / "tickets.jsonl"
     log.write_text("".join(json.dumps(ticket) + "\n" for ticket in TICKETS))
     with q.open(home) as opened:
@@ -77,10 +69,7 @@ def test_the_page_on_a_kind_of_plugin_shows_its_template(kind: str) -> None:
 
 
 def test_a_broken_package_is_named_and_nothing_else_fails(
-    home: Path,
-    tmp_path: Path,
-    install_package: Install,
-    capsys: pytest.CaptureFixture[str],
+    home: Path, tmp_path: Path, install_package: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (PLUGINS / "importer" / "acme_helpdesk.py").read_text(encoding="utf-8")
     modules = {
@@ -113,10 +102,7 @@ def test_a_broken_package_is_named_and_nothing_else_fails(
     assert "acme-broken" in capsys.readouterr().out
 
 
-def test_a_name_that_is_taken_is_refused_and_both_packages_are_named(
-    home: Path,
-    install_package: Install,
-) -> None:
+def test_a_name_that_is_taken_is_refused_and_both_packages_are_named(home: Path, install_package: Install) -> None:
     text = (PLUGINS / "scorer" / "acme_brevity.py").read_text(encoding="utf-8")
     taken = {"short": "acme_brevity:brevity", "outcome": "acme_brevity:brevity"}
     install_package("acme-one", {"acme_brevity": text}, {"quintain.scorers": taken})

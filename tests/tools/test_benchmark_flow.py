@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tools.dict_calls import Caller
+from tools.stored_records import write_rows
 
 
 def benchmark(tool: Caller, environment: object, n_tasks: int = 3, agent: str = "expert") -> str:
@@ -62,8 +62,6 @@ def test_tasks_of_a_benchmark_open_no_files_of_its_own_naming(tool: Caller, home
         "environment": f"quintain/math?file={secret}",
         "metadata": {"answer": 2},
     }
-    path = home / "inbox" / "bench.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"task": task, "references": []}) + "\n", encoding="utf-8")
+    path = write_rows(home / "inbox" / "bench.jsonl", {"task": task, "references": []})
     played = tool(action="evaluate", agent="expert", environment=f"quintain/benchmark?file={path}", n_tasks=1)
     assert (played["status"], played["accuracy"]) == ("success", 1.0), played

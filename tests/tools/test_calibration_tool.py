@@ -13,17 +13,12 @@ from mcp_client import ToolCaller
 from quintain.cli.main import app
 from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.score import Score
 from quintain.records.trajectory import Task
 from quintain.scoring.calibration.fitting import apply
 from quintain.tools.labels.calibration import calibration_table, fit_calibration
 from quintain.tools.services import Services
+from tools.stored_records import add_runs, new_score
 from trajectory_runs import NOW, answer, later, run, user
-
-
-def given(scorer: str, run_id: str, value: float | None, **fields: object) -> Score:
-    status, reason = ("scored", None) if value is not None else ("unscored", "prose")
-    return Score(trajectory_id=run_id, scorer=scorer, status=status, value=value, reason=reason, **fields)  # type: ignore[arg-type]
 
 
 def judged(services: Services, n: int = 60, *, scorer: str = "judge") -> list[str]:
@@ -39,12 +34,11 @@ def judged(services: Services, n: int = 60, *, scorer: str = "judge") -> list[st
         )
         for i in range(n)
     ]
-    services.store.trajectories.add_many(runs, NOW)
-    ids = [one.identified().id or "" for one in runs]
+    ids = add_runs(services, *runs)
     labels = [round(chance.random(), 3) for _ in ids]
     services.store.scores.add_many(
-        [given(scorer, i, 0.5 + 0.4 * y, rater="assistant") for i, y in zip(ids, labels, strict=True)]
-        + [given("people", i, y, rater="person:ann") for i, y in zip(ids, labels, strict=True)],
+        [new_score(i, scorer, 0.5 + 0.4 * y, rater="assistant") for i, y in zip(ids, labels, strict=True)]
+        + [new_score(i, "people", y, rater="person:ann") for i, y in zip(ids, labels, strict=True)],
         NOW,
     )
     return ids
@@ -59,7 +53,6 @@ def test_scores_are_mapped_to_what_people_said_and_the_map_is_kept_as_a_version(
     assert any("person:ann" in warning for warning in first.warnings)
     assert "score_trajectories(scorer={'judge': 1}" in first.next_step
     kept = services.store.calibrations.newest("judge")
-    assert kept is not None
     assert apply(kept, 0.7, "generic") == pytest.approx(0.5, abs=0.05)
     assert fit_calibration(services, "judge", method="platt").calibration_id == "cal-judge-2"
 
@@ -70,12 +63,12 @@ def test_the_raw_value_of_a_calibrated_score_is_fitted_and_the_mean_of_each_rate
     """Raw scores 0.9 where values are 0.2; ben said 0 and then 1, ann 0: the label is 0.5."""
     ids = judged(services, 10, scorer="other")
     services.store.scores.add_many(
-        [given("judge", i, 0.2, raw=0.9, calibration="cal-judge-1", rater="endpoint:a") for i in ids], NOW
+        [new_score(i, "judge", 0.2, raw=0.9, calibration="cal-judge-1", rater="endpoint:a") for i in ids], NOW
     )
     services.store.scores.add_many(
-        [given("people", i, 0.0, rater=who) for i in ids for who in ("person:ann", "person:ben")], later(1)
+        [new_score(i, "people", 0.0, rater=who) for i in ids for who in ("person:ann", "person:ben")], later(1)
     )
-    services.store.scores.add_many([given("people", i, 1.0, rater="person:ben") for i in ids], later(2))
+    services.store.scores.add_many([new_score(i, "people", 1.0, rater="person:ben") for i in ids], later(2))
     made = fit_calibration(services, "judge")
     assert made.error_before == pytest.approx((0.9 - 0.5) ** 2)
     assert any("Every score is 0.9" in warning for warning in made.warnings)
@@ -85,8 +78,9 @@ def test_the_raw_value_of_a_calibrated_score_is_fitted_and_the_mean_of_each_rate
 def test_runs_without_a_number_on_both_sides_do_not_count(services: Services) -> None:
     ids = judged(services, 20)
     more = judged(services, 28)[20:]
-    services.store.scores.add_many([given("other", i, None, rater="assistant") for i in ids[:5]], later(1))
-    services.store.scores.add_many([given("other", i, 0.5, rater="assistant") for i in [*ids[5:], *more[:2]]], later(1))
+    services.store.scores.add_many([new_score(i, "other", None, rater="assistant") for i in ids[:5]], later(1))
+    scored = [new_score(i, "other", 0.5, rater="assistant") for i in [*ids[5:], *more[:2]]]
+    services.store.scores.add_many(scored, later(1))
     assert fit_calibration(services, "other").n_labels == 17
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.tools.evaluation.default_suites import default_suite
 from quintain.tools.services import Services
 from tools.dict_calls import Caller
+from tools.stored_records import write_rows
 
 
 @pytest.mark.usefixtures("jobs_in_process")
@@ -18,9 +18,7 @@ def test_an_agent_trained_on_questions_is_measured_on_questions(
     tool: Caller, services: Services, home: Path, tmp_path: Path
 ) -> None:
     rows = [{"question": f"What is {i} + 1?", "answer": f"{i} + 1 = {i + 1}.\n#### {i + 1}"} for i in range(6)]
-    path = home / "inbox" / "gsm8k.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_rows(home / "inbox" / "gsm8k.jsonl", *rows)
     imported = tool(action="import", path=str(path), tags=["gsm8k"])
     assert imported["imported"] == 6, imported
     kept = {"outcomes": ["unknown"]}

@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent
-from quintain.records.dataset import DatasetRow, PairRow
-from quintain.records.job import RecipeSpec, TrainSpec
-from quintain.records.recipe import TrainStage
+from quintain.records.dataset import PairRow
 from quintain.tools.data.lineage import datasets_of
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
-from tools.stored_records import error_of, freeze_rows
+from tools.stored_records import error_of, freeze_rows, freeze_runs, spec_of
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
@@ -26,9 +24,8 @@ ENVIRONMENT = "quintain/inventory"
 def library(waiting: Services) -> Services:
     """Datasets `first` and `second` of runs and `pairs`; `clerk`, trained from the starter on `first`; jobs never begin."""
     good, bad = run("t1", user(), answer("Done.")), run("t1", user(), answer("No idea."))
-    waiting.store.trajectories.add_many([good, bad], waiting.clock())
-    first = freeze_rows(waiting, "sft", [DatasetRow(trajectory=good)], "first")
-    freeze_rows(waiting, "sft", [DatasetRow(trajectory=bad)], "second")
+    first = freeze_runs(waiting, good, name="first")
+    freeze_runs(waiting, bad, name="second")
     freeze_rows(waiting, "dpo", [PairRow(chosen=good, rejected=bad)], "pairs")
     starter = resolve_agent(waiting, "starter")
     clerk = Agent(name="clerk", model=starter.model, parent=starter.id, dataset_id=first)
@@ -37,15 +34,9 @@ def library(waiting: Services) -> Services:
     return waiting
 
 
-def spec_of(services: Services, job_id: str) -> Any:
-    return services.store.jobs.get(job_id).spec
-
-
 def test_a_training_keeps_the_skill_of_its_start_model_or_of_an_agent_before_it(library: Services) -> None:
     started = start_training(library, "sft", "clerk", dataset_id="second", hyperparameters={"ewc": {"strength": 3}})
-    spec = spec_of(library, started.job_id)
-    assert isinstance(spec, TrainSpec)
-    assert spec.earlier is not None
+    spec = spec_of(library, started)
     assert (spec.earlier.agent, spec.earlier.dataset_id) == (None, library.store.datasets.get("first").id)
     assert set(datasets_of(spec)) == {spec.dataset_id, spec.earlier.dataset_id}
     ancestors = {
@@ -55,8 +46,7 @@ def test_a_training_keeps_the_skill_of_its_start_model_or_of_an_agent_before_it(
 
     ewc = {"agent": "starter", "dataset": "first", "labels": "recorded"}
     started = start_training(library, "sft", "clerk", dataset_id="second", hyperparameters={"ewc": ewc})
-    spec = spec_of(library, started.job_id)
-    assert spec.earlier.agent.id == "agent:starter@1"
+    assert spec_of(library, started).earlier.agent.id == "agent:starter@1"
 
 
 UNFIT: list[tuple[str, dict[str, Any], str, str]] = [
@@ -99,11 +89,8 @@ def test_a_stage_of_a_recipe_names_the_stage_whose_skill_it_keeps(library: Servi
     first = {"dataset": "first", "label": "first"}
     keeping = {"dataset": "second", "label": "second", "hyperparameters": {"ewc": {"stage": "first"}}}
     measured = {"method": "evaluate", "environment": ENVIRONMENT, "label": "first"}
-    spec = spec_of(library, start_config(library, recipe(measured, first, keeping)).job_id)
-    assert isinstance(spec, RecipeSpec)
+    spec = spec_of(library, start_config(library, recipe(measured, first, keeping)))
     stage = spec.stages[2]
-    assert isinstance(stage, TrainStage)
-    assert stage.earlier is not None
     assert (stage.earlier.stage, stage.earlier.dataset_id) == ("first", library.store.datasets.get("first").id)
     assert len(library.store.jobs.page().items) == 1
 

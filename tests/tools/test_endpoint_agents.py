@@ -19,7 +19,6 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import UNFINISHED
 from quintain.server.app import create_server
 from quintain.settings import Settings
-from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import watch_preview
 from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
@@ -31,6 +30,7 @@ from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.config_files import start_recipe
 from quintain.tools.training.start import start_training
+from tools.stored_records import error_of, freeze_runs
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as act
 
@@ -94,18 +94,16 @@ def test_an_agent_whose_profile_leads_to_another_model_by_now_is_refused(service
     register_agent(services, "mine", "endpoint:far")
     write_profiles(services.settings, profile("far", **(PROFILE | {"model": "gpt-5"})))
     with pytest.raises(
-        InvalidInput, match=r"whose profile names 'gpt-5' by now: register_agent\(name='mine'"
-    ) as raised:
+        InvalidInput, match=r"endpoint_changed.*whose profile names 'gpt-5' by now: register_agent\(name='mine'"
+    ):
         evaluate_agent(services, "mine", "quintain/inventory")
-    assert raised.value.code == "endpoint_changed"
     assert register_agent(services, "mine", "endpoint:far").agent.model.revision == "gpt-5"
 
 
 def test_without_the_key_no_job_is_made(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("A_FAR_KEY")
-    with pytest.raises(InvalidInput, match="A_FAR_KEY is not set") as raised:
+    with pytest.raises(InvalidInput, match=r"missing_key.*A_FAR_KEY is not set"):
         collect_rollouts(services, "endpoint:far", "quintain/inventory")
-    assert raised.value.code == "missing_key"
     assert services.store.jobs.page().items == ()
 
 
@@ -121,17 +119,12 @@ NEEDS_WEIGHTS: dict[str, Callable[[Services], object]] = {
 }
 
 
-@pytest.mark.parametrize("start", NEEDS_WEIGHTS.values(), ids=NEEDS_WEIGHTS)
-def test_what_needs_weights_is_refused_before_a_job_is_made(
-    services: Services, start: Callable[[Services], object]
-) -> None:
-    good = run("t1", user(), act("look", "a box"), answer("Done."), status="success")
-    services.store.trajectories.add_many([good], services.clock())
-    export_dataset(services, "sft", "rows", filter=TrajectoryFilter(outcome="success"), validation_share=0.0)
+def test_what_needs_weights_is_refused_before_a_job_is_made(services: Services) -> None:
+    freeze_runs(services, RUN, name="rows")
     resolve_agent(services, "endpoint:far")
-    with pytest.raises(InvalidInput, match=r"through (the|an) endpoint") as raised:
-        start(services)
-    assert raised.value.code == "no_weights"
+    for what, start in NEEDS_WEIGHTS.items():
+        error = error_of(start, services)
+        assert (error.code, " endpoint" in error.message) == ("no_weights", True), (what, error)
     assert services.store.jobs.page().items == ()
 
 
@@ -141,13 +134,11 @@ def test_a_recipe_of_measuring_alone_and_step_labels_play_on_by_the_endpoint(ser
         write_profiles(services.settings, profile("far", fake.url, **PROFILE))
         stage = {"method": "evaluate", "environment": "quintain/inventory", "n_tasks": 1}
         measured = finish(services, start_recipe(services, {"model": "endpoint:far", "stages": [stage]}))
-        assert measured.result is not None
         assert measured.result.success_rate == 1
         run_id = services.store.trajectories.search(TrajectoryFilter(job_id=measured.job_id)).items[0].id
         runs = services.store.trajectories.iterate(ids=[run_id])
         agent = resolve_agent(services, "far")
         labelled = finish(services, start_step_labels(services, runs, agent=agent, completions=1))
-    assert labelled.result is not None
     assert (labelled.result.n, labelled.result.report["usd"] > 0) == (1, True)
     (score,) = services.store.scores.by_scorers(["montecarlo"], [run_id])[run_id]
     assert (score.rater, {step.value for step in score.steps}) == ("agent:far@1", {1.0})

@@ -15,29 +15,23 @@ from quintain.cli.train import _show
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig, round_dataset_id
-from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import EvolveSpec, JobResult
 from quintain.settings import Settings
-from quintain.tools import RLTrainingTool
 from quintain.tools.data.forgetting import forget
 from quintain.tools.jobs.jobs import cancel_job, resume_job, view_of
+from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.start import start_training
+from tools.dict_calls import Caller
+from tools.stored_records import add_runs, error_of, spec_of
 from trajectory_runs import run
 
 INVENTORY = "quintain/inventory"
 
 
-def spec_of(services: Services, job_id: str) -> EvolveSpec:
-    spec = services.store.jobs.get(job_id).spec
-    assert isinstance(spec, EvolveSpec)
-    return spec
-
-
-def start(services: Services, **settings: Any) -> EvolveSpec:
-    started = start_training(services, "evolve", "starter", environment=INVENTORY, hyperparameters=settings)
-    return spec_of(services, started.job_id)
+def start(services: Services, **settings: Any) -> JobStarted:
+    return start_training(services, "evolve", "starter", environment=INVENTORY, hyperparameters=settings)
 
 
 WRONG_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
@@ -64,9 +58,8 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
 
 def test_settings_that_are_wrong_or_without_effect_are_told_what_would_do(waiting: Services) -> None:
     for given, words in WRONG_SETTINGS:
-        with pytest.raises(InvalidInput) as raised:
-            start(waiting, **given)
-        assert [word for word in words if word not in raised.value.message] == [], raised.value.message
+        message = error_of(start, waiting, **given).message
+        assert [word for word in words if word not in message] == [], message
     assert waiting.store.jobs.page().items == ()
 
 
@@ -80,7 +73,7 @@ def test_an_evolution_needs_an_environment_and_takes_no_dataset(waiting: Service
 
 
 def test_a_spec_holds_checked_settings_by_any_name_and_whole_levels(waiting: Services) -> None:
-    spec = start(
+    started = start(
         waiting,
         num_iterations=3,
         selection_ratio=0.2,
@@ -90,6 +83,7 @@ def test_a_spec_holds_checked_settings_by_any_name_and_whole_levels(waiting: Ser
         curriculum=["?difficulty=easy", INVENTORY],
         training={"lr": 1e-3},
     )
+    spec = spec_of(waiting, started)
     config = spec.config
     assert (config.iterations, config.ratio, config.select, config.threshold, config.attempts) == (
         3,
@@ -98,29 +92,25 @@ def test_a_spec_holds_checked_settings_by_any_name_and_whole_levels(waiting: Ser
         0.7,
         5,
     )
-    assert config.curriculum is not None
     assert config.curriculum.levels == (f"{INVENTORY}?difficulty=easy", INVENTORY)
-    assert isinstance(spec.training, SFTConfig)
     assert (spec.training.learning_rate, config.training) == (1e-3, {})
     assert (spec.name, spec.datasets_dir) == ("starter-evolve", str(waiting.settings.datasets_dir))
     assert EvolveSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
 def test_earlier_selections_come_back_by_themselves_where_every_round_starts_from_the_base() -> None:
-    assert [EvolveConfig(start_from=start).accumulates for start in ("best", "last", "base")] == [False, False, True]  # type: ignore[arg-type]
+    assert [EvolveConfig(start_from=start).accumulates for start in ("best", "last", "base")] == [False, False, True]
     assert not EvolveConfig(start_from="base", accumulate=False).accumulates
 
 
-def test_tool_dict_call_file_and_command_start_the_same_job(waiting: Services, tmp_path: Path) -> None:
+def test_tool_dict_call_file_and_command_start_the_same_job(waiting: Services, tool: Caller, tmp_path: Path) -> None:
     settings = {"iterations": 2, "attempts": 3, "training": {"epochs": 1}}
     first = start_training(waiting, "evolve", "starter", environment=INVENTORY, hyperparameters=settings)
-    tool = RLTrainingTool(waiting.settings.home)
     common = {"environment": INVENTORY, "hyperparameters": settings, "wait": False}
     answers = [
-        json.loads(tool.run({"action": "evolve", **common})),
-        json.loads(tool.run({"action": "train", "algorithm": "evolve", "model_name": "starter", **common})),
+        tool(action="evolve", **common),
+        tool(action="train", algorithm="evolve", model_name="starter", **common),
     ]
-    tool.close()
     assert [(answer["job_id"], answer["deduplicated"]) for answer in answers] == [(first.job_id, True)] * 2
     document = {"method": "evolve", "environment": INVENTORY, **settings, "iterations": 7}
     file = tmp_path / "evolve.json"
@@ -128,13 +118,8 @@ def test_tool_dict_call_file_and_command_start_the_same_job(waiting: Services, t
     asked = f"evolve starter --config {file} --iterations 2 --detach --home {waiting.settings.home}"
     ran = CliRunner().invoke(app, asked.split())
     assert (ran.exit_code, ran.stdout.strip()) == (0, first.job_id)
-
-
-def test_the_dict_call_refuses_what_belongs_to_single_trainings(settings: Settings) -> None:
-    tool = RLTrainingTool(settings.home)
-    answer = json.loads(tool.run({"algorithm": "evolve", "environment": INVENTORY, "num_epochs": 3}))
-    tool.close()
-    assert (answer["code"], "num_epochs" in answer["message"]) == ("unknown_argument", True)
+    refused = tool(algorithm="evolve", environment=INVENTORY, num_epochs=3)  # a setting of single trainings
+    assert (refused["code"], "num_epochs" in refused["message"]) == ("unknown_argument", True)
 
 
 def test_the_command_refuses_two_words_for_one_setting_and_files_of_other_methods(
@@ -196,7 +181,7 @@ def test_an_evolution_that_selected_a_run_that_was_forgotten_does_not_go_on(wait
     job_id = start_training(waiting, "evolve", "starter", environment=INVENTORY).job_id
     cancel_job(waiting, job_id)
     forgotten = run("t1").identified()
-    waiting.store.trajectories.add_many([forgotten], waiting.clock())
+    add_runs(waiting, forgotten)
     name = round_dataset_id(job_id, 2)
     made = Dataset(id=name, name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
     waiting.store.datasets.add_from_job(made, [forgotten.id or ""], waiting.clock())
@@ -218,11 +203,10 @@ def test_an_evolution_under_way_is_asked_to_stop_when_a_run_that_it_learns_from_
     for each in (going_on, player, other):
         waiting.store.jobs.begin_attempt(each, 0, 1, waiting.clock())
     forgotten = run("t1", job_id=player).identified()
-    waiting.store.trajectories.add_many([forgotten], waiting.clock())
+    add_runs(waiting, forgotten)
     made = Dataset(id=round_dataset_id(job_id, 1), name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
     waiting.store.datasets.add_from_job(made, [forgotten.id or ""], waiting.clock())
     report = forget(waiting, forgotten.id or "", dry_run=False)
-    assert report is not None
     stopping = [thing for thing in report.touched if thing.state == "stopping"]
     assert [(thing.kind, thing.id) for thing in stopping] == [("job", going_on), ("job", player)]
     assert f"get_job(job_id={player!r}" in stopping[1].remedy

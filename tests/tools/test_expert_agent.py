@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tools.dict_calls import Caller
+from tools.stored_records import write_rows
 
 GENERATED = (
     "quintain/inventory",
@@ -28,10 +28,7 @@ NIM = "quintain/nim"
 def questions(home: Path) -> Path:
     """Three questions with answers, in the inbox."""
     rows = [{"id": f"q{i}", "prompt": f"What is {i} + 1?", "answer": i + 1, "split": "train"} for i in range(3)]
-    path = home / "inbox" / "questions.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_rows(home / "inbox" / "questions.jsonl", *rows)
 
 
 @pytest.mark.usefixtures("jobs_in_process")
@@ -46,13 +43,6 @@ def test_the_expert_gives_demonstrations_for_every_built_in_environment(tool: Ca
         assert (job["status"], job["result"]["success_rate"]) == ("succeeded", 1.0), (environment, job)
         exported = tool(action="export", kind="sft", name="demonstrations", filter={"job_id": job["job_id"]})
         assert (exported["status"], exported["rows"]) == ("success", 2), (environment, exported)
-
-
-@pytest.mark.usefixtures("jobs_in_process")
-def test_the_expert_is_measured_like_any_agent_and_solves_the_tasks_of_a_mixture(tool: Caller) -> None:
-    mixed = {"quintain/inventory": 1, "quintain/tools-1k": 1, "quintain/math": 2}
-    answer = tool(action="evaluate", agent="expert", environment=mixed, n_tasks=8)
-    assert (answer["status"], answer["accuracy"], answer["num_samples"]) == ("success", 1.0, 8)
 
 
 def test_the_expert_cannot_be_trained_and_a_program_says_what_can(tool: Caller) -> None:

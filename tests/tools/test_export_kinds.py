@@ -17,15 +17,14 @@ from quintain.files import sha256_of
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Curation, Dataset
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.score import Score
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, SampledTokens, Step, Task, Trajectory
 from quintain.tools import RLTrainingTool
-from quintain.tools.data.dataset_folders import first_rows, freeze_text, new_options
+from quintain.tools.data.dataset_folders import first_rows
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services
-from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, call, run, user
+from tools.stored_records import add_runs, add_scores, new_score
+from trajectory_runs import answer, call, run, user
 
 S, F, T, U, E = (
     OutcomeStatus.SUCCESS,
@@ -69,7 +68,7 @@ ALWAYS_OUT = {"outcome_unknown": 1, "outcome_error": 1, "held_out_task": 1, "no_
 
 def _export(services: Services, kind: str, **arguments: Any) -> ExportResult:
     chosen = {} if "trajectory_ids" in arguments else {"filter": TrajectoryFilter(tags=("k",))}
-    return export_dataset(services, kind, f"d-{kind}", **(chosen | arguments))  # type: ignore[arg-type]
+    return export_dataset(services, kind, f"d-{kind}", **(chosen | arguments))
 
 
 def _rows(result: ExportResult, split: str = "train") -> list[Any]:
@@ -128,14 +127,8 @@ def _first(services: Services, n: int) -> list[Trajectory]:
     return list(services.store.trajectories.iterate())[:n]
 
 
-def _score(services: Services, ids: list[str], values: list[float | None]) -> None:
-    scores = [
-        Score(trajectory_id=i, scorer="rules", status="unscored", reason="?")
-        if value is None
-        else Score(trajectory_id=i, scorer="rules", status="scored", value=value)
-        for i, value in zip(ids, values, strict=True)
-    ]
-    services.store.scores.add_many(scores, NOW)
+def _score(services: Services, ids: list[str], values: list[float | None], scorer: str = "rules") -> None:
+    add_scores(services, *(new_score(i, scorer, value) for i, value in zip(ids, values, strict=True)))
 
 
 def test_stored_scores_decide_in_place_of_outcomes_and_a_margin_bounds_them(services: Services) -> None:
@@ -147,6 +140,10 @@ def test_stored_scores_decide_in_place_of_outcomes_and_a_margin_bounds_them(serv
     assert (row.chosen.id, row.rejected.id, row.margin) == (ids[0], ids[2], 0.5)
     assert result.dropped == {"unscored": 1, "below_margin": 1}
     assert _manifest(result)["selection"]["scorer"] == "rules"
+    mix = "mix(outcome=0.5, rules=0.5)"
+    _score(services, ids[:2], [0.2, 0.4], mix)
+    (row,) = _rows(_export(services, "dpo", scorer=mix))
+    assert (row.chosen.id, row.margin) == (ids[1], 0.2)
 
 
 def test_good_and_bad_runs_are_labelled_without_pairs(services: Services) -> None:
@@ -257,17 +254,6 @@ def test_what_cannot_be_is_told_with_its_remedy_and_leaves_nothing(services: Ser
     assert services.store.datasets.page().items == ()
     folder = services.settings.datasets_dir
     assert not folder.exists() or list(folder.iterdir()) == []
-
-
-def test_a_mix_selects_by_its_stored_scores(services: Services) -> None:
-    ids = add_runs(services, *[_said("t", text, U) for text in "xy"])
-    mix = "mix(outcome=0.5, rules=0.5)"
-    services.store.scores.add_many(
-        [Score(trajectory_id=i, scorer=mix, status="scored", value=v) for i, v in zip(ids, (0.2, 0.4), strict=True)],
-        NOW,
-    )
-    (row,) = _rows(_export(services, "dpo", scorer=mix))
-    assert (row.chosen.id, row.margin) == (ids[1], 0.2)
 
 
 def test_a_folder_goes_when_the_store_does_not_take_the_dataset(
@@ -607,12 +593,6 @@ def test_malformed_rows_are_named_and_nothing_is_frozen(tool: RLTrainingTool) ->
     with pytest.raises(InvalidInput, match=r"name: .*\.\./x"):
         tool.register_dataset("../x", [{"chosen": _chat("12"), "rejected": _chat("13")}], kind="dpo")
     assert tool._open().store.datasets.page().items == ()
-
-
-def test_a_text_dataset_is_known_to_the_store(services: Services) -> None:
-    written = freeze_text(services, ["one", "two"], new_options(services, "texts", "text"))
-    assert services.store.datasets.get("texts") == written.dataset
-    assert services.store.datasets.member_ids(written.dataset.id) == []
 
 
 def test_the_first_rows_of_any_kind_make_a_smaller_dataset(tool: RLTrainingTool) -> None:

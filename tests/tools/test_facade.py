@@ -90,16 +90,8 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
         ["no run is stored", "collect_rollouts"],
     ),
     ("export", {"kind": "sft", "name": "../d", "filter": {"tags": ["x"]}}, "invalid_input", ["name", "../d"]),
-    (
-        "export",
-        {"kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5},
-        "invalid_input",
-        ["without a `scorer`"],
-    ),
     ("record", {}, "invalid_input", ["exactly one"]),
     ("record", {"trajectory": {"steps": []}}, "invalid_input", ["steps"]),
-    ("record", {"messages": [{"role": "user", "content": "x\ud800"}], "task": "x"}, "lone_surrogate", ["U+D800"]),
-    ("record", {"messages": MESSAGES, "outcome": {"reward": float("nan")}}, "not_finite", ["nan"]),
     (
         "record",
         {"messages": [{"role": "user", "content": "cut \ud83d"}]},
@@ -124,7 +116,6 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
     ("compare", {"agents": ["a", "a"]}, "invalid_input", ["twice"]),
     ("compare", {"agents": ["eval-1", "eval-2"]}, "not_found", ["eval-1"]),
     ("register", {"name": "a b", "model": "starter"}, "invalid_input", ["name", "a b"]),
-    ("wait", {"job_id": "job-x"}, "not_found", ["job-x"]),
     ("wait", {}, "invalid_input", ["needs `job_id`"]),
     ("register", {"name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
     ("register", {"name": "long", "model": "x" * 5000}, "invalid_input", ["is not an agent"]),
@@ -136,8 +127,6 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
     ("train", {"dataset": "d", "model_name": "x" * 900}, "model_not_found", ["cannot read folder"]),
     (["train"], {}, "unknown_action", ["['train']"]),
     ("train", {"dataset": 5}, "invalid_input", ["dataset_id", "string", "got 5"]),
-    ("train", {"dataset": "d", "seed": 2**31}, "invalid_input", ["seed", "2147483647"]),
-    ("train", {"dataset": "d", "name": "starter"}, "invalid_input", ["embedded model"]),
     ("train", {"dataset": "d", "x" * 5000: 1}, "unknown_argument", ["'xxx", "...", "valid: "]),
     (
         "train",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobStatus
-from quintain.tools import RLTrainingTool
 from quintain.tools.catalog import tool
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
@@ -22,7 +20,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.start import start_training
 from store_shelves import base_agent, job, trained, training
 from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, run, user
+from trajectory_runs import answer, run, user
 
 SECRET = "my late grandmother's recipe for quinces"
 
@@ -98,9 +96,9 @@ def test_equal_runs_are_named_and_go_along_on_request(services: Services, runs: 
 
 
 def test_the_text_leaves_the_database_and_its_index(services: Services, home: Path) -> None:
-    (added,) = services.store.trajectories.add_many([_spoken()], NOW)
+    (added,) = add_runs(services, _spoken())
     search_trajectories(services, TrajectoryFilter(text="quinces"))
-    forget(services, added.id, dry_run=False)
+    forget(services, added, dry_run=False)
     services.close()
     with sqlite3.connect(home / "quintain.db") as database:
         assert database.execute("SELECT text, document, prompt FROM trajectories").fetchall() == [("", "", "")]
@@ -141,9 +139,3 @@ def test_copies_in_datasets_exports_and_finished_jobs_are_deleted_on_request(
     assert services.store.datasets.member_ids(again.dataset_id) == [runs[3]]
     repeated = forget(services, runs[0], dry_run=False, copies=True)
     assert (repeated.runs, repeated.before, repeated.removed) == (0, 1, ())
-
-
-def test_forget_is_an_action_of_dict_calls(services: Services, runs: list[str], home: Path) -> None:
-    result = json.loads(RLTrainingTool(home).run({"action": "forget", "id": "s1"}))
-    assert (result["dry_run"], result["runs"], result["twins_count"]) == (True, 1, 2)
-    assert services.store.lineage.forgotten(runs) == set()

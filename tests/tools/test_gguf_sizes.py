@@ -20,7 +20,6 @@ def read(folder: Path, content: bytes) -> ModelFacts | str:
 def test_sizes_are_those_of_the_dequantised_model_by_the_names_of_transformers(tmp_path: Path) -> None:
     """100 x 8 embeddings that are the head too, 8 x 8 and 8 x 12 in the block, 8 in the norm: 968; 2 heads of 4."""
     facts = read(tmp_path, whole())
-    assert isinstance(facts, ModelFacts)
     assert facts.matrices == (Matrix("q_proj", 8, 8), Matrix("down_proj", 8, 12))
     assert (facts.parameters, facts.body, facts.head) == (968, 160, 800)
     assert (facts.hidden, facts.intermediate, facts.layers, facts.attention_width) == (8, 12, 1, 8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobView
 from quintain.tools.services import Services
+from tools.stored_records import write_rows
 
 TRUSTED = False
 
@@ -31,14 +31,8 @@ def chat(answer: str, **more: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "Say it."}, {"role": "assistant", "content": answer}], **more}
 
 
-def write(path: Path, rows: list[Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
-    return path
-
-
 def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbox: Path, ask: ToolCaller) -> None:
-    write(inbox / "chat.jsonl", [chat(f"My key is {KEY}."), "{torn", chat("Done.", resolved=True)])
+    write_rows(inbox / "chat.jsonl", chat(f"My key is {KEY}."), "{torn", chat("Done.", resolved=True))
     report = ask("import_trajectories", path="chat.jsonl")
     assert (report["imported"], report["duplicates"], report["rejected_count"]) == (2, 0, 1)
     assert report["rejected"][0]["line"] == 2
@@ -54,8 +48,8 @@ def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbo
 
 
 def test_a_dry_run_stores_nothing_and_reports_files_that_are_unchanged(inbox: Path, ask: ToolCaller) -> None:
-    write(inbox / "logs" / "a.jsonl", [chat("One."), chat("Two.")])
-    write(inbox / "logs" / "b.jsonl", [chat("Two.")])
+    write_rows(inbox / "logs" / "a.jsonl", chat("One."), chat("Two."))
+    write_rows(inbox / "logs" / "b.jsonl", chat("Two."))
     planned = ask("import_trajectories", path="logs", dry_run=True)
     assert (planned["imported"], planned["duplicates"]) == (2, 1)
     assert ask("search_trajectories")["items"] == []
@@ -67,7 +61,7 @@ def test_a_path_outside_the_roots_is_refused_and_a_root_of_the_operator_is_read(
     settings: Settings, tmp_path: Path, ask: ToolCaller
 ) -> None:
     folder = tmp_path / "elsewhere"
-    write(folder / "a.jsonl", [chat("One.")])
+    write_rows(folder / "a.jsonl", chat("One."))
     for error in ask.refused("import_trajectories", {"path": str(folder)}, {"path": "../../elsewhere"}):
         assert error.startswith("[outside_roots]")
     with tool_caller(settings.model_copy(update={"roots": (folder,)})) as wider:
@@ -78,7 +72,7 @@ def test_a_path_outside_the_roots_is_refused_and_a_root_of_the_operator_is_read(
 def test_large_logs_are_read_by_a_job_that_tells_the_same(
     services: Services, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(inbox / "logs" / "a.jsonl", [chat(f"Number {n}.") for n in range(30)] + ["{torn"])
+    write_rows(inbox / "logs" / "a.jsonl", *(chat(f"Number {n}.") for n in range(30)), "{torn")
     monkeypatch.setattr(imports, "IN_CALL_BYTES", 10)
 
     def finished(**tags: Any) -> JobView:
@@ -86,7 +80,6 @@ def test_large_logs_are_read_by_a_job_that_tells_the_same(
         assert (started.imported, started.status in {"queued", "running"}) == (None, True)
         job = get_job(services, started.job_id or "", wait_s=20)
         assert job.status == "succeeded"
-        assert job.result is not None
         return job
 
     job = finished(tags=["night"])
@@ -125,7 +118,7 @@ def test_a_session_that_has_grown_is_told_as_updated(services: Services, inbox: 
 
     counts = []
     for turns, again in ((1, False), (3, False), (3, True)):
-        write(inbox / "s.jsonl", rows(turns))
+        write_rows(inbox / "s.jsonl", *rows(turns))
         result = imports.import_trajectories(services, "s.jsonl", again=again)
         counts.append((result.imported, result.updated, result.duplicates))
     assert counts == [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
@@ -149,7 +142,7 @@ def test_an_import_that_the_disk_ends_says_what_came_in(
     services: Services, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """250 runs are three batches; the disk is full at the second."""
-    write(inbox / "chat.jsonl", [chat(f"Answer {i}.") for i in range(250)])
+    write_rows(inbox / "chat.jsonl", *(chat(f"Answer {i}.") for i in range(250)))
     monkeypatch.setattr(TrajectoryInserter, "add_new", _full_after(1, TrajectoryInserter.add_new))
     with pytest.raises(Unavailable, match=r"100 runs were stored and 0 updated; .* disk is full") as raised:
         imports.import_trajectories(services, "chat.jsonl")
@@ -161,7 +154,7 @@ def test_an_import_that_the_disk_ends_says_what_came_in(
 
 
 def test_a_secret_in_the_name_of_a_file_is_neither_told_nor_stored(services: Services, inbox: Path) -> None:
-    write(inbox / "logs" / f"{KEY}.jsonl", [chat("Done."), "{torn"])
+    write_rows(inbox / "logs" / f"{KEY}.jsonl", chat("Done."), "{torn")
     (inbox / "logs" / f"README-{KEY}.md").write_text("Nothing to read.")
     result = imports.import_trajectories(services, "logs")
     assert (result.imported, result.rejected_count, result.refused_count) == (1, 1, 1)

@@ -17,7 +17,8 @@ from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
 from store_shelves import job
-from tools.stored_records import freeze_rows
+from tools.stored_records import freeze_rows, freeze_runs
+from trajectory_runs import run
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 GRPO = TrainSpec(
@@ -28,7 +29,6 @@ GRPO = TrainSpec(
     output_dir="unused",
     config=CONFIGS["grpo"](),
 )
-PRETRAIN = CONFIGS["pretrain"]()
 EVALUATE = EvaluateSpec(agent=STARTER, environment="quintain/inventory", n_tasks=20, repeats=2)
 
 
@@ -66,7 +66,6 @@ def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Se
     assert second.label == "evaluate starter on quintain/inventory: 20 tasks x 2 repeats, held_out"
     assert label_of(EVALUATE.model_copy(update={"dataset_id": "ds-1"})).startswith("evaluate starter on ds-1: 20 tasks")
     assert first.waiting_for is None
-    assert second.waiting_for is not None
     assert second.waiting_for.held_by == {"job-1": first.label}
     assert second.waiting_for.slots == waiting.settings.slots
     assert (second.waiting_for.ahead, newest.waiting_for and newest.waiting_for.ahead) == (0, 1)
@@ -140,17 +139,20 @@ def test_after_episodes_without_a_verdict_the_next_step_plays_one_in_the_environ
     assert "continues from its newest checkpoint" in get_job(waiting, job_id).next_step
 
 
-def test_an_agent_trained_on_rows_that_were_not_played_is_measured_on_its_dataset(waiting: Services) -> None:
-    """By its id: the name may be that of a newer dataset."""
-    dataset_id = freeze_rows(waiting, "text", [TextRow(text="a"), TextRow(text="b")], "notes")
-    spec = TrainSpec(
-        method="pretrain", agent=STARTER, dataset_id=dataset_id, name="n", output_dir="unused", config=PRETRAIN
-    )
-    job_id = stored(waiting, "job-1", spec, running=True)
-    result = JobResult(agent="agent:n@1")
-    waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
-    evaluate, _ = get_job(waiting, job_id).next_step.calls
-    assert evaluate.arguments == {"agent": "agent:n@1", "dataset_id": dataset_id, "split": "train"}
+def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiting: Services) -> None:
+    """By the id of the dataset: the name may be that of a newer one."""
+    texts = freeze_rows(waiting, "text", [TextRow(text="a"), TextRow(text="b")], "notes")
+    played = freeze_runs(waiting, run("t1"))
+    for job_id, method, dataset_id, measured in (
+        ("job-1", "pretrain", texts, {"dataset_id": texts, "split": "train"}),
+        ("job-2", "sft", played, {"environment": "quintain/inventory"}),
+    ):
+        given = {"method": method, "dataset_id": dataset_id, "config": CONFIGS[method]()}
+        stored(waiting, job_id, TrainSpec(agent=STARTER, name="n", output_dir="unused", **given), running=True)
+        result = JobResult(agent="agent:n@1")
+        waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
+        evaluate, _ = get_job(waiting, job_id).next_step.calls
+        assert evaluate.arguments == {"agent": "agent:n@1", **measured}
 
 
 def test_an_evaluation_without_verdicts_and_losses_is_not_to_be_compared(waiting: Services) -> None:

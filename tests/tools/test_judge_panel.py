@@ -8,18 +8,17 @@ import pytest
 
 from fake_endpoint import Answer, Asked, profile, serving, write_profiles
 from fake_endpoint import says as replies
-from quintain.records.score import Score
+from quintain.records.job import JobStatus
 from quintain.records.trajectory import Task
 from quintain.scoring.calibration.fitting import apply
 from quintain.scoring.calibration.panel import panel_value
 from quintain.scoring.judges.rubrics import RUBRICS
-from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.calibration import fit_calibration
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from scripted_judges import recorded, scored
-from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, run, user
+from tools.stored_records import add_runs, add_scores, ended, new_score
+from trajectory_runs import answer, run, user
 
 NAMES = [criterion.name for criterion in RUBRICS["default"].criteria]
 N = 24
@@ -45,23 +44,13 @@ def test_judges_are_weighted_by_their_errors_against_people_wherever_their_verdi
     texts = [f"worth {worth[i]:.2f} luck {luck[i]:.2f}" + LONG * (i // 3 % 2) for i in range(N)]
     task = [Task(id=f"t{i // 2}", prompt="Find it.") for i in range(N)]
     ids = add_runs(services, *(run(None, user(), answer(texts[i]), task=task[i]) for i in range(N)))
-    people = [
-        Score(
-            trajectory_id=ids[i],
-            scorer="people",
-            status="scored",
-            value=round(worth[i], 2),
-            rater="person:ann",
-            rubric="default",
-        )
-        for i in range(N - 2)
-    ]
-    services.store.scores.add_many(people, NOW)
+    by_ann = {"rater": "person:ann", "rubric": "default"}
+    add_scores(services, *(new_score(ids[i], "people", round(worth[i], 2), **by_ann) for i in range(N - 2)))
     with serving(judge) as fake:
         write_profiles(services.settings, *(profile(name, fake.url) for name in ("fair", "verbose")))
         for name in ("fair", "verbose"):
             job = score_trajectories(services, "judge", judge=f"endpoint:{name}", rubric="default", trajectory_ids=ids)
-            assert get_job(services, str(job.job_id)).status == "succeeded"
+            assert ended(services, job).status is JobStatus.SUCCEEDED
 
     fitted = fit_calibration(services, "judge")
     assert fitted.panel["used"]
@@ -76,8 +65,6 @@ def test_judges_are_weighted_by_their_errors_against_people_wherever_their_verdi
 
     # The last two runs have no label: they are valued by the panel and its map, uncalibrated by the plain mean.
     calibration = services.store.calibrations.newest("judge:default")
-    assert calibration is not None
-    assert calibration.panel is not None
     for i, run_id in enumerate(ids[-2:], N - 2):
         verdicts = {
             "endpoint:fair": round(0.25 + 0.5 * round(worth[i], 2), 3),

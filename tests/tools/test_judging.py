@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from quintain.datasets.rows import read_rows
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingBatch
-from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark
 from quintain.tools.data.datasets import export_dataset
@@ -23,8 +22,8 @@ from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, s
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
 from scripted_judges import readable
-from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, call, run, user
+from tools.stored_records import add_runs, add_scores, error_of, new_score
+from trajectory_runs import answer, call, run, user
 
 GOOD = {"task_completion": 1.0, "process": 0.5}
 
@@ -40,7 +39,6 @@ def shown(batch: JudgingBatchResult) -> str:
 
 
 def of(services: Services, batch: JudgingBatchResult) -> JudgingBatch:
-    assert batch.batch_id is not None
     return services.store.judging.get(batch.batch_id)
 
 
@@ -66,13 +64,12 @@ def test_a_batch_is_blind_and_the_store_keeps_ids_alone(services: Services) -> N
         tags=("golden",),
     )
     (run_id,) = add_runs(services, secret)
-    services.store.scores.add_many([Score(trajectory_id=run_id, scorer="rules", status="scored", value=0.625)], NOW)
+    add_scores(services, new_score(run_id, "rules", 0.625))
     batch = get_judging_batch(services, 5)
     said = batch.model_dump_json()
     for hidden in (run_id, "clerk", "model-9b", "0.875", "0.625", "golden", "success"):
         assert hidden not in said, hidden
     assert "I looked everywhere." in shown(batch)
-    assert batch.rubric is not None
     assert batch.rubric.criteria[0].anchors["1"] == "done, and the run itself shows it"
     assert "submit_scores(batch_id=" in batch.next_step
     kept = of(services, batch)
@@ -272,7 +269,6 @@ def test_preferences_are_stored_and_contradicting_orders_make_a_tie(services: Se
     third = by_pair[frozenset(kept.items[2].trajectory_ids)]
     assert third.chosen == kept.items[2].trajectory_ids[0]
     assert (third.source, third.rater, third.rubric, third.reason) == ("assistant", "assistant", "default", "shorter")
-    assert result.agreement is not None
     (order,) = result.agreement.order
     # 7 votes of 8 for the first place, 1 tie: p = 2 / 2^7.
     assert (order.swapped, order.consistent, order.first, order.second) == (2, 0, 7, 0)
@@ -457,14 +453,12 @@ def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_
     assert better_id in {node.id for node in get_lineage(services, run_id).descendants}
     assert run_id in {node.id for node in get_lineage(services, better_id).ancestors}
     report = forget(services, run_id, dry_run=False)
-    assert report is not None
     touched = {thing.id: thing for thing in report.touched}
     assert (touched[better_id].kind, touched[better_id].state) == ("trajectory", "kept")
     assert f"forget(id={better_id!r}, dry_run=False)" in touched[better_id].remedy
     # The dataset holds the correction, not the forgotten run: nothing blocks it yet.
     assert touched[dataset.dataset_id].state == "kept"
     after = forget(services, better_id, dry_run=False)
-    assert after is not None
     assert {thing.id: thing.state for thing in after.touched}[dataset.dataset_id] == "blocked"
 
 
@@ -486,13 +480,12 @@ def test_agreement_of_a_person_and_the_assistant_is_told(services: Services) -> 
     ids = add_runs(services, *(run(f"t{n}") for n in range(4)))
     values = dict(zip(ids, (0.0, 0.25, 0.75, 1.0), strict=True))
     for judge, shift in (("assistant", 0.0), ("person", 0.0)):
-        batch = get_judging_batch(services, 4, judge=judge, trajectory_ids=ids)  # type: ignore[arg-type]
+        batch = get_judging_batch(services, 4, judge=judge, trajectory_ids=ids)
         entries = [
             {"item_id": item.item_id, "scores": dict.fromkeys(GOOD, values[item.trajectory_ids[0]] + shift)}
             for item in of(services, batch).items
         ]
         result = submit_scores(services, str(batch.batch_id), entries)
-    assert result.agreement is not None
     (pair,) = result.agreement.pairs
     assert (pair.a, pair.b, pair.n, pair.kappa, pair.kappa_weighted) == ("assistant", "person", 4, 1.0, 1.0)
     assert (result.agreement.alpha, result.agreement.shared_runs) == (1.0, 4)
@@ -534,9 +527,8 @@ IMPOSSIBLE_REQUESTS: list[tuple[dict[str, Any], list[str]]] = [
 def test_a_request_that_cannot_be_is_refused_with_what_is_valid(services: Services) -> None:
     for arguments, words in IMPOSSIBLE_REQUESTS:
         add_runs(services, run("t1"))
-        with pytest.raises((InvalidInput, NotFound)) as refused:
-            get_judging_batch(services, 1, **arguments)
-        assert all(word in str(refused.value) for word in words), str(refused.value)
+        message = error_of(get_judging_batch, services, 1, **arguments).message
+        assert all(word in message for word in words), message
 
 
 def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None:
@@ -562,8 +554,6 @@ def test_a_form_without_a_word_is_a_skip_and_a_bad_choice_is_told_at_the_end(ser
     for values in fills:
         assert isinstance(asked, Question)
         asked = ask_person(services, Answer("accept", asked.state, values), **arguments)
-    assert isinstance(asked, JudgingBatchResult)
-    assert asked.submitted is not None
     assert asked.submitted.accepted == 2
     assert [one.item_id for one in asked.submitted.rejected] == ["i2", "i3"]
     assert "'12'; valid: 1, 2, 3, 4, 5, cannot tell" in asked.submitted.rejected[0].reason
@@ -571,34 +561,26 @@ def test_a_form_without_a_word_is_a_skip_and_a_bad_choice_is_told_at_the_end(ser
 
 
 def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Services) -> None:
+    def filled(values: dict[str, str], **batch: Any) -> tuple[Any, tuple[str, ...]]:
+        """Return the form, and the ids of the runs of its item, which was answered by these values."""
+        asked: dict[str, Any] = {"limit": 1, "judge": "person", **batch}
+        form = ask_person(services, None, **asked)
+        done = ask_person(services, Answer("accept", form.state, values), **asked)
+        return form, of(services, done).items[0].trajectory_ids
+
     add_runs(services, *attempts("t1", 3))
-    pair = ask_person(services, None, limit=1, judge="person", mode="pairwise")
-    assert isinstance(pair, Question)
-    assert pair.entries[0].options == ("A", "B", "tie", "cannot tell")
-    done = ask_person(services, Answer("accept", pair.state, {"better": "B"}), limit=1, judge="person", mode="pairwise")
-    assert isinstance(done, JudgingBatchResult)
-    ids = of(services, done).items[0].trajectory_ids
+    form, ids = filled({"better": "B"}, mode="pairwise")
+    assert form.entries[0].options == ("A", "B", "tie", "cannot tell")
     assert [word.chosen for word in services.store.preferences.among(ids)] == [ids[1]]
-    group = ask_person(services, None, limit=1, judge="person", mode="group", rater="bo")
-    assert isinstance(group, Question)
-    places = {"place_1": "2", "place_2": "1", "place_3": "2"}
-    done = ask_person(
-        services, Answer("accept", group.state, places), limit=1, judge="person", mode="group", rater="bo"
-    )
-    assert isinstance(done, JudgingBatchResult)
-    one, two, three = of(services, done).items[0].trajectory_ids
+    _, (one, two, three) = filled({"place_1": "2", "place_2": "1", "place_3": "2"}, mode="group", rater="bo")
     words = {
         frozenset((p.a, p.b)): p.chosen
         for p in services.store.preferences.among([one, two, three])
         if p.rater == "person:bo"
     }
     assert words == {frozenset((one, two)): two, frozenset((two, three)): two, frozenset((one, three)): None}
-    steps = ask_person(services, None, limit=1, judge="person", mode="steps")
-    assert isinstance(steps, Question)
     chosen = {"step_0_relevance": "5", "step_0_correctness": "5", "step_0_progress": "3"}
-    done = ask_person(services, Answer("accept", steps.state, chosen), limit=1, judge="person", mode="steps")
-    assert isinstance(done, JudgingBatchResult)
-    (run_id,) = of(services, done).items[0].trajectory_ids
+    _, (run_id,) = filled(chosen, mode="steps")
     score = next(score for score in services.store.scores.of_trajectory(run_id) if score.steps)
     assert [step.value for step in score.steps] == [pytest.approx(2.5 / 3), None]
 
@@ -614,7 +596,6 @@ def test_a_batch_can_be_opened_again_with_its_answers_and_stays_blind(services: 
     add_runs(services, *attempts("t1", 3, agent=AgentInfo(name="clerk", version="3")))
     batch = get_judging_batch(services, 3, judge="person", rater="Ada")
     first, second, third = batch.items
-    assert batch.batch_id is not None
     taken = {"item_id": first.item_id, "scores": GOOD, "rationale": "Fine."}
     submit_scores(services, batch.batch_id, [taken, {"item_id": second.item_id, "skip": "cannot tell"}])
     again = stored_batch(services, batch.batch_id)

@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from tools.dict_calls import Caller
+from tools.stored_records import write_rows
 
 KEY = "ghp_" + "a1B2c3D4e5" * 4
 MESSAGES = [{"role": "user", "content": "Count."}, {"role": "assistant", "content": "3"}]
 
 
-def log(folder: Path, *answers: str, **more: Any) -> Path:
-    folder.mkdir(exist_ok=True)
-    rows = [
-        {"messages": [{"role": "user", "content": "Say."}, {"role": "assistant", "content": a}], **more}
-        for a in answers
-    ]
-    (folder / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return folder
+def log(folder: Path, *answers: str) -> Path:
+    asked = {"role": "user", "content": "Say."}
+    rows = [{"messages": [asked, {"role": "assistant", "content": text}]} for text in answers]
+    return write_rows(folder / "log.jsonl", *rows).parent
 
 
 def test_a_repeated_record_adds_the_outcome_that_was_missing_and_its_tags(tool: Caller) -> None:

@@ -70,7 +70,6 @@ def test_an_agent_names_every_run_that_shaped_it_and_a_run_every_agent(services:
     }
     assert {node.id for node in found.descendants} == {"job-eval", "eval-1"}
     assert LineageEdge(source="job-train", target=history.agent.id or "") in found.edges
-    assert found.learned_from is not None
     (filter,) = found.learned_from.filters
     paged = search_trajectories(services, TrajectoryFilter(**filter)).items
     assert {item.id for item in paged} == {history.gone, history.kept}
@@ -109,7 +108,6 @@ def test_forgetting_a_session_blocks_all_that_it_touched(services: Services, his
     running = job(services.store, "job-running", history.spec, JobStatus.RUNNING)
     stopped = job(services.store, "job-stopped", history.spec, JobStatus.INTERRUPTED)
     report = forget(services, "s1", dry_run=False)
-    assert report is not None
     assert (report.runs, report.before) == (1, 0)
     states = {(thing.kind, thing.id): thing.state for thing in report.touched}
     assert states == {
@@ -149,7 +147,6 @@ def test_what_was_forgotten_cannot_be_read_exported_or_brought_back(services: Se
     assert services.store.trajectories.add_many([history.run], NOW) == [(history.gone, "forgotten")]
     assert [item.id for item in search_trajectories(services).items] == [history.kept]
     second = forget(services, history.gone, dry_run=False)
-    assert second is not None
     assert (second.runs, second.before) == (0, 1)
 
 
@@ -175,7 +172,6 @@ def test_replay_buffers_of_forgotten_runs_are_emptied(services: Services, histor
     for name in ("mine", "other"):
         (services.settings.cache_dir / "replay" / name).mkdir(parents=True)
     report = forget(services, history.gone, dry_run=False)
-    assert report is not None
     assert report.removed == (str(services.settings.cache_dir / "replay" / "mine"),)
     assert [path.name for path in (services.settings.cache_dir / "replay").iterdir()] == ["other"]
 
@@ -249,7 +245,6 @@ def test_the_log_of_a_forgotten_run_and_its_exports_for_other_trainers_are_among
     (run_id,) = (item.id for item in search_trajectories(services, TrajectoryFilter(text="quinces")).items)
     made = export_dataset(services, "sft", "good", trajectory_ids=[run_id], outcomes=["unknown"], format="trl")
     report = forget(services, run_id, dry_run=False)
-    assert report is not None
     held = {path for path in report.copies if SECRET in "".join(_texts(Path(path)))}
     assert {str(log), made.path, str(services.settings.datasets_dir / made.dataset_id)} <= held
     assert report.copies_count == len(report.copies)

@@ -17,6 +17,7 @@ from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.start import start_training
 from tiny_models import save_tiny_model
+from tools.stored_records import ended
 
 NIM = "quintain/nim?difficulty=easy"
 GRPO = {"method": "grpo", "model": "starter"}
@@ -35,15 +36,12 @@ def test_an_agent_is_measured_against_an_opponent_and_both_runs_are_stored(servi
     job = get_job(services, started.job_id)
     assert job.status == "succeeded", job.error
     assert job.label == f"evaluate expert against tiny on {NIM}: 4 tasks, held_out"
-    assert job.result is not None
-    assert job.result.trajectories is not None
     assert job.result.trajectories.count == 8
     evaluation = services.store.evaluations.get(str(job.result.evaluation_id))
     assert (evaluation.opponent_id, evaluation.rate.value, evaluation.rate.n) == (tiny, 1.0, 4)
     runs = services.store.trajectories.search(TrajectoryFilter(job_id=started.job_id), limit=50).items
     assert sorted(run.agent for run in runs) == ["expert@1"] * 4 + ["tiny@1"] * 4
-    other = get_job(services, evaluate_agent(services, "expert", environment=NIM, opponent="self", n_tasks=4).job_id)
-    assert other.result is not None
+    other = ended(services, evaluate_agent(services, "expert", environment=NIM, opponent="self", n_tasks=4))
     alone = services.store.evaluations.get(str(other.result.evaluation_id))
     assert (alone.rate.value, alone.opponent_id) == (0.5, alone.agent_id), "who moves first wins, and roles alternate"
     assert alone.suite_hash != evaluation.suite_hash, "results against different opponents are not paired"
@@ -75,13 +73,12 @@ def test_a_model_trained_by_self_play_is_rated_against_its_start(services: Servi
     started = start_training(
         services, method="grpo", model=tiny, environment=NIM, name="player", hyperparameters=settings
     )
-    job = get_job(services, started.job_id)
-    assert job.status == "succeeded", job.error
+    assert ended(services, started).error is None
     runs = services.store.trajectories.search(TrajectoryFilter(job_id=started.job_id), limit=50).items
     assert len(runs) == 8, "two rollouts of two games, each with a run of either player"
     for opponent in (tiny, "expert"):
         played = evaluate_agent(services, "player", environment=NIM, opponent=opponent, n_tasks=4)
-        assert get_job(services, played.job_id).status == "succeeded"
+        assert ended(services, played).error is None
     board = environment_leaderboard(services, NIM)
     assert board.ratings[0].agent == "agent:expert@1"
     assert {rating.agent: rating.games for rating in board.ratings} == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.training.sources import require_intact
 from tools.dict_calls import Caller
+from tools.stored_records import write_rows
 
 RUN = {"task": {"prompt": "Go"}, "outcome": {"status": "success"}}
 
@@ -110,10 +110,8 @@ def test_a_bad_member_is_one_fault_not_two() -> None:
 
 
 def test_single_labelled_answers_are_no_pairs_and_the_advice_fits_rows(tool: Caller, home: Path) -> None:
-    home.joinpath("inbox").mkdir()
     rows = [{"prompt": f"p{n}", "completion": "c", "label": bool(n % 2)} for n in range(4)]
-    path = home / "inbox" / "rows.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
+    path = write_rows(home / "inbox" / "rows.jsonl", *rows)
     refused = tool(action="export", kind="dpo", name="d", path=str(path))
     assert "pairs need fields chosen and rejected" in refused["message"]
     assert "collect_rollouts" not in refused["message"]

@@ -30,7 +30,7 @@ def measured(
     now = services.clock()
     job(services.store, job_id, spec or SelftestSpec(), JobStatus.RUNNING, now=now, resumed_from=resumed_from)
     events = [
-        JobEvent(attempt=1, seq=n, time=now, type="progress", step=n, total_steps=len(rows), metrics=row)  # type: ignore[arg-type]
+        JobEvent(attempt=1, seq=n, time=now, type="progress", step=n, total_steps=len(rows), metrics=row)
         for n, row in enumerate(rows, first)
     ]
     services.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events)], now)

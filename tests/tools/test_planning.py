@@ -16,7 +16,7 @@ from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
-from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
+from quintain.records.dataset import BenchmarkRow, LabelledRow, PairRow
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, PPOConfig, SFTConfig
 from quintain.records.learning_rates import default_rate
 from quintain.records.plan import Estimate, TrainingPlan
@@ -39,7 +39,7 @@ from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
 from terminal import quintain
 from tools.dict_calls import Caller
-from tools.stored_records import freeze_rows
+from tools.stored_records import freeze_rows, freeze_runs
 from trajectory_runs import answer, call, run, user
 
 INVENTORY = "quintain/inventory"
@@ -65,15 +65,8 @@ def made(i: int, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> Trajectory:
     return run(f"t{i}", *steps).model_copy(update={"outcome": Outcome(status=status)})
 
 
-def frozen(services: Services, kind: str, rows: list[Row], runs: list[Trajectory], name: str = "") -> str:
-    """A dataset of these rows, whose members are these runs; its id."""
-    services.store.trajectories.add_many(runs, services.clock())
-    return freeze_rows(services, kind, rows, name)
-
-
 def good_runs(services: Services, n: int = 12, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> str:
-    runs = [made(i, status) for i in range(n)]
-    return frozen(services, "sft", [DatasetRow(trajectory=one) for one in runs], runs)
+    return freeze_runs(services, *(made(i, status) for i in range(n)))
 
 
 def codes(plan: TrainingPlan) -> list[str]:
@@ -176,13 +169,12 @@ def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remed
 
 def test_a_dataset_decides_by_its_kind_and_its_outcomes(services: Services) -> None:
     good, bad = [made(i) for i in range(6)], [made(i + 6, OutcomeStatus.FAILURE) for i in range(6)]
-    mixed = [DatasetRow(trajectory=one) for one in (*good, *bad)]
-    frozen(services, "sft", list(mixed), [*good, *bad], "mixed")
+    freeze_runs(services, *good, *bad, name="mixed")
     failed = [made(i + 20, OutcomeStatus.FAILURE) for i in range(3)]
-    frozen(services, "sft", [DatasetRow(trajectory=one) for one in failed], failed, "failed")
-    frozen(services, "dpo", [PairRow(chosen=a, rejected=b) for a, b in zip(good, bad, strict=True)], [], "pairs")
-    frozen(services, "kto", [LabelledRow(trajectory=one, desirable=True) for one in good], [], "thumbs")
-    frozen(services, "benchmark", [BenchmarkRow(task=Task(prompt="x"))], [], "suite")
+    freeze_runs(services, *failed, name="failed")
+    freeze_rows(services, "dpo", [PairRow(chosen=a, rejected=b) for a, b in zip(good, bad, strict=True)], "pairs")
+    freeze_rows(services, "kto", [LabelledRow(trajectory=one, desirable=True) for one in good], "thumbs")
+    freeze_rows(services, "benchmark", [BenchmarkRow(task=Task(prompt="x"))], "suite")
     assert plan_training(services, dataset_id="mixed").method == "bc"
     hopeless = plan_training(services, dataset_id="failed")
     assert codes(hopeless) == ["too_few_rows", "no_successes"]
@@ -210,9 +202,7 @@ def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(se
     plan = plan_training(services, dataset_id=dataset_id)
     result = plan.estimate
     assert (result.tokens, result.duration_s) == (None, None)
-    assert result.tokens_range is not None
     assert result.tokens_range[0] * 6 == pytest.approx(result.tokens_range[1], abs=6)
-    assert result.duration_range_s is not None
     assert result.duration_range_s[0] <= result.duration_range_s[1]
     assert f"preview_dataset(dataset_id={dataset_id!r}" in result.unknown["tokens"]
     assert "held-out" not in plan.why
@@ -264,7 +254,6 @@ def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it
     assert started.warnings == ()
     view = get_job(services, started.job_id)
     assert view.status == "succeeded", view.error
-    assert view.result is not None
     assert view.result.report["steps"] == plan.estimate.steps == 2
     again = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
     assert view.result.report["learning_rate"] == plan.hyperparameters["learning_rate"]
@@ -385,7 +374,6 @@ def test_sizes_are_read_from_headers_and_hostile_headers_are_told(tmp_path: Path
     }
     header = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]} for name, shape in tensors.items()}
     facts = read_model(weights(tmp_path / "m", {"__metadata__": {"format": "pt"}, **header}))
-    assert isinstance(facts, ModelFacts)
     assert (facts.parameters, facts.body, facts.head, facts.attention_width) == (872, 64, 800, 8)
     assert facts.matrices == (Matrix("q_proj", 8, 8),)
     bad: list[tuple[dict[str, Any] | bytes, int | None]] = [

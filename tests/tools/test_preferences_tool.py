@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from mcp_client import ToolCaller
 from quintain.datasets.rows import read_rows
 from quintain.errors import NotFound
 from quintain.records.preference import Preference
-from quintain.records.score import Score, StepScore
+from quintain.records.score import StepScore
 from quintain.records.trajectory import OutcomeStatus, Step, Task, Trajectory
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
-from tools.stored_records import add_runs
+from tools.stored_records import add_runs, add_scores, new_score, write_rows
 from trajectory_runs import NOW, answer, call, run, user
 
 S, F, U = OutcomeStatus.SUCCESS, OutcomeStatus.FAILURE, OutcomeStatus.UNKNOWN
@@ -155,15 +154,7 @@ def test_each_mode_mines_stored_scores_of_one_task(
     """Four runs worth .9 .7 .4 .1; one more is unscored, one of another task is alone."""
     ids = add_runs(services, *(_said("t", f"run {i}") for i in range(5)), _said("u", "alone"))
     values = dict(zip(ids, (0.9, 0.7, 0.4, 0.1, None, 0.5), strict=True))
-    services.store.scores.add_many(
-        [
-            Score(
-                trajectory_id=i, scorer="rules", status="scored" if v is not None else "unscored", value=v, reason="r"
-            )
-            for i, v in values.items()
-        ],
-        NOW,
-    )
+    add_scores(services, *(new_score(i, "rules", v) for i, v in values.items()))
     result = _recorded(ask, source="mined", filter={"tags": ["k"]}, scorer="rules", mode=mode)
     said = services.store.preferences.among(ids)
     assert {(ids.index(p.chosen or ""), ids.index(p.rejected or "")) for p in said} == pairs
@@ -193,10 +184,7 @@ def test_mining_again_withdraws_what_the_values_now_speak_against(services: Serv
     a, b, c = ids = add_runs(services, *(_said("t", text) for text in "abc"))
 
     def score(*values: float) -> None:
-        scores = [
-            Score(trajectory_id=i, scorer="rules", status="scored", value=v) for i, v in zip(ids, values, strict=True)
-        ]
-        services.store.scores.add_many(scores, NOW)
+        add_scores(services, *(new_score(i, "rules", v) for i, v in zip(ids, values, strict=True)))
 
     score(0.9, 0.5, 0.1)
     _recorded(ask, source="mined", trajectory_ids=ids, scorer="rules", mode="all_pairs")
@@ -230,13 +218,7 @@ def test_judges_and_people_count_by_the_mean_of_their_newest_verdicts(services: 
     """Run a: Ada said .2, then .8, Bob .6: mean .7; run b: Ada .5."""
     a, b = add_runs(services, _said("t", "a"), _said("t", "b"))
     given = [(a, "Ada", 0.2), (a, "Ada", 0.8), (a, "Bob", 0.6), (b, "Ada", 0.5)]
-    services.store.scores.add_many(
-        [
-            Score(trajectory_id=i, scorer="people", status="scored", value=v, rater=f"person:{who}")
-            for i, who, v in given
-        ],
-        NOW,
-    )
+    add_scores(services, *(new_score(i, "people", v, rater=f"person:{who}") for i, who, v in given))
     _recorded(ask, source="mined", filter={"tags": ["k"]}, scorer="people")
     (said,) = services.store.preferences.among([a, b])
     assert (said.chosen, said.margin) == (a, pytest.approx(0.2))
@@ -246,35 +228,14 @@ def test_judges_and_people_count_by_the_mean_of_their_newest_verdicts(services: 
         score_trajectories(services, "people@Eve", trajectory_ids=[a, b])
 
 
-def test_imported_pairs_are_taken_as_their_log_said(services: Services, ask: ToolCaller) -> None:
-    rows = [
-        {"prompt": "2 + 2?", "chosen": "4", "rejected": "5", "score_chosen": 9, "score_rejected": 2},
-        {"prompt": "3 + 3?", "chosen": "6", "rejected": "7"},
-    ]
-    services.settings.inbox_dir.mkdir(exist_ok=True)
-    (services.settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    path = str(services.settings.inbox_dir / "pairs.jsonl")
-    ask("import_trajectories", path=path, tags=["k"])
-    add_runs(services, _said("t", "no side of a pair"))
-    result = _recorded(ask, source="imported", filter={"tags": ["k"]})
-    assert result["created"] == 2
-    assert {s["reason"]: s["count"] for s in result["skipped"]} == {"no_pair": 1}
-    frozen = _exported(ask, pairs="imported")
-    assert {(row.chosen.steps[-1].message, row.rejected.steps[-1].message, row.margin) for row in _rows(frozen)} == {
-        ("4", "5", 7.0),
-        ("6", "7", None),
-    }
-
-
 def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(services: Services, ask: ToolCaller) -> None:
     rows = [
-        {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
+        {"prompt": "2 + 2?", "chosen": "4", "rejected": "5", "score_chosen": 9, "score_rejected": 2},
         {"prompt": "3 + 3?", "completion": "7", "label": False},
         {"prompt": "3 + 3?", "completion": "6", "label": True},
         {"prompt": "4 + 4?", "chosen": "8", "rejected": "eight"},
     ]
-    services.settings.inbox_dir.mkdir(exist_ok=True)
-    (services.settings.inbox_dir / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(services.settings.inbox_dir / "pairs.jsonl", *rows)
     imported = ask("import_trajectories", path="pairs.jsonl", tags=["k"])
     assert "record_preferences(source='imported'" in imported["next_step"]
     assert "export_dataset(kind='kto', name='labels', filter={'tags': ['k']}" in imported["next_step"]
@@ -289,8 +250,13 @@ def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(service
     kept = _exported(ask, "sft", outcomes=["unknown", "success"])
     assert {row.trajectory.steps[-1].message for row in _rows(kept)} == {"4", "6", "8", "eight"}
     assert kept["dropped"] == {"rejected_answer": 2}
-    _recorded(ask, source="imported", filter={"tags": ["k"]})
-    assert len(_rows(_exported(ask, name="pairs", pairs="imported"))) == 2
+    recorded = _recorded(ask, source="imported", filter={"tags": ["k"]})
+    assert (recorded["created"], [(s["reason"], s["count"]) for s in recorded["skipped"]]) == (2, [("no_pair", 2)])
+    pairs = _rows(_exported(ask, name="pairs", pairs="imported"))
+    assert {(row.chosen.steps[-1].message, row.rejected.steps[-1].message, row.margin) for row in pairs} == {
+        ("4", "5", 7.0),
+        ("8", "eight", None),
+    }
     add_runs(
         services,
         run("u", user("Hello."), answer("yes"), reward=1.0, tags=("u",)),
@@ -304,24 +270,22 @@ def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(service
 
 
 def test_a_run_that_one_file_labels_and_another_compares_has_both(services: Services, ask: ToolCaller) -> None:
-    services.settings.inbox_dir.mkdir(exist_ok=True)
     for name, row in {
         "labels": {"prompt": "2 + 2?", "completion": "4", "label": False},
         "pairs": {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
     }.items():
-        (services.settings.inbox_dir / f"{name}.jsonl").write_text(json.dumps(row))
+        write_rows(services.settings.inbox_dir / f"{name}.jsonl", row)
         ask("import_trajectories", path=f"{name}.jsonl", tags=["k"])
     assert _recorded(ask, source="imported", filter={"tags": ["k"]})["created"] == 1
-    assert {row.desirable for row in _rows(_exported(ask, "kto"))} == {
-        False
-    }  # the side of a pair is relative, a label is not
+    # The side of a pair is relative, a label is not.
+    assert {row.desirable for row in _rows(_exported(ask, "kto"))} == {False}
 
 
 def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_counted(
     services: Services, ask: ToolCaller
 ) -> None:
     """a > b by 2 of 3; c = d; e, f split; g nobody compared; h repeats b's text, so a > h is a > b again."""
-    ids = add_runs(services, *(_said("t", text, episode_key=key) for key, text in enumerate_keys("abcdefgb")))
+    ids = add_runs(services, *(_said("t", text, episode_key=str(i)) for i, text in enumerate("abcdefgb")))
     a, b, c, d, e, f, _g, h = ids
     words = [
         *({"chosen": a, "rejected": b, "rater": who, "margin": m} for who, m in (("Ada", 0.4), ("Bob", 0.2))),
@@ -345,11 +309,6 @@ def test_recorded_pairs_are_frozen_by_majority_with_ties_left_out_and_every_run_
     reward = _exported(ask, "reward", pairs="person")
     assert [(r.chosen.id, r.rejected.id) for r in _rows(reward)] == [(a, b)]
     assert "`pairs` is 'person'" in _refused(ask, kind="sft", name="d", pairs="person", trajectory_ids=ids)
-
-
-def enumerate_keys(texts: str) -> Iterator[tuple[str, str]]:
-    """An episode key for each text, so that equal ones stay two runs."""
-    return ((str(place), text) for place, text in enumerate(texts))
 
 
 def test_sources_are_told_apart_and_mining_now_is_still_the_default(services: Services, ask: ToolCaller) -> None:
@@ -442,26 +401,18 @@ def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Servic
         run("u", user(), answer("x"), tags=("k",)),
     )
 
-    def judged(run_id: str, who: str, **steps: StepScore) -> Score:
-        return Score(
-            trajectory_id=run_id, scorer="people", status="scored", value=0.5, rater=who, steps=tuple(steps.values())
-        )
-
-    services.store.scores.add_many(
-        [
-            judged(a, "person:Ada", s0=StepScore(step=0, value=0.2)),
-            judged(
-                a,
-                "person:Ada",
-                s0=StepScore(step=0, value=1.0, parts={"relevance": 1.0, "progress": 0.5}),
-                s2=StepScore(step=2, value=1.0),
-                s9=StepScore(step=9, value=1.0),
-            ),
-            judged(a, "person:Bob", s0=StepScore(step=0, value=0.5, parts={"relevance": 0.5})),
-            judged(b, "person:Bob"),
-        ],
-        NOW,
+    ada = (
+        StepScore(step=0, value=1.0, parts={"relevance": 1.0, "progress": 0.5}),
+        StepScore(step=2, value=1.0),
+        StepScore(step=9, value=1.0),
     )
+    for run_id, who, steps in (
+        (a, "Ada", (StepScore(step=0, value=0.2),)),
+        (a, "Ada", ada),
+        (a, "Bob", (StepScore(step=0, value=0.5, parts={"relevance": 0.5}),)),
+        (b, "Bob", ()),
+    ):
+        add_scores(services, new_score(run_id, "people", 0.5, rater=f"person:{who}", steps=steps))
     frozen = _exported(ask, "prm", scorer="people", curation={"step_labels": "scores"})
     (row,) = _rows(frozen)
     assert row.labels == (0.75, None, None)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import SFTConfig
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
@@ -22,7 +21,7 @@ from quintain.tools.training.methods import read_hyperparameters
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
 from tiny_models import save_tiny_model
-from tools.stored_records import error_of, freeze_rows
+from tools.stored_records import error_of, freeze_runs
 from trajectory_runs import NOW, answer, run, user
 
 ADAPTERS: dict[str, Any] = {"lora": {"rank": 4}, "quantization": "nf4", "max_steps": 1, "batch_size": 1}
@@ -31,9 +30,7 @@ ADAPTERS: dict[str, Any] = {"lora": {"rank": 4}, "quantization": "nf4", "max_ste
 @pytest.fixture
 def dataset(services: Services) -> str:
     """A dataset of one run; its id."""
-    row = DatasetRow(trajectory=run("t1", user(), answer("Done.")))
-    services.store.trajectories.add_many([row.trajectory], services.clock())
-    return freeze_rows(services, "sft", [row])
+    return freeze_runs(services, run("t1", user(), answer("Done.")))
 
 
 def base_of(services: Services) -> ModelRef:
@@ -86,7 +83,6 @@ def test_what_cannot_be_trained_on_a_quantised_base_is_refused_before_a_job_star
 def test_the_names_of_other_trainers_for_quantised_bases_and_8_bit_moments_are_understood() -> None:
     asked = {"load_in_4bit": True, "load_in_8bit": False, "optim": "adamw_bnb_8bit", "lora_r": 4}
     config = read_hyperparameters("sft", asked)
-    assert isinstance(config, SFTConfig)
     assert (config.quantization, config.optimizer) == ("nf4", "adamw_8bit")
     assert read_hyperparameters("sft", {"optim": "adamw_torch"}) == SFTConfig()
     both = error_of(read_hyperparameters, "sft", {"load_in_4bit": True, "load_in_8bit": True})
@@ -110,5 +106,5 @@ def test_a_trained_agent_records_its_quantised_base_and_is_trained_on_with_it(se
     )
     assert get_job(services, again.job_id).status == "succeeded"
     spec = services.store.jobs.get(again.job_id).spec
-    assert (spec.config.quantization, spec.config.lora.rank) == ("nf4", 4)  # type: ignore[union-attr]
+    assert (spec.config.quantization, spec.config.lora.rank) == ("nf4", 4)
     assert resolve_agent(services, "second").model.quantization == "nf4"

@@ -20,7 +20,6 @@ from quintain.tools.recorder import Recording
 def stored(home: Path, recording: Recording) -> Trajectory:
     store = open_store(Settings(home=home).url)
     try:
-        assert recording.trajectory_id is not None
         return store.trajectories.get(recording.trajectory_id)
     finally:
         store.close()
@@ -81,7 +80,7 @@ def test_two_equal_runs_stay_two(home: Path) -> None:
 def test_nonsense_costs_the_loop_nothing_and_the_rest_is_kept(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), Recorder(home=home).run("Say hi") as run:
         run.reward(1.0)  # before any turn
-        run.agent("hi", calls=[("broken",)])  # type: ignore[list-item]
+        run.agent("hi", calls=[("broken",)])
         run.result(object())
         run.outcome("splendid")
         run.agent("hi again")

@@ -55,7 +55,7 @@ def test_half_characters_deep_and_endless_values_are_mended(home: Path) -> None:
     with Recorder(home=home).run("Say hi") as run:
         run.agent(
             "half \ud800", calls=[("look", {"deep": deep, "to": {1, 2}}, "c1"), ("broken",), ("raw", '{"a": "\ud800"}')]
-        )  # type: ignore[list-item]
+        )
         run.result("seen \udfff", call_id="c1")
         run.result(endless)
         run.messages([{"role": "assistant", "content": "done \ud800"}])
@@ -69,7 +69,7 @@ def test_half_characters_deep_and_endless_values_are_mended(home: Path) -> None:
 
 def test_a_task_with_other_fields_and_ids_that_are_no_text_are_kept(home: Path) -> None:
     task = {"id": 7, "prompt": "Say hi", "owner": "me", "metadata": {"a": 1}}
-    with Recorder(home=home, tags=["good", 5, "live"]).run(task, session_id=5, tags=None) as run:  # type: ignore[list-item,arg-type]
+    with Recorder(home=home, tags=["good", 5, "live"]).run(task, session_id=5, tags=None) as run:
         run.agent("hi")
     kept = stored(home, run)
     assert (kept.task.id, kept.task.metadata, kept.session_id, kept.tags) == (
@@ -131,7 +131,7 @@ def test_a_recording_without_the_agent_is_kept_in_the_inbox_and_an_empty_one_now
 def test_an_exception_without_words_stays_inside(home: Path) -> None:
     with Recorder(home=home).run("Say hi") as run:
         run.agent("hi")
-        run.agent("there", calls=Broken())  # type: ignore[arg-type]
+        run.agent("there", calls=Broken())
     assert any("Unprintable" in failure for failure in run.failures)
     assert stored(home, run).agent_steps[0].message == "hi"
 

@@ -9,28 +9,27 @@ import pytest
 from quintain.environments import retrieval
 from quintain.environments.registry import task_source
 from quintain.errors import Unavailable
-from quintain.records.dataset import DatasetRow
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import JobStatus
+from quintain.records.job import Job, JobStatus
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.results import JobStarted, JobView
+from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.start import start_training
-from tools.stored_records import add_runs, error_of, freeze_rows, spec_of
+from tools.stored_records import ended, error_of, freeze_runs
 from trajectory_runs import TOOLS, call, run, user
 
 TOOLS_1K = "quintain/tools-1k"
 
 
-def done(services: Services, started: JobStarted) -> JobView:
-    view = get_job(services, started.job_id)
-    assert view.status == JobStatus.SUCCEEDED, view
-    return view
+def done(services: Services, started: JobStarted) -> Job:
+    job = ended(services, started)
+    assert job.status is JobStatus.SUCCEEDED, job.error
+    return job
 
 
 @pytest.mark.usefixtures("jobs_in_process")
@@ -41,7 +40,7 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     monkeypatch.setattr(retrieval, "_open", None)
     offered = f"{TOOLS_1K}?mode=direct&k=4&types=music&difficulty=easy"
     played = done(services, collect_rollouts(services, "expert", offered, n_tasks=120))
-    runs = TrajectoryFilter(job_id=played.job_id)
+    runs = TrajectoryFilter(job_id=played.id)
     data = export_dataset(services, kind="sft", name="calls", filter=runs, validation_share=0.2)
     started = start_training(
         services,
@@ -51,12 +50,11 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
         name="finder",
         hyperparameters={"trunk": "new", "epochs": 8, "batch_size": 8},
     )
-    view = done(services, started)
+    done(services, started)
     agent = resolve_agent(services, "finder")
     assert (agent.role, agent.parent) == ("retriever", "agent:starter@1")
-    assert agent.held_out is not None
     assert agent.held_out.n == data.splits["validation"]
-    assert "retriever=agent:finder@1" in str(view.next_step)
+    assert "retriever=agent:finder@1" in get_job(services, started.job_id).next_step
 
     searched = f"{TOOLS_1K}?types=music&difficulty=easy&retriever=finder"
     measured = done(services, evaluate_agent(services, "expert", f"{searched}&mode=retrieved&k=5", n_tasks=10))
@@ -66,7 +64,7 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     )
     assert {"mrr", "ndcg@10", "recall@1"} <= metrics.keys()
     listed = done(services, evaluate_agent(services, "expert", searched, n_tasks=4))
-    assert spec_of(services, listed).environment.endswith(f"retriever={agent.model.path}")
+    assert listed.spec.environment.endswith(f"retriever={agent.model.path}")
 
     exported = done(services, export_agent(services, "finder", "merged"))
     folder = Path(exported.result.report["path"])
@@ -93,9 +91,8 @@ def test_roles_are_refused_where_another_is_needed(waiting: Services) -> None:
 
 
 def test_data_from_which_no_retriever_can_learn_is_refused_before_a_job(waiting: Services) -> None:
-    rows = [DatasetRow(trajectory=run(f"t{i}", user(f"box {i}"), call(), call("fly"), tools=TOOLS)) for i in range(3)]
-    add_runs(waiting, *(row.trajectory for row in rows))
-    freeze_rows(waiting, "sft", rows, "one-tool")
+    runs = (run(f"t{i}", user(f"box {i}"), call(), call("fly"), tools=TOOLS) for i in range(3))
+    freeze_runs(waiting, *runs, name="one-tool")
     error = error_of(start_training, waiting, "retriever", "starter", dataset_id="one-tool")
     assert error.code == "too_few_tools"
     assert "got 1 in 3 runs (left out: undefined_tool 3; not defined by their runs: fly)" in error.message

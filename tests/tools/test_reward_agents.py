@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.records.agent import Agent, Agreement, ModelRef
+from quintain.records.agent import Agent, Agreement
 from quintain.records.dataset import GroupRow, PairRow, StepLabelRow
-from quintain.records.job import JobResult, JobStatus, RecipeSpec, StepLabelSpec, TrainSpec
-from quintain.records.recipe import TrainStage
-from quintain.tools.data.preview import preview_spec
+from quintain.records.job import JobResult, JobStatus
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.score_jobs import start_model_scoring
@@ -21,7 +19,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.start import start_training
-from tools.stored_records import error_of, freeze_rows
+from tools.stored_records import add_runs, error_of, freeze_rows, spec_of
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
@@ -32,9 +30,9 @@ def _library(waiting: Services) -> None:
     """A reward model, a step model and a dataset of each kind; jobs are stored and never begin."""
     starter = resolve_agent(waiting, "starter")
     for name, role in (("judge", "reward_model"), ("steps", "step_model")):
-        waiting.store.agents.add(Agent(name=name, model=starter.model, role=role), waiting.clock())  # type: ignore[arg-type]
+        waiting.store.agents.add(Agent(name=name, model=starter.model, role=role), waiting.clock())
     good, bad = run("t1", user(), answer("Done.")), run("t1", user(), answer("No idea."))
-    waiting.store.trajectories.add_many([good, bad], waiting.clock())
+    add_runs(waiting, good, bad)
     rows = {
         "reward": PairRow(chosen=good, rejected=bad),
         "prm": StepLabelRow(trajectory=good, labels=(1.0,)),
@@ -64,61 +62,39 @@ def test_an_agent_that_values_runs_is_refused_where_one_must_act(services: Servi
 
 
 def test_a_policy_is_refused_where_runs_are_to_be_valued(services: Services) -> None:
-    error = error_of(
-        start_training,
-        services,
-        "grpo",
-        "starter",
-        environment=ENVIRONMENT,
-        hyperparameters={"reward_model": "starter"},
-    )
-    assert error.code == "not_a_reward_model"
-    assert "method 'reward' or 'prm'" in error.message
-    unknown = {"reward_model": "nobody"}
-    assert (
-        "nobody"
-        in error_of(
-            start_training, services, "grpo", "starter", environment=ENVIRONMENT, hyperparameters=unknown
-        ).message
-    )
+    for name, code, words in (
+        ("starter", "not_a_reward_model", "method 'reward' or 'prm'"),
+        ("nobody", "not_found", "nobody"),
+    ):
+        named = {"environment": ENVIRONMENT, "hyperparameters": {"reward_model": name}}
+        error = error_of(start_training, services, "grpo", "starter", **named)
+        assert (error.code, words in error.message) == (code, True), error
 
 
 def test_a_reward_model_is_named_in_the_settings_and_resolved_into_the_job(services: Services) -> None:
     settings = {"reward_model": "steps", "step_level": True, "refresh_every_steps": 4, "beta": 0.2}
     started = start_training(services, "grpo", "starter", environment=ENVIRONMENT, hyperparameters=settings)
-    spec = services.store.jobs.get(started.job_id).spec
-    assert isinstance(spec, TrainSpec)
-    assert spec.reward_agent is not None
-    assert spec.reward_agent.id == "agent:steps@1"
+    assert spec_of(services, started).reward_agent.id == "agent:steps@1"
     assert "The accuracy of agent:steps@1 is unknown" in started.next_step
-
-
-def test_a_reward_model_goes_on_being_trained_as_one(services: Services) -> None:
-    started = start_training(services, "reward", "judge", dataset_id="some-reward", name="judge")
-    spec = services.store.jobs.get(started.job_id).spec
-    assert isinstance(spec, TrainSpec)
-    assert spec.agent.role == "reward_model"
+    trained_on = start_training(services, "reward", "judge", dataset_id="some-reward", name="judge")
+    assert spec_of(services, trained_on).agent.role == "reward_model"
 
 
 def test_settings_that_contradict_each_other_are_told(services: Services) -> None:
-    for settings, word in (
-        ({"refresh_every_steps": 2}, "nothing to refresh"),
-        ({"reward_model": "judge", "alpha": 0, "beta": 0}, "no run would earn"),
+    acting, on_rows = {"environment": ENVIRONMENT}, {"dataset_id": "some-reward"}
+    for method, source, settings, words in (
+        ("grpo", acting, {"refresh_every_steps": 2}, "nothing to refresh"),
+        ("grpo", acting, {"reward_model": "judge", "alpha": 0, "beta": 0}, "no run would earn"),
+        ("reward", on_rows, {"kl_stop": 1}, "writes nothing"),
+        ("reward", on_rows, {"sample_every_steps": 1}, "writes nothing"),
     ):
-        error = error_of(start_training, services, "grpo", "starter", environment=ENVIRONMENT, hyperparameters=settings)
-        assert word in error.message
-    for name in ("kl_stop", "sample_every_steps"):
-        error = error_of(
-            start_training, services, "reward", "starter", dataset_id="some-reward", hyperparameters={name: 1}
-        )
-        assert "writes nothing" in error.message
+        error = error_of(start_training, services, method, "starter", hyperparameters=settings, **source)
+        assert words in error.message
 
 
 def test_a_recipe_ends_where_it_makes_a_reward_model(services: Services) -> None:
     stages: list[dict[str, Any]] = [{"method": "reward", "dataset": "some-reward"}]
     job_id = start_config(services, {"stages": stages}).job_id
-    spec = services.store.jobs.get(job_id).spec
-    assert isinstance(spec, RecipeSpec)
     assert services.store.jobs.begin_attempt(job_id, 0, 1, services.clock())
     result = JobResult(agent="agent:judge@2")
     assert services.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, services.clock(), result=result)
@@ -128,16 +104,8 @@ def test_a_recipe_ends_where_it_makes_a_reward_model(services: Services) -> None
     assert error.code == "not_a_policy"
     assert "stages[1]" in error.message
     mixed = [{"method": "grpo", "dataset": "some-grpo", "hyperparameters": {"reward_model": "judge"}}]
-    spec = services.store.jobs.get(start_config(services, {"stages": mixed}).job_id).spec
-    assert isinstance(spec, RecipeSpec)
-    (stage,) = spec.stages
-    assert isinstance(stage, TrainStage)
-    assert stage.reward_agent is not None
+    (stage,) = spec_of(services, start_config(services, {"stages": mixed})).stages
     assert stage.reward_agent.name == "judge"
-
-
-def test_another_name_for_a_reward_model_keeps_its_role(services: Services) -> None:
-    assert register_agent(services, "also", "judge").agent.role == "reward_model"
 
 
 def test_who_uses_a_reward_model_is_told_how_often_it_was_right(services: Services) -> None:
@@ -166,36 +134,15 @@ def test_a_folder_with_a_value_head_is_an_agent_of_its_role(services: Services, 
         resolve_agent(services, str(other))
 
 
-@pytest.mark.parametrize(("kind", "method"), [("reward", "dpo"), ("prm", "sft")])
-def test_rows_for_reward_models_are_previewed_as_the_runs_that_they_are(
-    services: Services, kind: str, method: str
-) -> None:
-    from quintain.records.preview import Sample
-
-    spec = preview_spec(services, f"some-{kind}", "starter", None, {"max_length": 300}, Sample())
-    assert (spec.config.method, spec.config.max_length) == (method, 300)
-    assert (
-        preview_spec(services, f"some-{kind}", "starter", method, {"max_length": 300}, Sample()).config == spec.config
-    )
-    error = error_of(preview_spec, services, f"some-{kind}", "starter", "kto", {}, Sample())
-    assert error.code == "wrong_dataset_kind"
-
-
 def test_step_labels_need_runs_of_one_environment_and_an_agent_that_acts(services: Services) -> None:
     starter, judge = resolve_agent(services, "starter"), resolve_agent(services, "judge")
     here = run("t1", user(), answer("Done.")).model_copy(update={"id": "traj-1"})
     here = here.model_copy(update={"task": here.task.model_copy(update={"environment": ENVIRONMENT})})
     there = here.model_copy(update={"task": here.task.model_copy(update={"environment": None})})
     started = start_step_labels(services, [here], agent=starter, completions=2)
-    spec = services.store.jobs.get(started.job_id).spec
-    assert isinstance(spec, StepLabelSpec)
+    spec = spec_of(services, started)
     assert (spec.environment, spec.runs.n, spec.sampling.temperature) == (ENVIRONMENT, 1, 1.0)
     assert start_step_labels(services, [here], agent=starter, completions=2).deduplicated
     assert error_of(start_step_labels, services, [here], agent=judge).code == "not_a_policy"
     for runs in ([there], [here, there]):
         assert error_of(start_step_labels, services, runs, agent=starter).code == "no_single_environment"
-
-
-def test_a_model_reference_needs_no_head_to_be_a_policy(services: Services) -> None:
-    assert resolve_agent(services, "starter").role == "policy"
-    assert ModelRef(source="starter", path="starter").adapter is None

@@ -10,21 +10,13 @@ from quintain.records.preference import Preference
 from quintain.records.score import Component, Score
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import Services
-from tools.stored_records import add_runs, error_of
+from tools.stored_records import add_runs, add_scores, error_of, new_score
 from trajectory_runs import NOW, answer, run, user
 
 
 def judged(run_id: str, rater: str, **parts: float) -> Score:
     components = tuple(Component(name=name, weight=1, value=value) for name, value in parts.items())
-    return Score(
-        trajectory_id=run_id,
-        scorer="judge",
-        status="scored",
-        value=0.5,
-        components=components,
-        rater=rater,
-        rubric="default",
-    )
+    return new_score(run_id, "judge", 0.5, components=components, rater=rater, rubric="default")
 
 
 def test_recorded_pairs_get_the_mean_components_of_their_runs_and_forks_none(services: Services) -> None:
@@ -42,14 +34,8 @@ def test_recorded_pairs_get_the_mean_components_of_their_runs_and_forks_none(ser
     assert str(refused).startswith("[no_parts] expected runs with stored components of 'judge'")
     assert "parts_of" in str(error_of(export_dataset, services, "sft", "x", **{**arguments, "pairs": None}))
 
-    services.store.scores.add_many(
-        [
-            judged(a, "endpoint:x", right=1.0, polite=0.5),
-            judged(a, "endpoint:y", right=0.5),
-            judged(c, "assistant", right=0),
-        ],
-        NOW,
-    )
+    by_x, by_y = judged(a, "endpoint:x", right=1.0, polite=0.5), judged(a, "endpoint:y", right=0.5)
+    add_scores(services, by_x, by_y, judged(c, "assistant", right=0))
     made = export_dataset(services, "reward", "pairs", **arguments)
     rows = [json.loads(line) for file in Path(made.path).glob("*.jsonl") for line in file.read_text().splitlines()]
     whole, fork = sorted(rows, key=lambda row: -len(row["chosen"]["steps"]))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fake_endpoint import profile, write_profiles
-from quintain.errors import InvalidInput, QuintainError
+from quintain.errors import InvalidInput
 from quintain.records.job import EvolveSpec, RolloutSpec, TrainSpec
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.tools.evaluation.rollouts import collect_rollouts
@@ -19,7 +19,7 @@ from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.start import start_training
 from tools.dict_calls import Caller
-from tools.stored_records import add_runs, spec_of
+from tools.stored_records import add_runs, error_of, spec_of
 from trajectory_runs import answer, run, user
 
 INVENTORY = "quintain/inventory"
@@ -69,13 +69,11 @@ def test_a_part_that_says_the_same_of_every_run_is_named_with_what_it_saw(servic
 
 
 def test_a_judge_is_named_in_the_reward_or_is_the_only_endpoint(waiting: Services) -> None:
-    with pytest.raises(InvalidInput, match="there is no endpoint") as raised:
+    with pytest.raises(InvalidInput, match=r"no_judge.*there is no endpoint"):
         reward_spec(waiting, "judge:default")
-    assert raised.value.code == "no_judge"
     write_profiles(waiting.settings, profile("fake"))
     (part,) = reward_spec(waiting, "judge:default").parts
     (judge,) = part.judges
-    assert judge.endpoint is not None
     assert (part.scorer, judge.endpoint.name, judge.rubric.name) == ("judge:default", "fake", "default")
     write_profiles(waiting.settings, profile("fake"), profile("other"))
     with pytest.raises(InvalidInput, match="endpoints: fake, other"):
@@ -93,7 +91,7 @@ def test_a_function_reaches_a_job_if_another_process_can_import_it(
 ) -> None:
     (tmp_path / "acme_mine.py").write_text("def mine(run):\n    return 1.0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    from acme_mine import mine  # type: ignore[import-not-found]
+    from acme_mine import mine
 
     try:
         register("mine", mine)
@@ -112,32 +110,26 @@ def test_a_function_reaches_a_job_if_another_process_can_import_it(
         del sys.modules["acme_mine"]
 
 
-WRONG_REWARDS: list[tuple[Any, Any, str]] = [
-    ("grpo", {"outcome": 0.0}, "at least one weight above 0"),
-    (
-        "grpo",
-        {"outcome": 1, "length": {"weight": "much"}},
-        "expected the weight of 'length' to be a number >= 0, got 'much'",
-    ),
-    ("grpo", {"outcome": {"wieght": 1}}, "wieght is not a known field"),
-    ("grpo", {"parts": {"outcome": 1}, "cap": 2}, "at most 1"),
-    ("grpo", {"parts": {"outcome": 1}, "combine": "least"}, "mean, lower_bound, product"),
-    ("grpo", {"parts": {"outcome": 1}, "combine": "lower_bound"}, "at least two"),
-    ("grpo", {"parts": {"outcome": 20, "length": 1}, "combine": "product"}, "exponent of at most 10"),
-    ("grpo", {str(i): 1 for i in range(30)}, "at most 20 parts"),
-    ("grpo", "outcom", "did you mean 'outcome'"),
-    ("grpo", "people", "when the job is done"),
-    ("grpo", {"length": 1, "x": {"type": "length"}, "y": {"type": "length", "name": "x"}}, "twice"),
-    ("grpo", "agent:starter", "not_a_reward_model"),
+WRONG_REWARDS: list[tuple[Any, str]] = [
+    ({"outcome": 0.0}, "at least one weight above 0"),
+    ({"outcome": 1, "length": {"weight": "much"}}, "expected the weight of 'length' to be a number >= 0, got 'much'"),
+    ({"outcome": {"wieght": 1}}, "wieght is not a known field"),
+    ({"parts": {"outcome": 1}, "cap": 2}, "at most 1"),
+    ({"parts": {"outcome": 1}, "combine": "least"}, "mean, lower_bound, product"),
+    ({"parts": {"outcome": 1}, "combine": "lower_bound"}, "at least two"),
+    ({"parts": {"outcome": 20, "length": 1}, "combine": "product"}, "exponent of at most 10"),
+    ({str(i): 1 for i in range(30)}, "at most 20 parts"),
+    ("outcom", "did you mean 'outcome'"),
+    ("people", "when the job is done"),
+    ({"length": 1, "x": {"type": "length"}, "y": {"type": "length", "name": "x"}}, "twice"),
+    ("agent:starter", "not_a_reward_model"),
 ]
 
 
 def test_a_wrong_reward_is_refused_before_a_job_is_made(waiting: Services) -> None:
-    for method, reward, words in WRONG_REWARDS:
-        with pytest.raises(QuintainError) as raised:
-            start_training(waiting, method, "starter", environment=INVENTORY, reward=reward)
-        assert words in f"{raised.value.code} {raised.value.message}"
-        assert waiting.store.jobs.page().items == ()
+    for reward, words in WRONG_REWARDS:
+        assert words in str(error_of(start_training, waiting, "grpo", "starter", environment=INVENTORY, reward=reward))
+    assert waiting.store.jobs.page().items == ()
 
 
 def test_methods_that_learn_from_no_reward_refuse_one(tool: Caller) -> None:

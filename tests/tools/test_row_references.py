@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from quintain.errors import NotFound, Refused
 from quintain.settings import Settings
 from quintain.tools.data.row_references import find_rows, named_dataset
 from quintain.tools.services import open_services
+from tools.stored_records import write_rows
 
 
 @pytest.mark.parametrize("trusted", [False, True])
@@ -29,8 +29,7 @@ def test_names_that_no_file_can_have_are_not_found_and_private_paths_are_refused
 
 def test_a_file_of_the_inbox_is_found_without_its_ending_and_frozen_once(settings: Settings, home: Path) -> None:
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
-    settings.inbox_dir.mkdir(exist_ok=True)
-    (settings.inbox_dir / "mine.jsonl").write_text(json.dumps({"messages": turns}) + "\n", encoding="utf-8")
+    write_rows(settings.inbox_dir / "mine.jsonl", {"messages": turns})
     services = open_services(settings, trusted=False)
     assert find_rows(services, "mine") == (settings.inbox_dir / "mine.jsonl").resolve()
     assert named_dataset(services, "mine", "sft", make=False) is None

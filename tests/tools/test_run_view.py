@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quintain.records.score import TAKEN_BACK, Component, Score, StepScore
+from quintain.records.score import TAKEN_BACK, Component, StepScore
 from quintain.tools.data.trajectories import get_trajectory
 from quintain.tools.services import Services
-from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, call, run, user
+from tools.stored_records import add_runs, add_scores, new_score
+from trajectory_runs import answer, call, run, user
 
 
 def test_a_page_of_a_run_has_the_newest_scores_with_the_values_of_its_steps(services: Services) -> None:
@@ -14,9 +14,7 @@ def test_a_page_of_a_run_has_the_newest_scores_with_the_values_of_its_steps(serv
     (run_id,) = add_runs(services, run("t1", user(), call(item="box"), masked, answer("Done.")))
 
     def add(value: float | None, rater: str | None = None, **fields: object) -> None:
-        status = "unscored" if value is None else "scored"
-        fields |= {"trajectory_id": run_id, "status": status, "value": value, "rater": rater}
-        services.store.scores.add_many([Score.model_validate({"scorer": "judge", **fields})], NOW)
+        add_scores(services, new_score(run_id, "judge", value, rater=rater, **fields))
 
     add(0.25, feedback="older")
     steps = (StepScore(step=0, value=1.0), StepScore(step=2, value=0.5, feedback="Late."))

@@ -20,10 +20,17 @@ from quintain.tools.web_address import page_announced
 from tools.test_figures import reported, step, trained
 
 
-def test_a_comparison_saves_its_picture_and_page_once_and_names_them(services: Services) -> None:
+@pytest.fixture
+def measured(services: Services) -> Services:
+    """Agents `a` and `b`, which solved 1 and 3 of 4 tasks."""
     for name, outcomes in (("a", "0001"), ("b", "0111")):
         services.store.agents.add(Agent(name=name, model=ModelRef(source="folder", path="/m")), services.clock())
         services.store.evaluations.add(evaluated(name, outcomes), services.clock())
+    return services
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_comparison_saves_its_picture_and_page_once_and_names_them(services: Services) -> None:
     found = compare_agents(services, ["a", "b"])
     page, picture = (f"reports/{found.comparison_id}.{ending}" for ending in ("html", "png"))
     assert f"Saved in the home folder: {page}, {picture}." in found.next_step
@@ -35,15 +42,13 @@ def test_a_comparison_saves_its_picture_and_page_once_and_names_them(services: S
     assert again.png == b"kept", "a stored comparison never changes, so it is drawn once"
 
 
+@pytest.mark.usefixtures("measured")
 def test_a_picture_that_cannot_be_drawn_costs_the_picture_and_not_the_verdict(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def late(command: list[str], **_: Any) -> None:
         raise subprocess.TimeoutExpired(command, 60)
 
-    for name, outcomes in (("a", "0001"), ("b", "0111")):
-        services.store.agents.add(Agent(name=name, model=ModelRef(source="folder", path="/m")), services.clock())
-        services.store.evaluations.add(evaluated(name, outcomes), services.clock())
     with monkeypatch.context() as patch:
         patch.setattr(pictures, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": late}))
         found = compare_agents(services, ["a", "b"])
@@ -96,8 +101,7 @@ def test_a_report_to_send_has_the_settings_and_no_folder_of_this_machine(service
     assert "<td>rollouts</td><td>7</td>" in text
 
 
-def test_agents_and_datasets_have_pages_too(services: Services) -> None:
-    services.store.agents.add(Agent(name="a", model=ModelRef(source="folder", path="/m")), services.clock())
-    services.store.evaluations.add(evaluated("a", "0001"), services.clock())
+@pytest.mark.usefixtures("measured")
+def test_an_agent_has_a_page_too(services: Services) -> None:
     assert save_report(services, "agent:a@1") == ("reports/agent-a@1.html",)
     assert "25.0% [0.6%, 80.6%]" in (services.settings.reports_dir / "agent-a@1.html").read_text(encoding="utf-8")

@@ -10,7 +10,6 @@ import pytest
 from fake_endpoint import profile, write_profiles
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.run_jobs import JudgeSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
 from quintain.tools.data.forgetting import forget
@@ -88,7 +87,6 @@ def test_a_rubric_file_is_read_from_the_inbox_alone(services: Services, runs: li
     (services.settings.inbox_dir / "mine.json").write_text(rubric, encoding="utf-8")
     started = start_judging(services, runs, judge="endpoint:judge", rubric="mine.json")
     spec = services.store.jobs.get(started.job_id).spec
-    assert isinstance(spec, JudgeSpec)
     assert spec.rubric.name == "mine"
     services.jobs.cancel(started.job_id)
 
@@ -99,8 +97,6 @@ def test_the_same_request_is_one_job_and_the_same_runs_one_file(services: Servic
     again = start_judging(services, runs, judge="agent:starter", mode="steps")
     assert (again.job_id, again.deduplicated) == (first.job_id, True)
     spec = services.store.jobs.get(first.job_id).spec
-    assert isinstance(spec, ScoreSpec)
-    assert spec.rubric is not None
     assert (spec.rubric.name, spec.runs.n, spec.agent.name) == ("steps", 3, "starter")
     services.jobs.cancel(first.job_id)
     lineage = get_lineage(services, first.job_id)

@@ -33,7 +33,7 @@ from quintain.tools.labels.scorer_resolution import full_scorer_name, runs_with_
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
-from tools.stored_records import add_runs
+from tools.stored_records import add_runs, add_scores, new_score
 from trajectory_runs import NOW, answer, call, run, user
 
 TRUSTED = False
@@ -45,12 +45,7 @@ def add(services: Services, n: int, task: str = "t{}") -> list[str]:
 
 
 def said(run_id: str, value: float, scorer: str = "judge", **fields: Any) -> Score:
-    fields = {"rater": "assistant", **fields}
-    return Score(trajectory_id=run_id, scorer=scorer, status="scored", value=value, **fields)
-
-
-def put(services: Services, *scores: Score) -> None:
-    services.store.scores.add_many(scores, NOW)
+    return new_score(run_id, scorer, value, **{"rater": "assistant", **fields})
 
 
 def halve(services: Services, scorer: str) -> None:
@@ -67,7 +62,7 @@ def halve(services: Services, scorer: str) -> None:
 
 def reward_model(services: Services, name: str = "rm", role: str = "reward_model") -> str:
     folder = resolve_agent(services, "starter").model.path
-    agent = Agent(name=name, model=ModelRef(source="folder", path=folder), role=role)  # type: ignore[arg-type]
+    agent = Agent(name=name, model=ModelRef(source="folder", path=folder), role=role)
     return services.store.agents.add(agent, NOW).id or ""
 
 
@@ -87,7 +82,7 @@ def test_scores_that_a_job_stored_are_calibrated_when_they_are_read_whoever_read
     """0.8 halved is 0.4: of a judge, of a reward model and of a scorer that computes."""
     first, *_ = ids = add(services, 2)
     model = reward_model(services)
-    put(services, said(first, 0.8, model, rater=model), said(first, 0.8, rater="endpoint:a"))
+    add_scores(services, said(first, 0.8, model, rater=model), said(first, 0.8, rater="endpoint:a"))
     score_trajectories(services, "outcome", trajectory_ids=ids)
     for scorer in (model, "judge", "outcome"):
         halve(services, scorer)
@@ -104,12 +99,12 @@ def test_scores_that_a_job_stored_are_calibrated_when_they_are_read_whoever_read
 def test_a_value_does_not_depend_on_the_order_of_calls(services: Services) -> None:
     """One rater's 0.8 is 0.4; scored, judged again by another rater (0.6, so 0.35), read raw: export says the same as scoring."""
     (first,) = ids = add(services, 1)
-    put(services, said(first, 0.8))
+    add_scores(services, said(first, 0.8))
     halve(services, "judge")
     for calibrate in (True, False, True):
         score_trajectories(services, "judge", trajectory_ids=ids, calibrate=calibrate)
         assert worth(services, "judge", ids) == [0.4]
-    put(services, said(first, 0.6, rater="endpoint:b"))
+    add_scores(services, said(first, 0.6, rater="endpoint:b"))
     result = score_trajectories(services, "judge", trajectory_ids=ids)
     assert result.summary.mean == pytest.approx(0.35)
     assert worth(services, "judge", ids) == pytest.approx([0.35])
@@ -127,10 +122,12 @@ def test_rubrics_are_never_averaged_and_the_answer_says_which_one_counts(service
     """`default` 0.9 by two raters, then `brevity` 0.1 by one of them: judge is 0.1 and says so, each can be chosen."""
     ids = add(services, 2)
     for run_id in ids:
-        put(services, said(run_id, 0.9, rubric="default"), said(run_id, 0.7, rubric="default", rater="endpoint:b"))
+        add_scores(
+            services, said(run_id, 0.9, rubric="default"), said(run_id, 0.7, rubric="default", rater="endpoint:b")
+        )
     alone = score_trajectories(services, "judge", trajectory_ids=ids)
     assert (alone.scorer, alone.summary.mean, alone.warnings) == ("judge:default", 0.8, ())
-    put(services, said(ids[0], 0.1, rubric="brevity"))
+    add_scores(services, said(ids[0], 0.1, rubric="brevity"))
     result = score_trajectories(services, "judge", trajectory_ids=ids)
     assert (result.scorer, result.scored, result.summary.mean) == ("judge:brevity", 1, 0.1)
     assert "2 rubrics, brevity, default" in result.warnings[0]
@@ -145,7 +142,7 @@ def test_rubrics_are_never_averaged_and_the_answer_says_which_one_counts(service
 
 def test_a_calibration_is_of_one_rubric(services: Services) -> None:
     (first,) = ids = add(services, 1)
-    put(services, said(first, 0.8, rubric="default"), said(first, 0.6, rubric="brevity"))
+    add_scores(services, said(first, 0.8, rubric="default"), said(first, 0.6, rubric="brevity"))
     halve(services, "judge:default")
     assert [worth(services, f"judge:{rubric}", ids) for rubric in ("default", "brevity")] == [[0.4], [0.6]]
 
@@ -153,9 +150,9 @@ def test_a_calibration_is_of_one_rubric(services: Services) -> None:
 def test_a_fit_takes_labels_by_the_rubric_of_the_scores(services: Services) -> None:
     ids = add(services, 12)
     for n, run_id in enumerate(ids):
-        put(services, said(run_id, 0.5 + n / 30, rubric="default"))
-        put(services, said(run_id, n / 12, "people", rubric="default", rater="person:ann"))
-        put(services, said(run_id, 1.0, "people", rubric="brevity", rater="person:ann"))
+        add_scores(services, said(run_id, 0.5 + n / 30, rubric="default"))
+        add_scores(services, said(run_id, n / 12, "people", rubric="default", rater="person:ann"))
+        add_scores(services, said(run_id, 1.0, "people", rubric="brevity", rater="person:ann"))
     made = services.store.calibrations.get(fit_calibration(services, "judge").calibration_id)
     assert (made.scorer, made.labels) == ("judge:default", "people:default")
     assert score_trajectories(services, "judge", trajectory_ids=ids).calibrations == {"judge:default": made.id}
@@ -164,7 +161,7 @@ def test_a_fit_takes_labels_by_the_rubric_of_the_scores(services: Services) -> N
 def test_step_labels_are_of_a_rubric_that_speaks_of_steps(services: Services) -> None:
     (first,) = add(services, 1)
     steps = (StepScore(step=0, value=1.0), StepScore(step=1, value=0.0))
-    put(services, said(first, 0.5, rubric="steps", steps=steps), said(first, 0.9, rubric="default"))
+    add_scores(services, said(first, 0.5, rubric="steps", steps=steps), said(first, 0.9, rubric="default"))
     assert full_scorer_name(services, "judge", ids=[first], steps=True).name == "judge:steps"
     curation = {"step_labels": "scores"}
     made = export_dataset(
@@ -177,7 +174,7 @@ def test_an_agent_has_one_name_everywhere(services: Services) -> None:
     ids = add(services, 3, task="t")
     model = reward_model(services)
     assert model == "agent:rm@1"
-    put(services, *(said(run_id, n / 2, model, rater=model) for n, run_id in enumerate(ids)))
+    add_scores(services, *(said(run_id, n / 2, model, rater=model) for n, run_id in enumerate(ids)))
     assert exported(services, "a", "agent:rm", ids, 0.5) == 2
     mined = record_preferences(services, "mined", trajectory_ids=ids, scorer="agent:rm")
     assert mined.created > 0
@@ -327,7 +324,7 @@ def test_what_a_reward_model_is_for_is_said_when_it_is_trained(services: Service
     for method, config in (("reward", RewardConfig()), ("prm", PRMConfig())):
         spec = TrainSpec(
             method=method, agent=agent, name="rm", dataset_id="ds", dataset_path="", output_dir="", config=config
-        )  # type: ignore[arg-type]
+        )
         result = after(services, spec, JobResult(agent="agent:rm@1"))
         assert "evaluate_agent" not in result
         assert all(

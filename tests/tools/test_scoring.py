@@ -10,16 +10,16 @@ import pytest
 
 from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
 from quintain.settings import Settings
 from quintain.tools.data.library import list_library
 from quintain.tools.labels import scoring
 from quintain.tools.labels.scoring import score_trajectories
-from quintain.tools.results import ScoreResult
 from quintain.tools.services import Services, open_services
-from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, run, user
+from tools.stored_records import add_runs, add_scores, new_score
+from trajectory_runs import answer, run, user
 
 TRUSTED = False
 
@@ -28,10 +28,6 @@ def asked(n: int, text: str = "The answer is 42.", expected: str = "42") -> Traj
     return Trajectory(
         task=Task(id=f"t{n}", prompt=f"{n}?", metadata={"answer": expected}), steps=(user(f"{n}?"), answer(text))
     )
-
-
-def judged(run_id: str, value: float, rater: str = "assistant") -> Score:
-    return Score(trajectory_id=run_id, scorer="judge", status="scored", value=value, rater=rater)
 
 
 def stored(services: Services, run_id: str, scorer: str) -> Score:
@@ -59,7 +55,8 @@ def test_a_client_scores_runs_by_their_checkers_and_hears_of_those_that_cannot_b
 def test_a_mix_takes_stored_verdicts_and_waits_for_none(services: Services) -> None:
     """judge 0.5 from two raters 0.4 and 0.6, answer 1: mean 0.75, lower bound 0.75 - 0.25, capped 0.3."""
     first, second = add_runs(services, asked(1), asked(2))
-    services.store.scores.add_many([judged(first, 0.4), judged(first, 0.6, "endpoint:a")], NOW)
+    for rater, value in (("assistant", 0.4), ("endpoint:a", 0.6)):
+        add_scores(services, new_score(first, "judge", value, rater=rater))
     mix = {"judge": 1.0, "answer": 1.0}
     both = score_trajectories(services, mix, trajectory_ids=[first, second])
     assert (both.scored, both.unscored_count, both.summary.mean) == (1, 1, 0.75)
@@ -73,7 +70,7 @@ def test_reading_verdicts_stores_nothing_new_and_says_how_to_get_some(services: 
     (first,) = add_runs(services, asked(1))
     none = score_trajectories(services, "judge", trajectory_ids=[first])
     assert (none.scored, "get_judging_batch" in none.next_step) == (0, True)
-    services.store.scores.add_many([judged(first, 0.4)], NOW)
+    add_scores(services, new_score(first, "judge", 0.4))
     assert score_trajectories(services, "judge", trajectory_ids=[first]).summary.mean == 0.4
     assert len(services.store.scores.of_trajectory(first)) == 1
 
@@ -137,18 +134,12 @@ def test_unit_tests_say_that_the_operator_has_switched_sandboxes_off(home: Path)
 
 def test_what_a_result_holds_does_not_grow_with_the_runs(services: Services) -> None:
     add_runs(services, *(run(f"t{n}", status=OutcomeStatus.UNKNOWN, session_id=str(n)) for n in range(300)))
-    result: ScoreResult = score_trajectories(services, "outcome", list_filter())
+    result = score_trajectories(services, "outcome", TrajectoryFilter(outcome=OutcomeStatus.UNKNOWN))
     assert (result.unscored_count, len(result.unscored), result.reasons) == (
         300,
         20,
         {"the outcome is unknown, which is no verdict": 300},
     )
-
-
-def list_filter() -> Any:
-    from quintain.records.filters import TrajectoryFilter
-
-    return TrajectoryFilter(outcome=OutcomeStatus.UNKNOWN)
 
 
 def test_the_library_describes_every_scorer_and_what_it_needs(services: Services) -> None:

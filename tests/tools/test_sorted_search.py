@@ -5,24 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mcp_client import ToolCaller
-from quintain.records.score import Score
 from quintain.records.trajectory import Outcome, OutcomeStatus
 from quintain.tools.services import Services
-from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, run, user
-
-
-def value(run_id: str, scorer: str, value: float | None, rater: str | None = None, rubric: str | None = None) -> Score:
-    reason = None if value is not None else "the rater could not judge it"
-    return Score(
-        trajectory_id=run_id,
-        scorer=scorer,
-        status="unscored" if value is None else "scored",
-        value=value,
-        reason=reason,
-        rater=rater,
-        rubric=rubric,
-    )
+from tools.stored_records import add_runs, add_scores, new_score
+from trajectory_runs import answer, run, user
 
 
 def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_page(
@@ -32,19 +18,17 @@ def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_pag
     rewards = dict(zip("abcdef", (3.0, None, 1.0, 2.0, None, None), strict=True))
     runs = [run(f"t-{name}", user(), answer(name), reward=reward, tags=(name,)) for name, reward in rewards.items()]
     a, b, c, d, e, _ = add_runs(services, *runs)
-    services.store.scores.add_many(
-        [
-            value(e, "judge", 1.0, "assistant", "steps"),
-            value(a, "judge", 0.2, "assistant", "default"),
-            value(a, "judge", 0.6, "endpoint:x", "default"),
-            value(b, "judge", 0.1, "assistant", "default"),
-            value(b, "judge", 0.9, "assistant", "default"),
-            value(d, "judge", 0.8, "assistant", "default"),
-            value(d, "judge", None, "assistant", "default"),
-            value(c, "judge", 0.5, "assistant", "default"),
-        ],
-        NOW,
-    )
+    for run_id, value, rater, rubric in (
+        (e, 1.0, "assistant", "steps"),
+        (a, 0.2, "assistant", "default"),
+        (a, 0.6, "endpoint:x", "default"),
+        (b, 0.1, "assistant", "default"),
+        (b, 0.9, "assistant", "default"),
+        (d, 0.8, "assistant", "default"),
+        (d, None, "assistant", "default"),
+        (c, 0.5, "assistant", "default"),
+    ):
+        add_scores(services, new_score(run_id, "judge", value, rater=rater, rubric=rubric))
 
     first = ask("search_trajectories", sort="judge", limit=2)
     assert [(item["id"], item["score"]) for item in first["items"]] == [(b, 0.9), (c, 0.5)]
@@ -65,7 +49,7 @@ def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_pag
     assert "did you mean" in refused
     (refused,) = ask.refused("search_trajectories", {"sort": "-judge", "cursor": first["next_cursor"]})
     assert refused.startswith("[bad_cursor]")
-    services.store.scores.add_many([value(a, "rules", 0.25)], NOW)
+    add_scores(services, new_score(a, "rules", 0.25))
     assert ask("search_trajectories", sort="rules")["items"][0]["score"] == pytest.approx(0.25)
 
 
@@ -82,7 +66,7 @@ def test_scores_of_an_imported_log_are_chosen_by_their_name(services: Services, 
         services,
         *(one.model_copy(update={"outcome": Outcome(scores=scores)}) for one, scores in zip(runs, logged, strict=True)),
     )
-    services.store.scores.add_many([value(later, "user-feedback", 0.75)], NOW)
+    add_scores(services, new_score(later, "user-feedback", 0.75))
     found = ask("search_trajectories", sort="user-feedback")["items"]
     assert [(item["id"], item["score"]) for item in found] == [(up, 1.0), (later, 0.75), (down, 0.0)]
     kto = {"kind": "kto", "name": "d", "filter": {"tags": ["k"]}}

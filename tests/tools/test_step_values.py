@@ -12,14 +12,14 @@ from quintain.datasets.rows import read_rows
 from quintain.datasets.step_labels import unweighted_reason
 from quintain.records.dataset import Curation, DatasetRow, GroupRow
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.score import Score, StepScore
+from quintain.records.score import StepScore
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_dataset
 from quintain.tools.services import Services
 from quintain.tools.training.planning.plan import plan_training
-from tools.stored_records import add_runs
-from trajectory_runs import NOW, answer, call, run, user
+from tools.stored_records import add_runs, add_scores, new_score
+from trajectory_runs import answer, call, run, user
 
 RUNS = TrajectoryFilter(tags=("k",))
 
@@ -41,17 +41,9 @@ def stored(services: Services) -> list[str]:
         for i in range(3)
     ]
     ids = add_runs(services, *runs)
-    scores = [
-        Score(
-            trajectory_id=one,
-            scorer="mine",
-            status="scored",
-            value=0.5 + 0.1 * i,
-            steps=(StepScore(step=0, value=0.2), StepScore(step=1, value=0.8), StepScore(step=2)) if i < 5 else (),
-        )
-        for i, one in enumerate(ids)
-    ]
-    services.store.scores.add_many(scores, NOW)
+    steps = (StepScore(step=0, value=0.2), StepScore(step=1, value=0.8), StepScore(step=2))
+    for i, run_id in enumerate(ids):
+        add_scores(services, new_score(run_id, "mine", 0.5 + 0.1 * i, steps=steps if i < 5 else ()))
     return ids
 
 

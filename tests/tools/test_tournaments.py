@@ -56,7 +56,6 @@ def test_a_judges_tournament_values_each_run_by_its_chance_against_the_others(se
         job = score_trajectories(services, "judge", judge="endpoint:judge", mode="pairwise", trajectory_ids=ids)
     ended = get_job(services, str(job.job_id))
     assert ended.status == "succeeded", ended.error
-    assert ended.result is not None
     report = ended.result.report
     assert (report["order_inconsistent"], report["shown_first_preferred"], report["shown_second_preferred"]) == (
         1,

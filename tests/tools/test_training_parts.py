@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.dataset import DatasetRow
 from quintain.tools.jobs.curves import step_reports
-from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.planning.model_files import adapter_settings
 from quintain.tools.training.start import start_training
 from tiny_models import save_tiny_model
-from tools.stored_records import error_of, freeze_rows
+from tools.stored_records import ended, error_of, freeze_runs
 from trajectory_runs import NOW, answer, run, user
 
 SHORT: dict[str, Any] = {"max_steps": 1, "batch_size": 1}
@@ -25,9 +23,7 @@ PISSA: dict[str, Any] = {"lora": {"rank": 2, "alpha": 4.0, "init": "pissa"}, **S
 
 @pytest.fixture
 def dataset(services: Services) -> str:
-    row = DatasetRow(trajectory=run("t1", user(), answer("Done.")))
-    services.store.trajectories.add_many([row.trajectory], services.clock())
-    return freeze_rows(services, "sft", [row])
+    return freeze_runs(services, run("t1", user(), answer("Done.")))
 
 
 @pytest.fixture
@@ -48,11 +44,11 @@ def test_a_pissa_adapter_is_exported_and_trained_on_as_a_plain_one(
 
     def trained(model: str, settings: dict[str, Any], name: str) -> Agent:
         job = start_training(services, "sft", model, dataset_id=dataset, name=name, hyperparameters=settings)
-        assert get_job(services, job.job_id).error is None
+        assert ended(services, job).error is None
         return resolve_agent(services, name)
 
     first = trained(plain, PISSA, "first")
-    merged = get_job(services, export_agent(services, first.id or "", format="merged").job_id)
+    merged = ended(services, export_agent(services, first.id or "", format="merged"))
     assert (merged.status, merged.error) == ("succeeded", None)
     again = trained("first", {"lora": {"b_rate_ratio": 4.0}, **SHORT}, "again")
     settings = adapter_settings(services.settings.agents_dir / str(again.model.adapter))
@@ -69,7 +65,7 @@ def test_a_training_on_a_dataset_measures_success_in_the_environment_that_is_nam
     def trained(name: str, **settings: Any) -> list[dict[str, Any]]:
         asked = {"max_steps": 3, "batch_size": 1, "epochs": 3, "learning_rate": 1e-3} | settings
         job = start_training(services, "sft", plain, dataset_id=dataset, name=name, hyperparameters=asked)
-        assert get_job(services, job.job_id).error is None
+        assert ended(services, job).error is None
         return [one.metrics for one in step_reports(services, job.job_id)]
 
     start, *steps = trained("measured", **measured)
