@@ -28,7 +28,9 @@ def add_runs(services: Services, *runs: Trajectory) -> list[str]:
 
 def new_score(run_id: str, scorer: str, value: float | None, **fields: Any) -> Score:
     """Return a score; without a value the run is unscored."""
-    known = {"status": "scored"} if value is not None else {"status": "unscored", "reason": "the rater could not judge it"}
+    known = (
+        {"status": "scored"} if value is not None else {"status": "unscored", "reason": "the rater could not judge it"}
+    )
     return Score(trajectory_id=run_id, scorer=scorer, value=value, **(known | fields))
 
 
