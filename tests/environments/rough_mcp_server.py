@@ -6,10 +6,11 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 NAMES = ["echo", "slow", "hang", "die", "flood", "chatter", "ask", "change", "refuse", "break_schema", "nul"]
-NAMES += ["get_square", "get_missing"]
+NAMES += ["get_square", "get_missing", "keep", "recall"]
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -73,6 +74,13 @@ def call(request: dict[str, Any]) -> None:
             text(request, str(request["params"]["arguments"]["n"] ** 2))
         case "get_missing":
             answer(request, {"content": [{"type": "text", "text": "7"}], "isError": True})
+        case "keep":
+            Path(request["params"]["arguments"]["name"]).write_text(request["params"]["arguments"]["text"])
+            text(request, "kept")
+        case "recall":
+            note = Path(request["params"]["arguments"]["name"])
+            kept = note.read_text() if note.exists() else "no such note"
+            answer(request, {"content": [{"type": "text", "text": kept}], "isError": not note.exists()})
         case "nul":
             text(request, "a\0b" + "y" * 50_000)
 

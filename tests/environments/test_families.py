@@ -125,6 +125,7 @@ NESTED = nested(5000)
         (MAIL, call("create_email", title="x"), "no tool is called 'create_email'"),
         (MAIL, call("search_tools", query="x", k=0), "greater than or equal to 1"),
         (MAIL, call("search_tools", query="x", k=21), "less than or equal to 20"),
+        (MAIL, call("search_tools", query="x", k="5"), "search_tools.k"),
         (MAIL, call("search_tools", query=""), "at least 1 character"),
         (MAIL, call("search_tools", query="x" * 1001), "at most 1000"),
         (MAIL, call("call_tool", name="fly_rocket", args={}), "no tool of the catalogue is called 'fly_rocket'"),

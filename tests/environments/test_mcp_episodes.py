@@ -36,11 +36,11 @@ def shared() -> Iterator[ServerSource]:
 def begin(shared: ServerSource):
     opened: list[Environment] = []
 
-    def begin(task: Task, at: ServerSource = shared) -> Environment:
+    def begin(task: Task) -> Environment:
         """End the episode before, so that its server is free, and begin another."""
         for environment in opened:
             environment.close()
-        environment = at.make()
+        environment = shared.make()
         opened.append(environment)
         environment.reset(task)
         return environment
@@ -107,27 +107,6 @@ def test_the_state_of_the_server_decides_where_no_answer_is_needed(begin) -> Non
     assert begin(keep).step(()).reward == 1.0
     last = begin(Task(id="free", prompt="Do what you like.")).step(())
     assert (last.reward, last.terminated) == (None, True)
-
-
-def test_an_episode_has_its_own_server_in_its_state_unless_the_profile_shares_it(begin, shared: ServerSource) -> None:
-    """Calls of the profile and of the task bring a server into its state."""
-    calls = {name: {"tool": "write_note", "args": {"name": name, "text": f"text of {name}"}} for name in "abc"}
-    fresh = source(setup=(calls["a"],), reset=(calls["b"],))
-    task = Task(id="x", prompt="Read.", metadata={"setup": [calls["c"]]})
-    seen = {}
-    for at in (fresh, shared):
-        first = begin(task, at)
-        if at is fresh:
-            assert [text_of(act(first, "read_note", name=name)) for name in "abc"] == [
-                f"text of {name}" for name in "abc"
-            ]
-        act(first, "write_note", name="left", text="over")
-        process = text_of(act(first, "get_process_id", label="x"))
-        second = begin(task, at)
-        read = act(second, "read_note", name="left").observations[0]
-        seen[at] = read.is_error, text_of(act(second, "get_process_id", label="x")) == process
-    assert seen == {fresh: (True, False), shared: (False, True)}
-    assert (fresh.at_once, shared.at_once) == (8, 1)
 
 
 def test_tasks_are_generated_from_the_schemas_and_their_scripts_solve_them(shared: ServerSource) -> None:

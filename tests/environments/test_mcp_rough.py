@@ -48,7 +48,7 @@ def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
     """All pages of its tools are the action space. Faults of a call are observations, and the server lives on."""
     environment = playing(timeout_s=1.5)
     assert [tool["function"]["name"] for tool in environment.tools][:5] == ["echo", "slow", "hang", "die", "flood"]
-    assert len(environment.tools) == 13
+    assert len(environment.tools) == 15
     for action, message in (
         (Action(tool="echo", raw_args="{a:"), "not valid JSON"),
         (Action(tool="eco", args={}), "did you mean 'echo'?"),
@@ -143,6 +143,29 @@ def test_a_server_that_does_not_leave_is_ended_with_all_that_it_started(playing)
     pid = process_of(environment)
     environment.close()
     assert group_is_gone(pid)
+
+
+def test_an_episode_has_its_own_server_in_its_state_unless_the_profile_shares_it() -> None:
+    """Calls of the profile and of the task bring a server into its state."""
+    calls = {name: {"tool": "keep", "args": {"name": name, "text": f"text of {name}"}} for name in "abc"}
+    own = ServerSource(profile(setup=(calls["a"],), reset=(calls["b"],)), lambda name: None)
+    shared = ServerSource(profile(fresh="session"), lambda name: None)
+    task = Task(id="x", prompt="Read.", metadata={"setup": [calls["c"]]})
+    seen = {}
+    for source in (own, shared):
+        first, second = source.make(), source.make()
+        first.reset(task)
+        if source is own:
+            assert [text_of(act(first, "recall", name=name)) for name in "abc"] == [f"text of {name}" for name in "abc"]
+        act(first, "keep", name="left", text="over")
+        process = process_of(first)
+        first.close()
+        second.reset(task)
+        seen[source] = act(second, "recall", name="left").observations[0].is_error, process_of(second) == process
+        second.close()
+    shared.close()
+    assert seen == {own: (True, False), shared: (False, True)}
+    assert (own.at_once, shared.at_once) == (8, 1)
 
 
 def test_tasks_are_generated_alike_for_the_same_server_and_too_few_are_an_error_with_the_remedy() -> None:

@@ -73,6 +73,7 @@ def test_whatever_the_weights_are_the_text_of_a_mixture_stays_itself() -> None:
         ({str(n): 1.0 for n in range(MAX_PARTS + 1)}, "got 51"),
         ("mix(a)", "as the weight of '', got 'a'"),
         ("mix(a=0)", "from 1e-06 to 1e"),
+        ("mix(a=nan)", "from 1e-06 to 1e"),
         ({"a": True}, "got True"),
         ({"a": float("inf")}, "got inf"),
         ({"a": 10**400}, "from 1e-06 to 1e"),

@@ -115,7 +115,9 @@ def test_a_reward_that_grows_with_padding_is_flagged(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOT_INFLATED)
 def test_a_reward_that_has_other_reasons_is_not(name: str) -> None:
-    assert "length_inflation" not in flags(NOT_INFLATED[name])
+    found = [one for one in audit(*NOT_INFLATED[name]).findings if one.check == "length_inflation"]
+    assert all(one.severity == "note" for one in found)
+    assert name != "different tasks, nothing known" or found == []
 
 
 def test_chance_alone_seldom_looks_like_inflation() -> None:

@@ -50,6 +50,7 @@ def test_a_rubric_of_the_users_is_long_or_short_and_known_by_its_content() -> No
     ("given", "says"),
     [
         ({}, "criteria is required"),
+        ({"criteria": []}, "criteria"),
         ({"criteria": [{"name": "a", "description": "?", "weight": 0}]}, "weight"),
         ({"criteria": [{"name": "a", "description": "?", "weight": float("nan")}]}, "finite"),
         ({"criteria": [{"name": "a", "description": "?"}] * 2}, "distinct names"),

@@ -45,6 +45,7 @@ BAD = [
     ('{"scores": {"depth": 1e999, "tone": 1}}', "out of the range"),
     ('{"scores": {"depth": true, "tone": 1}}', "True"),
     ('{"scores": {"depth": "0.5", "tone": 1}}', "number from 0 to 1"),
+    ('{"scores": {"depth": null, "tone": 1}}', "number from 0 to 1"),
     ('{"scores": {"depth": 0.5, "depth": 1, "tone": 1}}', "twice"),
     ('{"scores": {"depht": 0.5, "tone": 1}}', "unknown criterion 'depht' .did you mean 'depth'"),
     ('{"scores": [0.5, 1]}', "expected an object"),

@@ -94,6 +94,7 @@ def test_what_may_have_changed_the_file_makes_another_read_new(between: Step) ->
 @pytest.mark.parametrize(
     "between",
     [
+        bash("ls -la src; find . -name '*.py'; git status"),
         bash("git diff HEAD~1 2>/dev/null"),
         bash("grep -rn load src | head -5"),
         bash("sed -n 1,20p src/b.py"),
