@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
 from scipy.stats import beta, binomtest, permutation_test, ttest_1samp
 
+from evaluation.test_comparison import evaluated
 from quintain.evaluation.statistics.significance import holm, mcnemar_exact, sign_flip_exact
 from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
     clustered_difference,
+    estimate_over_k,
     mean_over_tasks,
     newcombe_paired,
+    pass_at_k,
+    pass_hat_k,
     rate_over_tasks,
 )
 
@@ -150,3 +154,36 @@ def test_equal_agents_are_rarely_called_different_and_the_interval_covers() -> N
     assert rejected / 600 <= 0.05 + 0.027
     assert 0.01 < flipped / 600 <= 0.05 + 0.027
     assert covered / 600 >= 0.95 - 0.027
+
+
+@pytest.mark.parametrize("successes", range(7))
+def test_pass_at_k_and_pass_hat_k_are_means_over_all_choices_of_k_attempts(successes: int) -> None:
+    attempts = [1] * successes + [0] * (6 - successes)
+    for k in range(1, 7):
+        chosen = list(combinations(attempts, k))
+        assert pass_at_k(6, successes, k) == pytest.approx(sum(any(c) for c in chosen) / len(chosen))
+        assert pass_hat_k(6, successes, k) == pytest.approx(sum(all(c) for c in chosen) / len(chosen))
+
+
+def test_an_evaluation_averages_pass_at_k_over_fully_judged_tasks() -> None:
+    """Three repeats of four tasks, the last with an error: successes 3, 1, 0. pass@2 = (1 + 2/3 + 0) / 3, pass^2 = 1/3."""
+    evaluation = evaluated("a", "1101", "100e", "1001")
+    assert [found.k for found in evaluation.pass_at_k] == [1, 2, 3]
+    assert [found.value for found in evaluation.pass_at_k] == pytest.approx([4 / 9, 5 / 9, 2 / 3])
+    assert [found.value for found in evaluation.pass_hat_k] == pytest.approx([4 / 9, 1 / 3, 1 / 3])
+    assert {found.n for found in evaluation.pass_hat_k} == {3}
+    for found in (*evaluation.pass_at_k, *evaluation.pass_hat_k):
+        assert 0 <= found.ci_low < found.value < found.ci_high <= 1
+
+
+def test_without_repeats_there_is_no_pass_at_k() -> None:
+    assert evaluated("a", "110").pass_at_k == ()
+    assert estimate_over_k(pass_at_k, [], 4) == ()
+
+
+def test_a_rate_with_repeats_is_for_tasks() -> None:
+    """Repeats that agree add episodes and no evidence: the interval stays about as wide as without them."""
+    once, often = evaluated("a", "1100" * 5).rate, evaluated("a", *["1100" * 5] * 8).rate
+    assert (once.n, often.n) == (20, 160)
+    width = (once.ci_high or 1) - (once.ci_low or 0)
+    assert width <= (often.ci_high or 1) - (often.ci_low or 0) < 1.2 * width

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
+from mcp import Client
 
 from audit_cases import audit
+from mcp_client import call
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import DryRun
 from quintain.records.imports import IngestStatus
 from quintain.records.trajectory import Trajectory
+from quintain.server.app import create_server
+from quintain.settings import Settings
 
 
 class Kept(DryRun):
@@ -62,3 +68,28 @@ def test_no_ordinary_log_is_flagged(samples: Path) -> None:
         assert {found.check for found in forced} <= {"format_only", "group_collapse"}, (folder.name, forced)
     if not seen:
         pytest.skip("the folder of logs is empty")
+
+
+@pytest.mark.parametrize("kind", ["hacked", "clean"])
+def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, samples: Path, kind: str) -> None:
+    """Through the real tool: imported, scored and audited, whatever the scorer can say of the runs."""
+    settings = settings.model_copy(update={"roots": (samples,)})
+    path = samples / "reward_hacking" / f"answer_leakage_echo_{kind}.jsonl"
+
+    async def main() -> dict[str, Any]:
+        with anyio.fail_after(100):
+            async with Client(create_server(settings)) as client:
+                assert (await call(client, "import_trajectories", path=str(path)))["imported"]
+                return {
+                    scorer: await call(
+                        client, "score_trajectories", scorer=scorer, filter={"since": "2000-01-01"}, audit=True
+                    )
+                    for scorer in ("outcome", "rules", "answer", "composite")
+                }
+
+    for scorer, result in anyio.run(main).items():
+        audit = result["audit"]
+        flags = {found["check"] for found in audit["findings"] if found["severity"] == "flag"}
+        assert audit["verdict"] == ("suspicious" if kind == "hacked" else "clean"), scorer
+        assert flags == ({"answer_echo"} if kind == "hacked" else set()), scorer
+        assert all("recorded" in found["rewards"] for found in audit["findings"]), scorer
