@@ -325,6 +325,11 @@ OTHER_FILES = {
     "model.bin": (b"\x01\x02\x00\x00" * 100, "a binary file"),
     "data.parquet": (b"PAR1\0\0\0\0", "Parquet"),
     "state.db": (b"SQLite format 3\0" + b"\0" * 100, "SQLite"),
+    "chats.db": (
+        b'SQLite format 3\0\n{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n',
+        "SQLite",
+    ),
+    "large.jsonl": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
     "archive.xz": (b"\xfd7zXZ\0\0\0", "xz"),
     "empty.jsonl": (b"", "empty"),
     "blank.json": (b" \n\n\t", "empty"),
