@@ -350,7 +350,7 @@ def test_a_file_that_is_no_log_is_refused_in_plain_words_and_is_no_failure(tmp_p
     assert (report.imported, report.n_refused + report.n_rejected, report.format) == (0, len(OTHER_FILES), None)
     reasons = {one.file: one.reason for one in report.rejected}
     assert {name for name, (_, reason) in OTHER_FILES.items() if reason not in reasons[name]} == set()
-    assert report.notes[0].startswith("None of 16 files contains a trajectory")
+    assert report.notes[0].startswith(f"None of {len(OTHER_FILES)} files contains a trajectory")
 
 
 # --- generated ------------------------------------------------------------------------------------------------------------
