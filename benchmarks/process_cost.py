@@ -47,6 +47,11 @@ def peak_of_process_mb(pid: int) -> float:
     return _memory("VmHWM", str(pid)) * 1024 / 1e6
 
 
+def memory_of_process_mb(pid: int) -> float:
+    """Resident memory of a running process, in MB."""
+    return _memory("VmRSS", str(pid)) * 1024 / 1e6
+
+
 def _grow(work: Callable[..., object], arguments: tuple[Any, ...]) -> float:
     before = _memory("VmRSS")
     work(*arguments)

@@ -27,7 +27,11 @@ _NAMES = """\
 These names are understood wherever settings are read, and mean the same. A switch that is off wins over the settings
 beside it. Two names of one setting with different values are refused, and so is what cannot be honoured
 (`push_to_hub: true`, `mask_observations: false`, ...), with the reason and the remedy. torchtune's blocks `optimizer` and
-`lr_scheduler` (`{_component_: torch.optim.AdamW, lr: 2e-5}`) are read; its other blocks are refused.
+`lr_scheduler` (`{_component_: torch.optim.AdamW, lr: 2e-5}`) are read; other blocks are answered with the settings in them.
+
+Schedulers of transformers: `cosine_with_min_lr` with its floor (`min_lr_rate`, or `min_lr` beside a learning rate, also in
+`lr_scheduler_kwargs`), `inverse_sqrt`, `constant_with_warmup`, `cosine_with_restarts` of one cycle and `polynomial` of power
+1. Its paged optimizers compute the same as `adamw` and `adamw_8bit`, which keep the moments on the GPU.
 
 | name | setting |
 |---|---|

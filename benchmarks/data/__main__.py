@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.data.imports import import_memory, import_speed, session_memory
+from benchmarks.data.imports import import_memory, import_speed, record_memory, session_memory
 from benchmarks.data.store import add_many, export, search_conditions, search_page
 from benchmarks.figures import QUICK, choose_cases, say, summarize
 
@@ -18,6 +18,7 @@ CASES = {
     "import": import_speed,
     "import_memory": import_memory,
     "session_memory": session_memory,
+    "record_memory": record_memory,
     "add_many": add_many,
     "search": search_page,
     "search_conditions": search_conditions,

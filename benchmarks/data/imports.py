@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,7 +12,13 @@ from pathlib import Path
 
 from benchmarks.data.logs import chat_session, claude_code, claude_session, codex_session, openai_chat
 from benchmarks.figures import report
-from benchmarks.process_cost import cpu_seconds, peak_growth_mb, peak_of_command_mb, peak_of_process_mb
+from benchmarks.process_cost import (
+    cpu_seconds,
+    memory_of_process_mb,
+    peak_growth_mb,
+    peak_of_command_mb,
+    peak_of_process_mb,
+)
 from benchmarks.server import OURS, Client
 from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
@@ -165,6 +172,24 @@ def session_memory(folder: Path, *, quick: bool) -> None:
         report(f"import_session_{name}_peak_mb", [peak], "MB", goal, "lower", **facts)
         report(f"import_session_{name}_server_peak_mb", [_server_peak(log)], "MB", goal, "lower", **facts)
         log.unlink()
+
+
+def record_memory(folder: Path, *, quick: bool) -> None:
+    """Memory of a server that records one long run: at its peak, and what it keeps."""
+    home = folder / "home-record"
+    log = folder / "recorded.jsonl"
+    chat_session(log, (1 if quick else 8) * 10**6, by_line=False)
+    client = Client(OURS, home)
+    try:
+        client.list_tools()
+        answer = client.ask(
+            "tools/call", {"name": "record_trajectory", "arguments": json.loads(log.read_text(encoding="utf-8"))}
+        )
+        assert not answer.get("isError"), answer
+        report("record_run_server_peak_mb", [peak_of_process_mb(client.process.pid)], "MB", 150, "lower")
+        report("record_run_server_kept_mb", [memory_of_process_mb(client.process.pid)], "MB", None, "lower")
+    finally:
+        client.close()
 
 
 def _server_peak(log: Path) -> float:

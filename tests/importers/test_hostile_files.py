@@ -325,6 +325,11 @@ OTHER_FILES = {
     "model.bin": (b"\x01\x02\x00\x00" * 100, "a binary file"),
     "data.parquet": (b"PAR1\0\0\0\0", "Parquet"),
     "state.db": (b"SQLite format 3\0" + b"\0" * 100, "SQLite"),
+    "chats.db": (
+        b'SQLite format 3\0\n{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}\n',
+        "SQLite",
+    ),
+    "large.jsonl": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
     "archive.xz": (b"\xfd7zXZ\0\0\0", "xz"),
     "empty.jsonl": (b"", "empty"),
     "blank.json": (b" \n\n\t", "empty"),
@@ -345,7 +350,7 @@ def test_a_file_that_is_no_log_is_refused_in_plain_words_and_is_no_failure(tmp_p
     assert (report.imported, report.n_refused + report.n_rejected, report.format) == (0, len(OTHER_FILES), None)
     reasons = {one.file: one.reason for one in report.rejected}
     assert {name for name, (_, reason) in OTHER_FILES.items() if reason not in reasons[name]} == set()
-    assert report.notes[0].startswith("None of 16 files contains a trajectory")
+    assert report.notes[0].startswith(f"None of {len(OTHER_FILES)} files contains a trajectory")
 
 
 # --- generated ------------------------------------------------------------------------------------------------------------

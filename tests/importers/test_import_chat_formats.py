@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import counts, detected, read, read_file, read_one, read_rows, tokens, write
+from agent_logs import counts, detected, outline, read, read_file, read_one, read_rows, tokens, write
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.chat_messages import from_messages
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
@@ -542,6 +542,16 @@ def test_several_answers_to_one_request_are_attempts_of_their_own(tmp_path: Path
         assert (report.rejected, report.unknown) == ([], {})
     (run,), _ = read_rows(tmp_path, "openai_chat", [{**request, "choices": choices[:1]}])
     assert run.episode_key == "", "a single answer is no attempt among others"
+
+
+def test_a_request_that_a_table_holds_as_text_is_read_as_its_object_is(tmp_path: Path) -> None:
+    """AutoGen 0.2 logs requests and responses as JSON in text columns (`runtime_logging`)."""
+    request = {"model": "m-1", "messages": [{"role": "user", "content": "1+1?"}]}
+    response = {"choices": [{"message": {"role": "assistant", "content": "2"}}]}
+    row = {"id": 1, "request": json.dumps(request), "response": json.dumps(response), "is_cached": 0}
+    (run,), _ = read_rows(tmp_path, "openai_chat", [row])
+    assert outline(run) == ["user: 1+1?", "agent: 2"]
+    assert (run.task.prompt, run.agent.model) == ("1+1?", "m-1")
 
 
 def test_what_was_refused_or_spoken_aloud_is_what_was_said(tmp_path: Path) -> None:

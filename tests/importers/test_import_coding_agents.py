@@ -137,6 +137,9 @@ def test_a_claude_session_goes_on_over_a_compact_boundary(tmp_path: Path) -> Non
     assert run.trajectory.steps[3].extra == {"compacted": True}
     assert report.unknown == {"system/compact_boundary": 1}
     assert sum("compacted" in note or "encrypted" in note for note in report.notes) == 2
+    lines[3] = boundary | {"logicalParentUuid": "in-memory"}  # a line that the program did not write
+    run, _ = claude_run(tmp_path, lines)
+    assert outline(run)[1:] == ["user: Do it", "agent: half", "user: This session is continued ...", "agent: whole"]
 
 
 def test_claude_subagents_are_runs_of_their_own_that_name_their_session(tmp_path: Path) -> None:

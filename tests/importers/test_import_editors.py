@@ -61,6 +61,23 @@ def test_a_copilot_cli_session_is_read_from_its_events() -> None:
     assert any("encrypted" in note for note in report.notes)
 
 
+def test_the_output_of_a_copilot_prompt_names_its_model_where_the_tools_are_listed(tmp_path: Path) -> None:
+    rows = [
+        copilot_event("session.tools_updated", {"model": "m-2"}),
+        copilot_event("user.message", {"content": "List.", "transformedContent": "List."}),
+        copilot_event("assistant.message", {"content": "None.", "toolRequests": [], "outputTokens": 9}),
+        copilot_event("session.model_change", {"previousModel": "m-2", "newModel": "m-3"}),
+        copilot_event("assistant.message", {"content": "Done.", "toolRequests": []}),
+        {"type": "result", "timestamp": "2026-01-01T00:00:00Z", "sessionId": "s-2", "exitCode": 0, "usage": {}},
+    ]
+    run, report = read_one("copilot_cli", write(tmp_path / "output.jsonl", rows), tmp_path)
+    first, last = run.trajectory.agent_steps
+    assert (first.model, last.model, run.trajectory.agent.model) == ("m-2", "m-3", "m-2")
+    assert first.usage is not None
+    assert (first.usage.output_tokens, last.usage, run.key) == (9, None, "copilot_cli:s-2")
+    assert not report.rejected
+
+
 def test_the_prompt_of_a_copilot_subagent_is_no_turn_of_the_user(tmp_path: Path) -> None:
     task = {"toolCallId": "c1", "name": "task", "arguments": {"prompt": "Look.", "mode": "sync"}}
     rows = [
@@ -264,9 +281,32 @@ def test_an_aider_history_tells_answers_from_the_programs_lines(tmp_path: Path) 
     assert any("whether they were applied is not known" in note for note in report.notes)
     assert report.unknown["command"] == 3
     plain = "\n".join(line.rstrip() for line in small_log("aider").split("\n"))  # as an editor saves it
-    plain = plain.replace("#### Plan\n> quoted\n", "")
+    plain = plain.replace("> quoted\n", "")
     run, _ = read_one("aider", write(tmp_path / ".aider.chat.history.md", plain.encode()), tmp_path)
+    assert outline(run)[1] == "agent: #### Plan\n\n# a.py\n<<<<<<< SEARCH\n=======\nx = 1\n>>>>>>> REPLACE"
     assert outline(run)[-6:-2] == ["user: why?", "agent: Because.", "user: /ask and you?", "agent: Me too."]
+
+
+def test_headings_of_an_answer_in_an_aider_history_without_marks_are_no_prompts(tmp_path: Path) -> None:
+    """Only the first line of the prompt of two lines ends as the program writes lines, which is no mark of a prompt's end."""
+    lines = ["# aider chat started at 2024-08-20 14:08:19", "> Models: m-0 with diff edit format, weak model m-1"]
+    lines += ["#### Add a", "#### function", ""]
+    lines += ["Two steps.", "", "#### 1. Write it", "x = 1", "#### 2. Test it", ""]
+    lines += [
+        "> Tokens: 2k sent, 83 received.",
+        "> Applied edit to a.py",
+        "",
+        "#### Go on",
+        "",
+        "Done.",
+        "> Tokens: 1 sent",
+    ]
+    lines[2] += "  "
+    path = write(tmp_path / ".aider.chat.history.md", "\n".join(lines).encode())
+    run, _ = read_one("aider", path, tmp_path)
+    answer = "Two steps.\n\n#### 1. Write it\nx = 1\n#### 2. Test it"
+    assert outline(run) == ["user: Add a\nfunction", f"agent: {answer}", "user: Go on", "agent: Done."]
+    assert run.trajectory.agent.model == "m-0"
 
 
 AIDER_CALLS = f"""TO LLM 2026-01-01T11:00:05
@@ -335,3 +375,63 @@ def test_a_cursor_export_has_its_texts_and_says_what_it_lacks(tmp_path: Path) ->
     assert made.extra == {"title": "Names", "exported_on": "10/7/2026 at 17:09:40 GMT+5:30"}
     assert any("texts only" in note for note in report.notes)
     assert len(runs) == 2
+
+
+def cursor_line(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:
+    return {"role": role, "message": {"content": list(blocks)}}
+
+
+def cursor_text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def test_a_cursor_agent_transcript_has_texts_and_calls_and_says_what_it_lacks(tmp_path: Path) -> None:
+    shell = {"type": "tool_use", "name": "Shell", "input": {"command": "ls"}}
+    lines = [
+        cursor_line("user", cursor_text("<timestamp>now</timestamp>\n<user_query>\nList them.\n</user_query>")),
+        cursor_line("assistant", cursor_text("I look.\n\n[REDACTED]"), shell),
+        cursor_line("assistant", cursor_text("[REDACTED]")),
+        cursor_line("assistant", cursor_text("One file.")),
+        {"type": "turn_ended", "status": "error", "error": "User aborted request"},
+        cursor_line("user", cursor_text("[Image]\n<user_query>Again</user_query>")),
+        cursor_line("assistant", shell),
+    ]
+    path = write(tmp_path / "agent-transcripts" / "p-1" / "subagents" / "s-1.jsonl", lines)
+    run, report = read_one("cursor_agent", path, tmp_path)
+    assert outline(run) == [
+        "user: <timestamp>now</timestamp>\n<user_query>\nList them.\n</user_query>",
+        "agent: I look. > Shell(None)",
+        "agent: One file.",
+        "user: [Image]\n<user_query>Again</user_query>",
+        "agent:  > Shell(None)",
+    ]
+    assert (run.trajectory.task.prompt, run.key, run.parent) == ("List them.", "cursor_agent:s-1", "cursor_agent:p-1")
+    assert report.unknown == {"hidden thought": 1, "turn_ended/error": 1}
+    assert any("without their results" in note for note in report.notes)
+    assert any("hidden by Cursor" in note for note in report.notes)
+
+
+def test_the_older_cursor_agent_transcript_is_read_and_its_text_form_is_not_read_twice(tmp_path: Path) -> None:
+    rows = [
+        {"role": "user", "text": "<user_query>\nList them.\n</user_query>"},
+        {
+            "role": "assistant",
+            "text": "<think>\nWhere?\n</think>\nI look.",
+            "toolCalls": [{"toolName": "ls", "args": {"path": "."}}, {"toolName": "read", "args": {"path": "a"}}],
+        },
+        {"role": "tool", "toolResult": {"toolName": "read", "result": "x = 1"}},
+        {"role": "tool", "toolResult": {"toolName": "ls"}},
+        {"role": "assistant", "text": "Done."},
+    ]
+    folder = tmp_path / "agent-transcripts"
+    path = write(folder / "s-1.json", rows)
+    text = write(folder / "s-1.txt", b"user:\n<user_query>\nList them.\n</user_query>\n\nassistant:\nDone.\n")
+    run, report = read_one("cursor_agent", path, tmp_path)
+    assert outline(run)[1:] == ["agent: I look. > ls(None) > read(None) < x = 1(None)", "agent: Done."]
+    first = run.trajectory.agent_steps[0]
+    assert (first.thought, first.actions[1].args, run.trajectory.task.prompt) == ("Where?", {"path": "a"}, "List them.")
+    assert report.unknown == {"result without its text": 1}
+    assert text.resolve() in report.consumed
+    runs, report = read_as("cursor_agent", text, tmp_path)
+    assert not runs
+    assert "no marks of where they end" in report.rejected[0][1]

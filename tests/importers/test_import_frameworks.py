@@ -167,6 +167,11 @@ def test_answers_of_the_smolagents_benchmark_have_the_turns_before_them(tmp_path
     assert outline(broken)[2].startswith("agent: Calling tools:\n[[[")
 
 
+def test_an_observation_is_not_the_task_of_smolagents_steps_without_one(tmp_path: Path) -> None:
+    run, _ = read_one("smolagents", write(tmp_path / "archived.jsonl", small_log("smolagents")[1:]), tmp_path)
+    assert run.trajectory.task.prompt == ""
+
+
 def test_code_that_a_smolagents_model_wrote_stays_text_and_a_limit_truncates_the_run(tmp_path: Path) -> None:
     def code(text: str, **more: Any) -> dict[str, Any]:
         calls = [smol_call("call_1", "python_interpreter", text)]

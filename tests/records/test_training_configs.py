@@ -31,6 +31,28 @@ from quintain.tools.training.config_files import canonical_document
 MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "num_epochs": ("sft", 2, {"epochs": 2.0}),
     "num_train_epochs": ("dpo", 1.5, {"epochs": 1.5}),
+    "total_epochs": ("grpo", 2, {"epochs": 2.0}),
+    "actor_learning_rate": ("grpo", 5e-7, {"learning_rate": 5e-7}),
+    "min_lr_rate": ("sft", 0.1, {"min_rate_ratio": 0.1}),
+    "min_lr_ratio": ("grpo", 0.1, {"min_rate_ratio": 0.1}),
+    "cosine_min_lr_ratio": ("sft", 0.1, {"min_rate_ratio": 0.1}),
+    "enable_gradient_checkpointing": ("grpo", True, {"gradient_checkpointing": True}),
+    "use_gradient_checkpointing": ("sft", "unsloth", {"gradient_checkpointing": True}),
+    "train_type": ("sft", "lora", {"lora": LoraConfig()}),
+    "tuner_type": ("sft", "lora", {"lora": LoraConfig()}),
+    "sft_type": ("sft", "lora", {"lora": LoraConfig()}),
+    "r": ("sft", 8, {"lora": LoraConfig(rank=8)}),
+    "lora_dropout_p": ("sft", 0.05, {"lora": LoraConfig(dropout=0.05)}),
+    "lora_target_linear": ("sft", True, {"lora": LoraConfig(targets="all-linear")}),
+    "target_modules": ("sft", ["q_proj"], {"lora": LoraConfig(targets=("q_proj",))}),
+    "use_rslora": ("sft", True, {"lora": LoraConfig(rslora=True)}),
+    "quantization_bit": ("sft", 4, {"quantization": "nf4", "lora": LoraConfig()}),
+    "dtype": ("sft", "bf16", {"precision": "bf16"}),
+    "torch_dtype": ("sft", "bfloat16", {"precision": "bf16"}),
+    "kl_loss_coef": ("grpo", 0.001, {"kl_coefficient": 0.001}),
+    "n_samples_per_prompt": ("grpo", 4, {"group_size": 4}),
+    "max_response_length": ("grpo", 64, {"max_new_tokens": 64}),
+    "generate_max_len": ("grpo", 64, {"max_new_tokens": 64}),
     "per_device_train_batch_size": ("sft", 4, {"batch_size": 4}),
     "micro_batch_size": ("sft", 4, {"batch_size": 4}),
     "lr": ("sft", 2e-5, {"learning_rate": 2e-5}),
@@ -136,7 +158,11 @@ def fault(method: str, given: dict[Any, Any] | None = None, **settings: Any) -> 
 @pytest.mark.parametrize("name", aliases.RENAMED)
 def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
     method, value, meaning = MEANINGS[name]
-    needed = {"coreset_strategy": {"coreset_target_size": 99}, "ref_model_mixup_alpha": {"reference_sync_steps": 64}}
+    needed = {
+        "coreset_strategy": {"coreset_target_size": 99},
+        "ref_model_mixup_alpha": {"reference_sync_steps": 64},
+        "quantization_bit": {"lora": {}},
+    }
     config = read(method, {name: value, **needed.get(name, {})})
     same = MODELS[method].model_validate(meaning)
     assert config == same
@@ -288,6 +314,47 @@ def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:
     assert read("sft", {"max_steps": -1, "bf16": "auto", "optimizer": "adamw_torch"}) == SFTConfig(optimizer="adamw")
     assert read("sft", {"finetuning_type": "full", "lora_rank": 8}) == SFTConfig()
     assert read("orpo", {"pref_ftx": 0.0}) == CONFIGS["orpo"]()
+
+
+def test_schedulers_of_transformers_mean_a_schedule_and_its_floor() -> None:
+    """`polynomial` of power 1 is linear down to a rate of 1e-7; `cosine_with_restarts` of one cycle is a cosine."""
+    floor = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
+    assert read("sft", floor) == SFTConfig(min_rate_ratio=0.1)
+    rate = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-6}, "learning_rate": 5e-5}
+    assert read("sft", rate).min_rate_ratio == pytest.approx(0.02)
+    assert read("sft", {"lr_scheduler_type": "inverse_sqrt"}) == SFTConfig(schedule="inverse_sqrt")
+    assert (
+        read("sft", {"lr_scheduler": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 1}}) == SFTConfig()
+    )
+    linear = read("sft", {"lr_scheduler": "polynomial", "lr": 1e-3})
+    assert (linear.schedule, linear.min_rate_ratio) == ("linear", pytest.approx(1e-4))
+    assert read("sft", {"optim": "paged_adamw_32bit"}) == SFTConfig()
+    assert read("sft", {"optim": "paged_adamw_8bit"}) == SFTConfig(optimizer="adamw_8bit")
+    kwargs = "lr_scheduler_kwargs"
+    for settings, words in (
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "give min_rate_ratio, such as 0.1"),
+        (
+            {"lr_scheduler_type": "cosine", kwargs: {"min_lr": 1e-6}},
+            "`min_lr` is 1e-06, a rate; give learning_rate too",
+        ),
+        (
+            {"lr_scheduler_type": "cosine_with_restarts", kwargs: {"num_cycles": 3}},
+            "`lr_scheduler_kwargs.num_cycles` cannot be 3",
+        ),
+        ({"lr_scheduler_type": "linear", kwargs: {"gamma": 1}}, "no schedule here has it"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "hyperparameters.schedule"),
+    ):
+        assert words in fault("sft", settings)
+
+
+def test_a_name_without_a_value_is_ignored_and_a_block_is_answered_by_the_settings_in_it() -> None:
+    assert read("sft", {"s2_attention": None, "lora_fan_in_fan_out": None}) == SFTConfig()
+    actor = {"optim": {"lr": 1e-6}, "kl_loss_coef": 0.001, "strategy": "fsdp"}
+    message = fault("grpo", {"actor_rollout_ref": {"actor": actor}, "data": {"seed": 1}})
+    given = "kl_coefficient for actor_rollout_ref.actor.kl_loss_coef"
+    assert f"give learning_rate for actor_rollout_ref.actor.optim.lr, {given}; as for the rest, leave it out" in message
+    assert "`data` is a block, and settings are not nested here; leave it out" in message
+    assert "as for the rest, give `model` beside" in fault("sft", model={"lora_rank": 8, "path": "x"})
 
 
 def test_blocks_of_torchtune_mean_what_their_component_means() -> None:

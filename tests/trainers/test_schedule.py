@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from quintain.records.hyperparameters import CurriculumConfig, SFTConfig
 from quintain.trainers.data.streams import Example, token_row
@@ -79,3 +80,26 @@ def test_the_learning_rate_rises_and_decays(schedule: Any, warmup: float, expect
     """
     config = SFTConfig(learning_rate=1.0, warmup_ratio=warmup, schedule=schedule)
     assert [learning_rate(step, 6, config) for step in range(6)] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"schedule": "cosine", "min_rate_ratio": 0.1}, [1.0, 0.939711, 0.775, 0.55, 0.325, 0.160288]),
+        ({"schedule": "linear", "min_rate_ratio": 0.4, "warmup_steps": 2}, [0.5, 1.0, 1.0, 0.85, 0.7, 0.55]),
+        ({"schedule": "inverse_sqrt", "warmup_steps": 2}, [0.5, 1.0, 1.0, 0.816497, 0.707107, 0.632456]),
+        ({"schedule": "inverse_sqrt"}, [1.0, 0.99995, 0.9999, 0.99985, 0.9998, 0.99975]),
+    ],
+)
+def test_the_rate_ends_at_its_floor_or_falls_by_the_root_of_the_step(settings: Any, expected: list[float]) -> None:
+    """The floor 0.1: 0.1 + 0.9 (1 + cos(pi s / 6)) / 2; the floor 0.4: 0.4 + 0.6 (1 - s / 4) after 2 steps.
+
+    The root after 2 steps of warm-up: sqrt(2 / (2 + s)) = 1, 0.816497, 0.707107, 0.632456; without it sqrt(10000 / (10000 + s)).
+    """
+    config = SFTConfig(**{"learning_rate": 1.0, "warmup_ratio": 0.0, **settings})
+    assert [learning_rate(step, 6, config) for step in range(6)] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_floor_of_a_schedule_that_does_not_end_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"min_rate_ratio is 0\.1 and schedule is 'inverse_sqrt'"):
+        SFTConfig(schedule="inverse_sqrt", min_rate_ratio=0.1)

@@ -44,9 +44,9 @@ def serve(
     from quintain.server.app import create_server
     from quintain.server.stdio import serve_stdio
     from quintain.settings import read_settings
-    from quintain.threads import share_arena
+    from quintain.threads import configure_malloc
 
-    share_arena()
+    configure_malloc()
     try:
         if transport not in {"stdio", "http"}:
             raise InvalidInput(f"expected the transport stdio or http, got {transport!r}")

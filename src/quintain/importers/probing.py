@@ -47,7 +47,9 @@ _KINDS = (
     (b"\xfd7zXZ\0", "packed with xz; unpack it first"),
     (b"7z\xbc\xaf", "a 7z archive; unpack it first"),
     (b"Rar!", "a rar archive; unpack it first"),
+    (b"version https://git-lfs", "a Git LFS pointer without the file that it stands for; run `git lfs pull` first"),
 )
+_MARK_BYTES = max(len(mark) for mark, _ in _KINDS)
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|"|[\[\]{},]', re.DOTALL)
 
 
@@ -80,7 +82,7 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
     """
     parts = path.relative_to(root).parts
     with open_regular(path, root) as file:
-        start = file.read(16)
+        start = file.read(_MARK_BYTES)
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         with archive(path, root) as opened:
             return ProbeResult(
@@ -100,7 +102,8 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
         was_cut, damage = isinstance(outlined, list), None
     is_json = opening in (b"{", b"[")
     text = "" if is_json or b"\0" in head else head[:_TEXT_BYTES].decode("utf-8", errors="replace")
-    if not any(isinstance(row, dict | list) for row in rows):
+    is_marked = start.startswith(tuple(mark for mark, _ in _KINDS))  # a database has rows of JSON between its pages
+    if is_marked or not any(isinstance(row, dict | list) for row in rows):
         return ProbeResult(Probe(parts, "other", text=text), _kind(start, head), damage if is_json else None)
     if opening == b"[" and not by_line:
         return ProbeResult(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)

@@ -173,7 +173,12 @@ class TrainingConfig(Settings):
     warmup_steps: int | None = Field(
         default=None, ge=0, le=1_000_000, description="Steps with a rising learning rate; null: by warmup_ratio."
     )
-    schedule: Literal["cosine", "linear", "constant"] = Field(default="cosine", description="Decay after the warm-up.")
+    schedule: Literal["cosine", "linear", "constant", "inverse_sqrt"] = Field(
+        default="cosine", description="Decay after the warm-up; inverse_sqrt: by the square root of the step."
+    )
+    min_rate_ratio: float = Field(
+        default=0.0, ge=0, le=1, description="Share of the peak rate at which cosine and linear end."
+    )
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="Of matrices; 0: off.")
     grad_clip: float = Field(default=1.0, ge=0, le=1000, description="Bound of the gradient norm; 0: off.")
     max_length: int | None = Field(
@@ -280,6 +285,11 @@ class TrainingConfig(Settings):
         yield from super().conflicts()
         yield from self._conflicts_of_sharding()
         yield from self._conflicts_of_weights()
+        if self.min_rate_ratio and self.schedule not in ("cosine", "linear"):
+            yield (
+                f"min_rate_ratio is {self.min_rate_ratio} and schedule is '{self.schedule}', which has no end to reach; set "
+                "schedule to 'cosine' or 'linear', or min_rate_ratio to 0"
+            )
         if self.evaluate_every_steps is None and self.evaluate_environment is not None:
             yield (
                 "evaluate_environment is set and evaluate_every_steps is null, so that no task is played; set "

@@ -32,7 +32,16 @@ class ComponentBlock(NamedTuple):
 
 
 COMPONENT = "_component_"
-DATASETS = ("train_file", "dataset_name", "dataset_mixture", "datasets")
+DATASETS = (
+    "dataset",
+    "datasets",
+    "dataset_config",
+    "dataset_dir",
+    "dataset_mixture",
+    "dataset_name",
+    "prompt_data",
+    "train_file",
+)
 """Names under which other trainers' files have their data."""
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -8,13 +8,16 @@ config file comes in (`tools.training.methods`); stored records carry the canoni
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
+from quintain.records.foreign_schedules import ARGUMENTS, with_schedule
 from quintain.records.foreign_settings import COMPONENT, COMPONENTS, FIXED, RENAMED, WITHOUT_EFFECT
 from quintain.records.record import clip, list_names, nearest, shown
+from quintain.records.setting_blocks import describe_block
 
 FALLBACKS = {"num_iterations": "updates_per_rollout", "num_generations": "iterations"}
 """Alias -> its setting for methods that lack the one in `RENAMED`.
@@ -26,23 +29,34 @@ SECOND_NAMES = {"epsilon": "epsilon_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""
 
 _WHERE = "hyperparameters: "
-_OPTIMIZERS: dict[Any, Any] = {"adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_bnb_8bit": "adamw_8bit"}
+_OPTIMIZERS: dict[Any, Any] = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused"), "adamw"),
+    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), "adamw"),
+    **dict.fromkeys(("adamw_bnb_8bit", "paged_adamw_8bit"), "adamw_8bit"),
+}
+"""Optimizers of transformers; the paged ones compute the same, with moments that may leave the GPU."""
+_FORMATS: dict[Any, Any] = {"auto": None, "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_TUNERS: dict[Any, Any] = {"lora": True, "full": False}
 
 VALUES: dict[str, dict[Any, Any]] = {
     "step_weighted_loss": {True: "reward", False: "none"},
-    "lr_scheduler": {"constant_with_warmup": "constant"},
-    "lr_scheduler_type": {"constant_with_warmup": "constant"},
     "coreset_strategy": {"loss_topk": "loss"},
     "optim": _OPTIMIZERS,
     "optimizer": _OPTIMIZERS,
     "adapter": {"lora": True, "qlora": True},
-    "finetuning_type": {"lora": True, "full": False},
+    **dict.fromkeys(("finetuning_type", "train_type", "tuner_type", "sft_type"), _TUNERS),
     "lora_target": {"all": "all-linear"},
+    "lora_target_modules": {"ALL": "all-linear"},
+    "lora_target_linear": {True: "all-linear", False: None},
+    "use_gradient_checkpointing": {"unsloth": True},
+    "dtype": _FORMATS,
+    "torch_dtype": _FORMATS,
+    "quantization_bit": {4: "nf4", 8: "int8"},
     "selection_method": {"rejection_sampling": "rejection"},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
     "loss_type": {"exo_pair": "exo", "nca_pair": "nca"},
 }
-"""Name -> its values that have another name here."""
+"""Name -> its values that have another name here; None: it leaves the setting open."""
 
 UNSET = {"max_steps": -1}
 """Setting -> the value by which `TrainingArguments` leaves it unset."""
@@ -104,16 +118,27 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
+    blocks = {name: value for name, value in values.items() if _is_foreign_block(name, value, fields)}
     refused = [
         f"`{name}` cannot be {shown(value)}: {FIXED[name].remedy}"
         for name, value in values.items()
-        if name in FIXED and value is not None and value != FIXED[name].only
+        if name in FIXED and name not in blocks and value is not None and value != FIXED[name].only
+    ]
+    refused += [
+        describe_block(
+            name, block, partial(_setting_of, fields), FIXED[name].remedy if name in FIXED else "leave it out"
+        )
+        for name, block in blocks.items()
     ]
     if refused:
-        rest = {name: value for name, value in values.items() if name not in FIXED}
+        rest = {name: value for name, value in values.items() if name not in FIXED and name not in blocks}
         raise _fault("; ".join([*refused, *_further_faults(rest, fields)]))
     values = _with_batch_size(
-        {name: value for name, value in values.items() if name not in UNSET or value != UNSET[name]}
+        {
+            name: value
+            for name, value in with_schedule(values).items()
+            if (name not in UNSET or value != UNSET[name]) and (value is not None or name in {*fields, *RENAMED})
+        }
     )
     yield from _precision(values)
     yield from _quantization(values)
@@ -124,13 +149,13 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
         if name in COMPONENTS and isinstance(value, Mapping):
             yield from _component(name, value)
             continue
-        translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value
+        translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | int) else value
         if name in FIXED:
             continue
         if name in RENAMED:
             paths = _paths(name, values, fields)
             known = paths[0].split(".")[0] in fields
-            if value is not None and (known or value != 0):
+            if translated is not None and (known or value != 0):
                 for path in paths if known else (name,):
                     yield path, name, _comparable(translated)
         elif name in GROUPS and name in fields:
@@ -142,6 +167,17 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
             or _has_no_effect(name, values, fields)
         ):
             yield name, name, _comparable(translated)
+
+
+def _is_foreign_block(name: str, value: Any, fields: Collection[str]) -> bool:
+    known = {*fields, *GROUPS, *RENAMED, *COMPONENTS, *WITHOUT_EFFECT, ARGUMENTS}
+    return isinstance(value, Mapping) and bool(value) and name not in known
+
+
+def _setting_of(fields: Collection[str], name: str) -> str | None:
+    """Return the setting here that a name means."""
+    path = RENAMED.get(name, (name,))[0]
+    return path if path.split(".")[0] in fields else None
 
 
 def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[str]:

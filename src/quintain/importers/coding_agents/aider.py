@@ -21,12 +21,14 @@ from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo
 
 CHAT_FILE = ".aider.chat.history.md"
-_STARTED = "# aider chat started at "
+_STARTED, _PROMPT = "# aider chat started at ", "#### "
+_COUNTED = "> Tokens: "
+"""Begins the line of the program that follows each answer."""
 _CALL, _REPLY, _BETWEEN = "TO LLM ", "LLM RESPONSE ", "-------"
 _END = "  "
 """Ends what the program writes for a user or for itself; headings and quotes of an answer lack it. An editor may have
 removed it from the whole file."""
-_ANNOUNCED = re.compile(r"> (?:Main model|Model): (\S+) with ")
+_ANNOUNCED = re.compile(r"> (?:Main model|Models?): (\S+) with ")
 _EDITOR = re.compile(r"> Editor model: (\S+) with ")
 _VERSION = re.compile(r"> Aider v(\S+)\s*\Z")
 _THOUGHT = re.compile(r"<(thinking-content-[0-9a-f]{32})>(.*?)</\1>\s*", re.DOTALL)
@@ -52,7 +54,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         return
     report.note(_SEEN_ONLY)
     sessions = list(_sessions(log.text_lines()))
-    asked = [each for each in sessions if any(line.startswith("#### ") for _, line in each.lines)]
+    asked = [each for each in sessions if any(line.startswith(_PROMPT) for _, line in each.lines)]
     if not asked:
         report.reject(None, f"expected a session with a prompt, got {len(sessions)} without any")
     for session in asked:
@@ -60,8 +62,10 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
 
 
 def _session(session: _Session, log: LogFile, report: Report) -> Iterator[Run]:
-    marked = any(line.startswith("#### ") and line.endswith(_END) for _, line in session.lines)
-    script, version = _Writer(report, _END if marked else ""), None
+    lines = [line for _, line in session.lines]
+    is_marked = any(map(_is_marked, lines, [*lines[1:], ""]))
+    is_counted = not is_marked and any(line.startswith(_COUNTED) for line in lines)
+    script, version = _Writer(report, _END if is_marked else "", is_counted), None
     for _, line in session.lines:
         script.write(line)
         if version is None and (found := _VERSION.match(line)):
@@ -76,6 +80,11 @@ def _session(session: _Session, log: LogFile, report: Report) -> Iterator[Run]:
         agent=AgentInfo(name="aider", version=version, model=script.script.model),
         extra={"started_at": session.started},
     )
+
+
+def _is_marked(line: str, following: str) -> bool:
+    """Whether a line is the last of a prompt and ends as the program writes it; earlier lines of a prompt always do."""
+    return line.startswith(_PROMPT) and line.endswith(_END) and not following.startswith(_PROMPT)
 
 
 def _calls(log: LogFile, report: Report) -> Iterator[Run]:
@@ -138,8 +147,8 @@ def _sessions(lines: Iterable[NumberedValue]) -> Iterator[_Session]:
 class _Writer:
     """Writes the lines of a session as turns."""
 
-    def __init__(self, report: Report, end: str) -> None:
-        self.script, self.report, self._end = Transcript(), report, end
+    def __init__(self, report: Report, end: str, is_counted: bool) -> None:
+        self.script, self.report, self._end, self._is_counted = Transcript(), report, end, is_counted
         self.model: str | None = None
         self._editor: str | None = None
         """Model that carries out what the first one planned (architect mode)."""
@@ -162,13 +171,17 @@ class _Writer:
                 self.model = found[1]
             elif found := _EDITOR.match(line):
                 self._editor = found[1]
-        elif line.startswith("#### ") and is_whole:
+        elif line.startswith(_PROMPT) and is_whole and not self._is_in_answer():
             self._is_asked = True
             self._answer()
-            self._asked.append(line[5:].removesuffix(_END))
-        else:
+            self._asked.append(line.removeprefix(_PROMPT).removesuffix(_END))
+        elif self._is_asked:
             self._question()
             self._said.append(line)
+
+    def _is_in_answer(self) -> bool:
+        """Whether an answer goes on: without marks, a heading looks like a prompt, but only the program ends an answer."""
+        return self._is_counted and any(line.strip() for line in self._said)
 
     def end(self) -> None:
         """Write what waits."""

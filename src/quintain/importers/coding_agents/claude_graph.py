@@ -6,6 +6,7 @@ the latest turn.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -193,7 +194,7 @@ class Graph:
         return chain
 
     def _chain(self, turns: list[Line], leaf: Line) -> list[Line]:
-        order = {line.uuid: i for i, line in enumerate(turns)}
+        numbers = [line.number for line in turns]
         chain: list[Line] = []
         at: Line | None = leaf
         seen: set[str] = set()
@@ -202,8 +203,8 @@ class Graph:
             if at.kind:
                 chain.append(at)
             above = self.lines.get(at.parent or "")
-            if above is None and (at.parent or at.is_loose) and order.get(at.uuid, 0) > 0:
-                above = turns[order[at.uuid] - 1]  # its parent is not in the file: use the line before it
+            if above is None and (at.parent or at.is_loose) and (earlier := bisect_left(numbers, at.number)):
+                above = turns[earlier - 1]  # its parent is not in the file: use the turn before it
             if at.thread[1] and above is not None and above.thread[1] != at.thread[1]:
                 break  # a subagent begins where it was called; what came before is not its own
             at = above

@@ -1,6 +1,8 @@
-"""GitHub Copilot CLI sessions: `~/.copilot/session-state/<session>/events.jsonl`.
+"""GitHub Copilot CLI sessions: `~/.copilot/session-state/<session>/events.jsonl`, and `copilot -p --output-format json`.
 
-An answer and the start and end of its calls are events. The model gets a prompt as the program transformed it.
+The output has the same events but for the start of the session, and ends with a result without data. An answer and the
+start and end of its calls are events. The model gets a prompt as the program transformed it. Some versions name the model
+where it is chosen, and not at the answers.
 """
 
 from __future__ import annotations
@@ -19,6 +21,13 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import AgentInfo
 
+_CHOSEN = {
+    "session.start": "selectedModel",
+    "session.resume": "selectedModel",
+    "session.model_change": "newModel",
+    "session.tools_updated": "model",
+}
+"""Event -> field with the model of the answers that follow."""
 _SUBAGENTS = "the turns of subagents are left out: their result is that of the call that started them"
 
 
@@ -31,14 +40,17 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     """Yield the run of a session."""
-    writer = _Writer(report)
+    writer, end = _Writer(report), dict[str, Any]()
     for line, row in object_rows(log, report):
         if _is_event(row):
             writer.write(row)
+        elif row.get("type") == "result":
+            end = row
+            report.skip("result")
         else:
             report.reject(line, "expected an event with a type, data and a time")
     start = writer.start
-    session = nonblank(start.get("sessionId"))
+    session = first_text(start.get("sessionId"), end.get("sessionId"))
     place = as_dict(start.get("context"))
     where = {"cwd": place.get("cwd"), "git_branch": place.get("branch"), "git_commit": place.get("headCommit")}
     yield from build_session_run(
@@ -50,7 +62,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         agent=AgentInfo(
             name="copilot-cli",
             version=nonblank(start.get("copilotVersion")),
-            model=first_text(writer.script.model, start.get("selectedModel")),
+            model=writer.script.model,
         ),
         extra=text_fields(where),
     )
@@ -70,6 +82,7 @@ class _Writer:
         self.script, self.report = Transcript(), report
         self.prompt: str | None = None
         self.start: dict[str, Any] = {}
+        self._model: str | None = None
         self._usage: dict[str, int | None] | None = None
         self._system: str | None = None
         self._started: dict[str, dict[str, Any]] = {}
@@ -80,6 +93,7 @@ class _Writer:
     def write(self, row: dict[str, Any]) -> None:
         """Write one event."""
         kind, data, when = row["type"], row["data"], parse_time(row["timestamp"])
+        self._model = nonblank(data.get(_CHOSEN.get(kind, ""))) or self._model
         if nonblank(row.get("agentId")) or nonblank(data.get("parentToolCallId")):
             self.report.note(_SUBAGENTS)
             self.report.skip("event of a subagent")
@@ -124,13 +138,14 @@ class _Writer:
             make_call(as_text(call.get("name")), call.get("arguments"), nonblank(call.get("toolCallId")))
             for call in dicts_in(data.get("toolRequests"))
         ]
-        thought, usage = nonblank(data.get("reasoningText")), self._usage
+        thought = nonblank(data.get("reasoningText"))
+        usage = self._usage or parse_usage({"output_tokens": data.get("outputTokens")})
         if thought is None and nonblank(data.get("reasoningOpaque")):
             self.report.note(SEALED)
         self._usage = None
         text = as_text(data.get("content"))
         if text or calls or thought:
-            model = nonblank(data.get("model"))
+            model = first_text(data.get("model"), self._model)
             self.script.add_agent_turn(text, thought=thought, actions=calls, model=model, timestamp=when, usage=usage)
 
     def _result(self, data: dict[str, Any]) -> None:

@@ -111,10 +111,12 @@ def _run(steps: list[Any], report: Report, line: int | None, state: str | None) 
         writer.script.add_message("system", prompt)
     for step in dicts_in(steps):
         writer.write(step)
+    has_task = any(nonblank(step.get("task")) for step in dicts_in(steps))
     yield from build_session_run(
         writer.script,
         report,
         line,
+        prompt=None if has_task else "",  # the first text of the user is an observation
         agent=AgentInfo(name="smolagents", model=writer.script.model),
         outcome=outcome_from(None, _ENDS.get(writer.error or "", state if state != "success" else None)),
     )

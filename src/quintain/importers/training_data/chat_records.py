@@ -64,7 +64,7 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
 
     The messages are a list, except where the record has a `SpooledList`: then they can be read once.
     """
-    request, response = row.get("request", row.get("body")), row.get("response")
+    request, response = parse_json_text(row.get("request", row.get("body"))), row.get("response")
     if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
         held, answer = messages_of(request), _answer(response)
         if held is None and answer and "input" in request:

@@ -29,7 +29,7 @@ _SILENT = frozenset(
 _ADDED = frozenset(
     {
         *("constraint", "ewc", "optimizer", "quantization"),
-        *("frozen_layers", "neftune_alpha"),
+        *("frozen_layers", "min_rate_ratio", "neftune_alpha"),
         *("min_p", "sampler", "top_k", "top_p"),
         *("episodes_at_once", "staleness"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),

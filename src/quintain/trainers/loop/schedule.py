@@ -104,6 +104,10 @@ class EpochSource:
         return epoch_indices(difficulties, epoch, config)
 
 
+_TIMESCALE = 10_000
+"""Steps in which the inverse square root of a run without warm-up falls by the root of two."""
+
+
 def learning_rate(step: int, total: int, config: TrainingConfig) -> float:
     """Return the learning rate of a step, counted from 0: linear warm-up, then the schedule, above 0 up to the last step."""
     peak, warmup = config.learning_rate, config.warmup_steps
@@ -112,6 +116,21 @@ def learning_rate(step: int, total: int, config: TrainingConfig) -> float:
         raise ValueError("expected a learning rate, got None; resolve it with records.learning_rates.default_rate")
     if step < warmup:
         return peak * (step + 1) / warmup
+    if config.schedule == "constant":
+        return peak
+    if config.schedule == "inverse_sqrt":
+        return peak * inverse_sqrt(step, warmup)
     done = (step - warmup) / max(total - warmup, 1)
-    decay = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}
-    return peak * decay[config.schedule]
+    decay = (1 + math.cos(math.pi * done)) / 2 if config.schedule == "cosine" else 1 - done
+    return peak * above_floor(decay, config.min_rate_ratio)
+
+
+def above_floor(decay: float, floor: float) -> float:
+    """Return a decay from 1 to 0 as one from 1 to a floor (`cosine_with_min_lr` of transformers)."""
+    return floor + (1 - floor) * decay
+
+
+def inverse_sqrt(step: int, warmup: int) -> float:
+    """Return sqrt(t / (t + s)), for s steps after the warm-up of t (`inverse_sqrt` of transformers)."""
+    timescale = warmup or _TIMESCALE
+    return math.sqrt(timescale / (step - warmup + timescale))
