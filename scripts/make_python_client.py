@@ -163,7 +163,11 @@ def _object_methods() -> str:
     for noun, methods in BOUND.items():
         parts = (_Signature(_spec(tool), imports, without=own) for tool, own in methods.values())
         body = "\n".join(
-            part.method(name, f"self._home.{METHODS[tool].name}({part.named(own)})")
+            part.method(
+                name,
+                f"self._home.{METHODS[tool].name}({part.named(own)})",
+                docstring=part.docstring_as(METHODS[tool].name),
+            )
             for (name, (tool, own)), part in zip(methods.items(), parts, strict=True)
         )
         text += f'class {noun.title()}Methods(Generic[JobT]):\n    """Methods of {noun}s."""\n\n'
@@ -238,14 +242,23 @@ class _Signature:
         """Return the arguments as keywords, the object itself for the tool's argument `own`."""
         return ", ".join([f"{_NAMES.get(own, own)}=self", *(f"{name}={name}" for name in self.names.values())])
 
-    def method(self, name: str, call: str) -> str:
-        """Return a method whose result is that of a call."""
+    def method(self, name: str, call: str, *, docstring: str = "") -> str:
+        """Return a method whose result is that of a call; its docstring is the tool's where none is given."""
         is_record = self.spec.name not in METHODS or METHODS[self.spec.name].result in ("", "finished")
         parameters = ", ".join(part.replace(" ", "\0") if len(part) < 100 else part for part in self.parameters)
         typed = f"result: {self.result} = {call}"
         body = _filled(typed, 8) + "        return result\n" if is_record else _filled(f"return {call}", 8)
         return (
-            _filled(f"def {name}({parameters})\0->\0{self.result.replace(' ', chr(0))}:", 4) + self._docstring() + body
+            _filled(f"def {name}({parameters})\0->\0{self.result.replace(' ', chr(0))}:", 4)
+            + (docstring or self._docstring())
+            + body
+        )
+
+    def docstring_as(self, method: str) -> str:
+        """Return the summary alone, with the method of the home that has the rest."""
+        summary, *_ = self._in_python(inspect.getdoc(self.spec.function) or "").split("\n\n")
+        return (
+            f'        """{summary}\n\n        Arguments, result and errors are those of `Home.{method}`.\n        """\n'
         )
 
     def _docstring(self) -> str:

@@ -28,19 +28,7 @@ class AgentMethods(Generic[JobT]):
         request_key: str | None = None) -> JobT:
         """Start training as a background job; the result is a new agent.
 
-        The job outlives the server, and goes on from its newest checkpoint. The same request while it is unfinished
-        returns it (`deduplicated`).
-
-        Args:
-            method: How to learn; library(kind='methods') describes each.
-            dataset: Dataset id or name, of the kind that the method learns from.
-            environment: Instead of a dataset: where the agent acts while it learns.
-            reward: Scorers by weight, in place of the reward of the environment or the data: {"outcome": 0.8, "length":
-                0.2}; multiplied: {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
-            name: Name of the new agent; default: MODEL-METHOD.
-            hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
-            seed: Seed of the order of data, and of new weights.
-            request_key: Repeats with this key return its unfinished job.
+        Arguments, result and errors are those of `Home.train`.
         """
         return self._home.train(model=self, method=method, dataset=dataset, environment=environment, reward=reward,
             name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
@@ -53,21 +41,7 @@ class AgentMethods(Generic[JobT]):
         request_key: str | None = None, actors: int = 1) -> JobT:
         """Measure an agent on held-out tasks, a benchmark or a dataset, as a background job.
 
-        Same environment, split, n_tasks, repeats and seed: the same tasks, which compare pairs.
-
-        Args:
-            environment: Id, or {id: weight}; or give dataset.
-            dataset: A benchmark is played; of others loss and next actions are measured.
-            n_tasks: Tasks, or rows.
-            repeats: Episodes per task.
-            split: all: every task of a file; test, validation: a dataset's, else held_out.
-            sampling: Left out: as registered.
-            max_turns: Turns; None: the environment's limit.
-            forbidden: Tools that it must not call; counted.
-            opponent: In a game; or `self`.
-            seed: Of tasks and sampling.
-            request_key: Repeats with this key return its unfinished job.
-            actors: Processes that play.
+        Arguments, result and errors are those of `Home.evaluate`.
         """
         return self._home.evaluate(agent=self, environment=environment, dataset=dataset, n_tasks=n_tasks,
             repeats=repeats, split=split, sampling=sampling, max_turns=max_turns, forbidden=forbidden,
@@ -81,24 +55,7 @@ class AgentMethods(Generic[JobT]):
         tasks: Sequence[Mapping[str, Any]] | None = None, actors: int = 1) -> JobT:
         """Let an agent act in an environment, as a background job that stores every episode.
 
-        To measure an agent use evaluate.
-
-        Args:
-            environment: Id of library(kind='environments'); or {id: weight}.
-            n_tasks: Distinct tasks.
-            attempts: Episodes per task.
-            split: held_out is for evaluation.
-            temperature: 0: greedy; [low, high]: rising over attempts.
-            diversity: Heats repeated attempts up to x (1 + this).
-            scorer: Older name of `reward`.
-            reward: As in train.
-            max_turns: Turns; None: the environment's limit.
-            tags: Labels.
-            opponent: In a game; or `self`.
-            seed: Of tasks and sampling.
-            request_key: Repeats with this key return its unfinished job.
-            tasks: Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it.
-            actors: Processes that play.
+        Arguments, result and errors are those of `Home.collect`.
         """
         return self._home.collect(agent=self, environment=environment, n_tasks=n_tasks, attempts=attempts, split=split,
             temperature=temperature, diversity=diversity, scorer=scorer, reward=reward, max_turns=max_turns, tags=tags,
@@ -109,14 +66,7 @@ class AgentMethods(Generic[JobT]):
         request_key: str | None = None) -> JobT:
         """Write an agent's files for transformers, peft, vLLM, llama.cpp or Ollama, with card and settings, as a job.
 
-        Read back, they must act as the agent does, or nothing is left.
-
-        Args:
-            format: The LoRA weights, all weights, or a file for llama.cpp and Ollama.
-            path: New folder below the exports; default: NAME-VERSION-FORMAT.
-            gguf_type: Type of the weights in GGUF.
-            push_to: Also upload to a URL or hub:OWNER/NAME.
-            request_key: Repeats with this key return its unfinished job.
+        Arguments, result and errors are those of `Home.export_agent`.
         """
         return self._home.export_agent(agent=self, format=format, path=path, gguf_type=gguf_type, push_to=push_to,
             request_key=request_key)
@@ -135,19 +85,7 @@ class DatasetMethods(Generic[JobT]):
         request_key: str | None = None) -> JobT:
         """Start training as a background job; the result is a new agent.
 
-        The job outlives the server, and goes on from its newest checkpoint. The same request while it is unfinished
-        returns it (`deduplicated`).
-
-        Args:
-            method: How to learn; library(kind='methods') describes each.
-            model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.
-            environment: Instead of a dataset: where the agent acts while it learns.
-            reward: Scorers by weight, in place of the reward of the environment or the data: {"outcome": 0.8, "length":
-                0.2}; multiplied: {"parts": {"outcome": 1, "length": 1}, "combine": "product"}.
-            name: Name of the new agent; default: MODEL-METHOD.
-            hyperparameters: Settings of the method; see guide://methods/METHOD. None: defaults.
-            seed: Seed of the order of data, and of new weights.
-            request_key: Repeats with this key return its unfinished job.
+        Arguments, result and errors are those of `Home.train`.
         """
         return self._home.train(dataset=self, method=method, model=model, environment=environment, reward=reward,
             name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
@@ -157,18 +95,7 @@ class DatasetMethods(Generic[JobT]):
         max_chars: int = 600) -> PreviewResult:
         """Preview a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
-        Rows are spans of trained and masked text. All rows are counted: tokens, cuts by max_length, stop tokens, tool
-        schemas, None keys, duplicates, leaks between splits. `warnings` name remedies. While `status` is running, make
-        the same call again.
-
-        Args:
-            model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.
-            method: How it would be trained; None: as usual for its kind.
-            hyperparameters: Settings of that training: max_length, chunk, ...
-            rows: Rows to show; all are counted.
-            show: Which rows; truncated: that lose most.
-            seed: Of show="random".
-            max_chars: Characters of each text.
+        Arguments, result and errors are those of `Home.preview`.
         """
         result: PreviewResult = self._home.preview(dataset=self, model=model, method=method,
             hyperparameters=hyperparameters, rows=rows, show=show, seed=seed, max_chars=max_chars)
