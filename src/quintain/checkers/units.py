@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -17,53 +19,7 @@ class Unit(NamedTuple):
     offset: Fraction = Fraction(0)
 
 
-_PREFIXES = {
-    "": 0,
-    "p": -12,
-    "n": -9,
-    "µ": -6,
-    "μ": -6,
-    "u": -6,
-    "m": -3,
-    "c": -2,
-    "d": -1,
-    "h": 2,
-    "k": 3,
-    "M": 6,
-    "G": 9,
-    "T": 12,
-}
-_LONG = {
-    "": 0,
-    "pico": -12,
-    "nano": -9,
-    "micro": -6,
-    "milli": -3,
-    "centi": -2,
-    "deci": -1,
-    "hecto": 2,
-    "kilo": 3,
-    "mega": 6,
-    "giga": 9,
-    "tera": 12,
-}
-_METRIC = (
-    "m meter metre:m:1|g gram gramme:kg:.001|s sec second:s:1|A amp ampere:A:1|K kelvin:K:1|mol mole:mol:1|Hz hertz:s-1:1"
-    "|N newton:kg m s-2:1|Pa pascal:kg m-1 s-2:1|J joule:kg m2 s-2:1|W watt:kg m2 s-3:1"
-    "|V volt:kg m2 s-3 A-1:1|Ω ohm:kg m2 s-3 A-2:1|T tesla:kg s-2 A-1:1"
-    "|Wb weber:kg m2 s-2 A-1:1|H henry:kg m2 s-2 A-2:1"
-    "|L l liter litre:m3:.001|B byte:B:1|bit:B:.125|eV electronvolt:kg m2 s-2:1.602176634e-19"
-    "|cal calorie:kg m2 s-2:4.184|bar:kg m-1 s-2:100000|Wh:kg m2 s-2:3600|coulomb:A s:1"
-    "|farad:kg-1 m-2 s4 A2:1|pc parsec:m:30856775814913673"
-)
-_OTHER = (
-    "in inch inches ″:m:.0254|ft foot feet:m:.3048|yd yard:m:.9144|mi mile:m:1609.344|lb lbs pound:kg:.45359237|oz ounce:kg:.028349523125"
-    "|t tonne:kg:1000|min minute:s:60|h hr hour:s:3600|d day:s:86400|wk week:s:604800|month:month:1|yr year:month:12|decade:month:120"
-    "|mph:m s-1:.44704|kph kmh:m s-1:1/3.6|knot:m s-1:1852/3600|rpm:s-1:1/60|psi:kg m-1 s-2:6894.757293168|atm atmosphere:kg m-1 s-2:101325"
-    "|gal gallon:m3:.003785411784|acre:m2:4046.8564224|ha hectare:m2:10000|° deg degree:deg:1|rad radian:deg:57.29577951308232"
-    "|celsius centigrade:K:1:273.15|fahrenheit:K:5/9:459.67|$ usd dollar:usd:1|¢ cent:usd:.01|€ eur euro:eur:1|£ gbp:gbp:1|jpy yen:jpy:1"
-    "|cny rmb yuan:cny:1|₹ inr rupee:inr:1|KB:B:1000|KiB:B:1024|MiB:B:1048576|GiB:B:1073741824"
-)
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _DEGREES = re.compile(r"(?:°|\bdegrees?\b|\bdeg\b)\s*(C|F|K|celsius|fahrenheit|centigrade|kelvin)\b", re.IGNORECASE)
 _ALONE = {"C": "celsius", "F": "fahrenheit"}
 _SCALES = {"c": "celsius", "f": "fahrenheit", "k": "kelvin"}
@@ -86,18 +42,17 @@ def _table() -> dict[str, tuple[dict[str, int], Fraction, Fraction]]:
         if len(name) > 2:
             known.setdefault(f"{name}s", (powers, size, offset))
 
-    for table, metric in ((_OTHER, False), (_METRIC, True)):
-        for entry in table.split("|"):
-            names, kinds, size, *offset = entry.split(":")
-            powers = {found[1]: int(found[2] or 1) for found in re.finditer(r"([A-Za-z]+)(-?\d+)?", kinds)}
+    short, long = _TABLES["prefixes"], _TABLES["long_prefixes"]
+    for table in ("other", "metric"):
+        for names, unit in _TABLES[table].items():
+            powers = {found[1]: int(found[2] or 1) for found in re.finditer(r"([A-Za-z]+)(-?\d+)?", unit["of"])}
+            size, offset = _fraction(unit["size"]), _fraction(unit.get("offset", "0"))
             for name in names.split():
-                for prefix, power in (
-                    (_LONG if len(name) > 3 else _PREFIXES if name != "bit" else _LONG).items() if metric else [("", 0)]
-                ):
+                prefixes = {"": 0} if table == "other" else long if len(name) > 3 or name == "bit" else short
+                for prefix, power in prefixes.items():
                     if prefix != "d" or name in {"m", "l", "L"}:
-                        scale = _fraction(size) * Fraction(10) ** power
-                        add(prefix + name, powers, scale, _fraction(offset[0]) if offset else Fraction(0))
-    for prefix, power in _PREFIXES.items():
+                        add(prefix + name, powers, size * Fraction(10) ** power, offset)
+    for prefix, power in short.items():
         if prefix not in {"", "d"}:
             known[f"{prefix}F"] = (known["farad"][0], Fraction(10) ** power, Fraction(0))
     return known
