@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
+import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -24,61 +25,13 @@ _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<
 """Type of a value -> its form in `struct`; beside them are strings and arrays."""
 _STRING, _ARRAY = 8, 9
 
-_MODULES = {
-    "token_embd": "embed_tokens",
-    "output": "lm_head",
-    "attn_q": "q_proj",
-    "attn_k": "k_proj",
-    "attn_v": "v_proj",
-    "attn_output": "o_proj",
-    "ffn_gate": "gate_proj",
-    "ffn_up": "up_proj",
-    "ffn_down": "down_proj",
-    "ffn_gate_exps": "experts.gate_proj",
-    "ffn_up_exps": "experts.up_proj",
-    "ffn_down_exps": "experts.down_proj",
-}
-"""Name in GGUF -> name in transformers, where adapters are named by it."""
+_NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-_SETTINGS = {
-    "hidden_size": "embedding_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "head_dim": "attention.key_length",
-    "intermediate_size": "feed_forward_length",
-    "max_position_embeddings": "context_length",
-    "num_experts": "expert_count",
-    "num_experts_per_tok": "expert_used_count",
-}
-"""Name in config.json -> name in GGUF, after the architecture."""
-
-ARCHITECTURES = frozenset(
-    {
-        *(
-            "bloom",
-            "deci",
-            "falcon",
-            "gemma2",
-            "gemma3",
-            "gemma4",
-            "gpt-oss",
-            "gpt2",
-            "lfm2",
-            "llama",
-            "mamba",
-            "minimax-m2",
-        ),
-        *("mistral", "nemotron", "phi3", "qwen2", "qwen2moe", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "stablelm"),
-        "starcoder2",
-    }
-)
+ARCHITECTURES = frozenset(_NAMES["architectures"])
 """Architectures of causal language models that transformers reads from GGUF, by the names in the files."""
 
-VOCABULARIES = frozenset({"gemma4", "gpt2", "llama", "t5"})
+VOCABULARIES = frozenset(_NAMES["vocabularies"])
 """Kinds of tokenizers that transformers reads from GGUF (`tokenizer.ggml.model`)."""
-
-_LISTED_FOR = (5, 23)
-"""Version of transformers of these lists; a later one may read more, and the job finds out."""
 
 
 class Fault(NamedTuple):
@@ -198,7 +151,7 @@ def _unsupported(name: str, values: Mapping[str, Any]) -> Fault | None:
 def _is_newer() -> bool:
     """Whether transformers is newer than the lists of architectures that it reads."""
     try:
-        return tuple(int(part) for part in version("transformers").split(".")[:2]) > _LISTED_FOR
+        return tuple(int(part) for part in version("transformers").split(".")[:2]) > tuple(_NAMES["listed_for"])
     except (PackageNotFoundError, ValueError):
         return True
 
@@ -218,7 +171,7 @@ def _without_vocabulary(name: str, values: Mapping[str, Any], rows: int) -> Faul
 
 def _settings(values: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     family = values["general.architecture"]
-    settings = {name: _largest(values.get(f"{family}.{own}")) for name, own in _SETTINGS.items()}
+    settings = {name: _largest(values.get(f"{family}.{own}")) for name, own in _NAMES["settings"].items()}
     return {**settings, "vocab_size": shapes["embed_tokens.weight"][0]}
 
 
@@ -290,4 +243,6 @@ class _Reader:
 def _name(name: str) -> str:
     """Return the name of a tensor in transformers: `blk.0.attn_q.weight` is `layers.0.q_proj.weight`."""
     *before, module, kind = name.split(".") if "." in name else ("", name, "weight")
-    return ".".join((*("layers" if part == "blk" else part for part in before), _MODULES.get(module, module), kind))
+    return ".".join(
+        (*("layers" if part == "blk" else part for part in before), _NAMES["modules"].get(module, module), kind)
+    )
