@@ -27,7 +27,6 @@ from quintain.importers.protocol import Report
 from quintain.importers.raw_values import elements, lines
 from quintain.records.imports import ImportReport
 from quintain.records.text import require_clean
-from small_logs import ANSWER
 
 GOOD: list[Any] = [{"n": i, "text": f'é \U0001f600 " \\ [{i}]\n', "inner": {"list": [1, None, True]}} for i in range(3)]
 
@@ -201,7 +200,7 @@ def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
 
 # --- what expected a regular file, and what lies outside -----------------------------------------------------------------------
 
-ROW = json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ANSWER}]}) + "\n"
+ROW = json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}) + "\n"
 
 
 def test_links_pipes_sockets_and_secret_files_are_listed_and_not_opened(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Readers of Copilot, Goose and Kimi sessions, on small logs written by hand in the shape of the programs."""
+"""Readers of Copilot, Goose, Kimi, Aider and Cursor."""
 
 from __future__ import annotations
 

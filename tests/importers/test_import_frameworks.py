@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import outline, read, read_as, read_log, read_one, write
+from agent_logs import outline, read, read_as, read_log, read_one, tokens, write
 from quintain.records.trajectory import Trajectory
 from small_logs import small_log
 
@@ -16,8 +16,7 @@ TIME = "2026-01-01T00:00:00Z"
 
 
 def usage(run: Trajectory) -> list[tuple[int | None, int | None] | None]:
-    steps = (step.usage for step in run.agent_steps)
-    return [used and (used.input_tokens, used.output_tokens) for used in steps]
+    return [tokens(step) for step in run.agent_steps]
 
 
 # --- Pydantic AI -----------------------------------------------------------------------------------------------------
