@@ -7,10 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-ASK, ANSWER = "List the files.", "There is one file."
-"""What the user asks and the agent answers in each log."""
-
-
 FOLDER = Path(__file__).parent / "importers" / "small_logs"
 
 

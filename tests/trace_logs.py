@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from agent_logs import function_call, message
+from small_logs import small_log
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 
@@ -152,28 +153,6 @@ def smith(n: int, run_type: str, inputs: Any, outputs: Any, **more: Any) -> dict
     }
 
 
-def langchain() -> list[dict[str, Any]]:
-    def answer(kind: str, text: str, tokens: int, **more: Any) -> dict[str, Any]:
-        usage = {"input_tokens": tokens, "output_tokens": 5}
-        return lc(kind, content=text, usage_metadata=usage, response_metadata={"model_name": "m-2026"}, **more)
-
-    def run(n: int, asked: list[Any], text: str, made: dict[str, Any]) -> dict[str, Any]:
-        params = {"invocation_params": {"model": "m", "tools": [OAI_TOOL]}, "metadata": {"ls_model_name": "m"}}
-        return smith(
-            n, "llm", {"messages": [asked]}, {"generations": [[{"text": text, "message": made}]]}, extra=params
-        )
-
-    begin = [lc("SystemMessage", content="You are a clerk."), lc("HumanMessage", content="Where is order 7?")]
-    asked = answer("AIMessage", "", 10, additional_kwargs={"tool_calls": OAI_CALL}, tool_calls=[LC_CALL])
-    told = lc("ToolMessage", content="shipped", tool_call_id="c1", status="success")
-    return [
-        smith(0, "chain", {}, {}, name="clerk"),
-        run(1, begin, "", asked),
-        smith(2, "tool", {"input": "{'id': 7}"}, {"output": told}, name="get_order"),
-        run(3, [*begin, asked, told], "It has shipped.", answer("AIMessageChunk", "It has shipped.", 20)),
-    ]
-
-
 def fuse(n: int, kind: str, given: Any, gave: Any, **more: Any) -> dict[str, Any]:
     return {
         "id": f"o{n}",
@@ -189,22 +168,8 @@ def fuse(n: int, kind: str, given: Any, gave: Any, **more: Any) -> dict[str, Any
 
 
 def observations(*, as_text: bool) -> list[dict[str, Any]]:
-    def shown(value: Any) -> Any:
-        return json.dumps(value) if as_text else value
-
-    asked, said = shown(LATER[2]), shown(message("assistant", "It has shipped."))
-    first = {"providedModelName": "m-2026", "usageDetails": {"input": 10, "output": 5}}
-    last = {"model": "m-2026", "usage": {"input": 20, "output": 5, "unit": "TOKENS"}}
-    return [
-        fuse(0, "AGENT", shown({"question": "x"}), shown({"answer": "It has shipped."}), sessionId="s1"),
-        fuse(1, "GENERATION", shown({"messages": BEGIN, "tools": [OAI_TOOL]}), asked, **first),
-        fuse(2, "TOOL", shown({"id": 7}), "shipped"),
-        fuse(3, "GENERATION", shown(LATER), said, **last),
-        fuse(4, "SPAN", None, None),
-    ]
-
-
-SCORES = [
-    {"id": "x", "traceId": "t1", "name": "reward", "value": 1, "dataType": "NUMERIC"},
-    {"id": "y", "traceId": "t1", "name": "tone", "value": None, "stringValue": "warm", "dataType": "CATEGORICAL"},
-]
+    """The conversation in Langfuse, with inputs and outputs as JSON or as its text."""
+    known = small_log("langfuse")["observations"]
+    for one in known if as_text else ():
+        one |= {key: json.dumps(one[key]) for key in ("input", "output") if isinstance(one[key], dict | list)}
+    return known

@@ -8,6 +8,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from quintain.artifacts import transfers
 from quintain.artifacts.faults import TransferStopped
 from quintain.artifacts.locations import allowed_destination, allowed_location
 from quintain.artifacts.transfers import TooLarge, delete, fetch, names_below, upload
@@ -23,11 +24,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(transfers, "_BLOCK", 4_000)
     made = tmp_path / "made"
     (made / "inner").mkdir(parents=True)
     (made / "card.md").write_text("card", encoding="utf-8")
-    (made / "inner" / "weights.bin").write_bytes(os.urandom(9_000_000))  # three blocks
+    (made / "inner" / "weights.bin").write_bytes(os.urandom(9_000))  # three blocks
     return made
 
 
@@ -41,7 +43,7 @@ def code_of(error: pytest.ExceptionInfo[QuintainError]) -> str:
 
 def test_an_upload_is_read_back_whole_and_downloaded_once(url: str, folder: Path, tmp_path: Path) -> None:
     steps: list[int] = []
-    assert upload(folder, url, lambda done, total: steps.append(done)) == steps[-1] == 9_000_004
+    assert upload(folder, url, lambda done, total: steps.append(done)) == steps[-1] == 9_004
     copy = fetch(url, tmp_path / "cache")
     assert contents(copy) == contents(folder)
     assert copy.name == "clerk"
@@ -50,7 +52,7 @@ def test_an_upload_is_read_back_whole_and_downloaded_once(url: str, folder: Path
     assert fetch(f"{url}", tmp_path / "cache", limit_bytes=1) == copy  # in the cache, so no limit applies
     assert changed.read_text(encoding="utf-8") == "mark"
     with pytest.raises(TooLarge):
-        fetch(url, tmp_path / "other", limit_bytes=9_000_004)  # and two requests
+        fetch(url, tmp_path / "other", limit_bytes=9_004)  # and two requests
     assert fetch(f"{url}/card.md", tmp_path / "cache").read_text(encoding="utf-8") == "card"
     assert contents(fetch(f"{url}/inner", tmp_path / "cache")).keys() == {"weights.bin"}
     assert names_below(url) == ["artifact.json", "card.md", "inner"]
@@ -75,7 +77,7 @@ def test_an_interrupted_upload_is_invisible_and_continues_and_another_one_is_ref
     with pytest.raises(Conflict):
         upload(other, url)
     upload(folder, url)
-    assert upload(folder, url) == 9_000_004  # the same files again: nothing to do
+    assert upload(folder, url) == 9_004  # the same files again: nothing to do
     assert contents(fetch(url, tmp_path / "cache")) == contents(folder)
     with pytest.raises(Conflict) as taken:
         upload(other, url)

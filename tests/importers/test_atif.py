@@ -358,9 +358,10 @@ def test_ids_of_another_home_are_not_taken_over(tmp_path: Path) -> None:
     assert run.trajectory.outcome.reward == 0.5
 
 
-def test_sources_of_another_name_are_guessed_leniently_and_kept_as_written() -> None:
+def test_sources_of_another_name_and_fields_of_another_type_are_read_leniently_and_kept_as_written() -> None:
+    odd = {"model_name": 4, "tool_calls": {}}
     document = _small(
-        steps=[{"source": "[REDACTED]", "message": "go"}, {"source": "[REDACTED]", "message": "", "metrics": {}}]
+        steps=[{"source": "[REDACTED]", "message": "go"}, {"source": "[REDACTED]", "message": "", "metrics": {}, **odd}]
     )
     (held,) = runs_of_document(document)
     assert isinstance(held.trajectory, Trajectory)

@@ -1,4 +1,4 @@
-"""Chat messages of every flavour, ShareGPT and its kin, traces and dialogs become runs; what is malformed is told."""
+"""Chat messages of every flavour, ShareGPT and its kin, traces and dialogs become runs; what is malformed is listed."""
 
 from __future__ import annotations
 

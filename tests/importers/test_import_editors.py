@@ -1,4 +1,4 @@
-"""Readers of Copilot, Goose and Kimi sessions, on small logs written by hand in the shape of the programs."""
+"""Readers of Copilot, Goose, Kimi, Aider and Cursor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ NOW = 1_760_000_000
 
 
 def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results() -> None:
-    """The results are text, a rendered prompt and an error; of the second request only what the editor showed is known."""
+    """The results are text, a rendered prompt and an error.
+
+    Of the second request only what the editor showed is known, and the third has no reply.
+    """
     run, report = read_log("copilot_chat")
     assert outline(run) == [
         "user: Read it.",
@@ -23,6 +26,7 @@ def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results() -> Non
         "user: Again.",
         "agent:  > copilot_readFile(k1)",
         "agent: See a.py.",
+        "user: And now?",
     ]
     made = run.trajectory
     first, _, shown, last = made.agent_steps
@@ -222,13 +226,14 @@ def test_records_of_kimi_code_are_read_as_the_model_saw_them(tmp_path: Path) -> 
         kimi_message("List."),
         kimi_record("llm.tools_snapshot", tools=[{"name": "Bash", "description": "Run.", "parameters": {}}]),
         kimi_record("llm.request", model="m"),
-        # A reminder that comes while calls wait follows their results.
-        *(*first[:4], kimi_message("<system-reminder>x</system-reminder>", "injection"), *first[4:]),
+        # A reminder that comes while calls wait follows their results, of which the last comes after the step has ended.
+        *(*first[:4], kimi_message("<system-reminder>x</system-reminder>", "injection"), first[4], first[6], first[5]),
         *kimi_step(kimi_answer("One file.")),
         kimi_message("Wrong."),
         *kimi_step(kimi_answer("Taken back.")),
         kimi_record("context.undo", count=1),
         kimi_message("Thanks."),
+        kimi_record("context.undo", count=9),
         kimi_record("context.apply_compaction", summary="short", contextSummary="Summary."),
         *kimi_step(kimi_answer("Welcome.")),
         kimi_record("usage.record", model="m"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import outline, read, read_as, read_log, read_one, write
+from agent_logs import outline, read, read_as, read_log, read_one, tokens, write
 from quintain.records.trajectory import Trajectory
 from small_logs import small_log
 
@@ -16,8 +16,7 @@ TIME = "2026-01-01T00:00:00Z"
 
 
 def usage(run: Trajectory) -> list[tuple[int | None, int | None] | None]:
-    steps = (step.usage for step in run.agent_steps)
-    return [used and (used.input_tokens, used.output_tokens) for used in steps]
+    return [tokens(step) for step in run.agent_steps]
 
 
 # --- Pydantic AI -----------------------------------------------------------------------------------------------------
@@ -54,7 +53,7 @@ def test_a_pydantic_ai_history_keeps_thoughts_calls_and_failed_results_apart() -
     assert usage(made) == [(100, 10), (120, 8)]
     assert [call.args for call in first.actions] == [{"id": 7}, {"id": 8}, {"id": "x"}, {"q": "mango"}]
     assert (made.session_id, made.outcome.status.value, report.rejected) == ("k1", "unknown", [])
-    assert report.unknown == {"part:later-invention": 1}
+    assert report.unknown == {"part:later-invention": 2}
 
 
 def test_pydantic_ai_histories_are_read_from_lines_and_from_columns_of_records(tmp_path: Path) -> None:

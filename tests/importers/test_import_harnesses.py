@@ -28,10 +28,6 @@ def trace_v1(**changes: Any) -> dict[str, Any]:
     return copy.deepcopy(EPISODE["traces"][0]) | changes
 
 
-def rollout(**changes: Any) -> dict[str, Any]:
-    return {key: value for key, value in {**ROLLOUT, **changes}.items() if value is not ...}
-
-
 def test_a_verifiers_rollout_keeps_turns_tools_rewards_and_what_each_turn_cost(tmp_path: Path) -> None:
     path = write(tmp_path / "results.jsonl", [ROLLOUT])
     write(tmp_path / "metadata.json", {"env_id": "arith", "model": "org/m"})
@@ -73,13 +69,13 @@ def test_a_verifiers_rollout_keeps_turns_tools_rewards_and_what_each_turn_cost(t
 def test_a_verifiers_run_succeeds_only_where_a_metric_is_a_verdict(
     tmp_path: Path, changes: dict[str, Any], status: str
 ) -> None:
-    run = read(write(tmp_path / "r.jsonl", [rollout(**changes)]), tmp_path).only
+    run = read(write(tmp_path / "r.jsonl", [{**ROLLOUT, **changes}]), tmp_path).only
     assert run.outcome.status == status
     assert run.outcome.reward == changes.get("reward", 0.8)
 
 
 def test_equal_rollouts_of_one_example_stay_apart_and_are_the_same_at_the_next_import(tmp_path: Path) -> None:
-    path = write(tmp_path / "r.jsonl", [ROLLOUT, ROLLOUT, rollout(rollout_id="r-9")])
+    path = write(tmp_path / "r.jsonl", [ROLLOUT, ROLLOUT, {**ROLLOUT, "rollout_id": "r-9"}])
     one, two, three = read(path, tmp_path).all
     assert len({one.identity, two.identity, three.identity}) == 3
     assert one.group_id == two.group_id == three.group_id
@@ -102,7 +98,9 @@ def test_older_verifiers_rows_are_read_too(tmp_path: Path) -> None:
 
 
 def test_a_row_without_an_answer_is_rejected_and_the_others_come_in(tmp_path: Path) -> None:
-    got = read(write(tmp_path / "r.jsonl", [ROLLOUT, rollout(completion=None, trajectory=[]), ROLLOUT]), tmp_path)
+    got = read(
+        write(tmp_path / "r.jsonl", [ROLLOUT, {**ROLLOUT, "completion": None, "trajectory": []}, ROLLOUT]), tmp_path
+    )
     assert len(got.runs) == 2
     assert [line for line, _ in got.report.rejected] == [2]
 

@@ -10,6 +10,7 @@ import pytest
 
 from agent_logs import message, outline, read, read_one, write
 from quintain.errors import InvalidInput
+from small_logs import small_log
 from trace_logs import (
     ASKED,
     BEGIN,
@@ -20,7 +21,6 @@ from trace_logs import (
     RESULT,
     SAID,
     SCHEMA,
-    SCORES,
     TOLD,
     TOOLS,
     USER,
@@ -29,7 +29,6 @@ from trace_logs import (
     covered,
     fuse,
     genai,
-    langchain,
     lc,
     observations,
     otlp,
@@ -425,7 +424,7 @@ def wrapped_openai() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("runs", [wrapped_openai(), langchain()], ids=["OpenAI", "LangChain"])
+@pytest.mark.parametrize("runs", [wrapped_openai(), small_log("langsmith")], ids=["OpenAI", "LangChain"])
 def test_langsmith_runs_give_one_conversation_in_any_packing(tmp_path: Path, runs: list[dict[str, Any]]) -> None:
     posts = [{**run, "outputs": {}} for run in runs]
     patches = [{"id": run["id"], "trace_id": "r0", "outputs": run["outputs"], "inputs": None} for run in runs]
@@ -552,6 +551,8 @@ def test_requests_and_responses_of_all_vendors_are_understood(tmp_path: Path, ve
 
 
 # --- Langfuse --------------------------------------------------------------------------------------------------------
+
+SCORES = small_log("langfuse")["scores"]
 
 
 def snake(value: dict[str, Any]) -> dict[str, Any]:

@@ -14,29 +14,15 @@ from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import DryRun
 from quintain.records.trajectory import OutcomeStatus
+from small_logs import log_path, small_log
 
 
 def swe_message(role: str, content: Any, kind: str, **more: Any) -> dict[str, Any]:
     return message(role, content, agent="main", message_type=kind, **more)
 
 
-def swe_history() -> list[dict[str, Any]]:
-    call = function_call("bash", '{"command": "ls"}', "k1")
-    return [
-        swe_message("system", "SETTING", "system_prompt"),
-        swe_message("user", "A demonstration", "demonstration", is_demo=True),
-        swe_message("user", [{"type": "text", "text": "Issue"}], "observation"),
-        swe_message("assistant", "Look.", "action", thought="Look.", action="ls", tool_calls=[call]),
-        swe_message("tool", "Old environment output: (3 lines omitted)", "observation", tool_call_ids=["k1"]),
-        swe_message("assistant", "Edit.\n```\nsubmit\n```", "action", thought="Edit.", action="submit"),
-    ]
-
-
 def test_a_swe_agent_history_is_read_without_demonstrations_and_submitted_is_no_verdict(tmp_path: Path) -> None:
-    settings = '{"agent": {"model": {"name": "gpt-x"}}, "problem_statement": {"id": "i__1", "text": "The issue"}}'
-    info = {"exit_status": "submitted", "submission": "diff", "model_stats": {"instance_cost": 0.25}}
-    row = {"history": swe_history(), "trajectory": [], "info": info, "replay_config": settings}
-    path = write(tmp_path / "i__1" / "i__1.traj", row)
+    path = write(tmp_path / "i__1" / "i__1.traj", small_log("swe_agent"))
     run, report = read_one("swe_agent", path, tmp_path)
     assert outline(run) == [
         "system: SETTING",
@@ -77,17 +63,9 @@ def test_swe_agent_steps_are_read_where_there_is_no_history(tmp_path: Path) -> N
     assert (run.trajectory.task.id, run.trajectory.outcome.status) == ("x__y-2", OutcomeStatus.SUCCESS)
 
 
-def test_flat_swe_agent_rows_keep_text_mask_and_verdict(tmp_path: Path) -> None:
-    def turn(role: str, said: str, mask: bool = False) -> dict[str, Any]:
-        held = {"text": None, "system_prompt": said} if role == "system" else {"text": said, "system_prompt": None}
-        return {"role": role, "mask": mask, **held}
-
-    trajectory = [turn("system", "S"), turn("user", "Issue"), turn("ai", "```ls```", True), turn("ai", "copied")]
-    rows = [
-        {"instance_id": "a", "model_name": "m", "target": False, "exit_status": "submitted", "trajectory": trajectory},
-        {"instance_id": "b", "model_name": "m", "target": None, "exit_status": "exit_cost", "trajectory": trajectory},
-    ]
-    runs, _ = read_as("swe_agent_flat", write(tmp_path / "rows.json", rows), tmp_path)
+def test_flat_swe_agent_rows_keep_text_mask_and_verdict() -> None:
+    path = log_path("swe_agent_flat")
+    runs, _ = read_as("swe_agent_flat", path, path.parent)
     assert outline(runs[0]) == ["system: S", "user: Issue", "agent: ```ls```", "agent: copied"]
     assert [step.train for step in runs[0].trajectory.agent_steps] == [None, False]
     assert [run.trajectory.outcome.status.value for run in runs] == ["failure", "truncated"]
@@ -95,15 +73,8 @@ def test_flat_swe_agent_rows_keep_text_mask_and_verdict(tmp_path: Path) -> None:
 
 
 def test_mini_swe_agent_keeps_text_mode_as_text(tmp_path: Path) -> None:
-    response = {"model": "m-1", "usage": {"prompt_tokens": 6, "completion_tokens": 3}}
-    messages = [
-        {"role": "system", "content": "S"},
-        {"role": "user", "content": [{"type": "text", "text": "Solve this"}]},
-        {"role": "assistant", "content": "THOUGHT\n```bash\nls\n```", "extra": {"response": response}},
-        {"role": "user", "content": "<returncode>1</returncode>\n<output>\n</output>"},
-    ]
-    info = {"exit_status": "Submitted", "mini_version": "1.9", "config": {"model": {"model_name": "p/m-1"}}}
-    path = write(tmp_path / "i-1" / "i-1.traj.json", {"info": info, "messages": messages})
+    whole = small_log("mini_swe_agent")
+    path = write(tmp_path / "i-1" / "i-1.traj.json", whole)
     run, _ = read_one("mini_swe_agent", path, tmp_path)
     assert outline(run)[2:] == [
         "agent: THOUGHT\n```bash\nls\n```",
@@ -114,7 +85,8 @@ def test_mini_swe_agent_keeps_text_mode_as_text(tmp_path: Path) -> None:
     assert (run.trajectory.task.id, run.trajectory.task.prompt) == ("i-1", "Solve this")
     assert (run.trajectory.outcome.status, run.trajectory.outcome.exit_status) == (OutcomeStatus.UNKNOWN, "Submitted")
     rows = [
-        {"messages": messages, "patch": "d", "verified": ok, "instance_id": "q", "model": "w"} for ok in (True, False)
+        {"messages": whole["messages"], "patch": "d", "verified": ok, "instance_id": "q", "model": "w"}
+        for ok in (True, False)
     ]
     runs, _ = read_as("mini_swe_agent", write(tmp_path / "rows.jsonl", rows), tmp_path)
     assert [run.trajectory.outcome.status.value for run in runs] == ["success", "failure"]

@@ -11,6 +11,7 @@ import pytest
 from agent_logs import detected, read_file, read_rows
 from quintain.importers.harnesses.knowlyr_text import parse_steps
 from quintain.records.trajectory import Trajectory, read_trajectory
+from small_logs import small_log
 
 NO_RUN = "expected a run, got a task without an agent turn"
 TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "object", "properties": {}}}}
@@ -236,19 +237,8 @@ def test_question_and_answer_rows_know_their_final_answer(tmp_path: Path) -> Non
 
 
 def _recorded(**outcome: Any) -> dict[str, Any]:
-    return {
-        "task": {"task_id": "t-1", "description": "Fix the bug", "type": "bug_fix", "difficulty": "easy", "repo": "r"},
-        "agent": "openhands",
-        "model": "m",
-        "steps": [
-            {"step_id": 0, "thought": "Read.", "tool_call": {"name": "read_file", "parameters": {"path": "a"}},
-             "tool_result": {"output": "x", "exit_code": 0, "error": None}, "timestamp": "2026-02-01T10:00:00", "token_count": 7},
-            {"step_id": 1, "thought": "Run.", "tool_call": {"name": "bash", "parameters": {}},
-             "tool_result": {"output": "", "exit_code": 1, "error": "boom"}, "timestamp": "bad"},
-        ],
-        "outcome": {"success": True, "score": 0.0, "tests_passed": 0, "tests_failed": 0, **outcome},
-        "metadata": {},
-    }  # fmt: skip
+    (row,) = small_log("knowlyr")
+    return row | {"outcome": row["outcome"] | outcome}
 
 
 ENVIRONMENT = {
