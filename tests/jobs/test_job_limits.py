@@ -12,11 +12,11 @@ import pytest
 
 from full_disk import full_disk
 from jobs.conftest import now
+from quintain.jobs import processes
 from quintain.jobs.attempts import AttemptEnd, pause_left_s
 from quintain.jobs.directory import write_atomically
 from quintain.jobs.launch import JobLimits
 from quintain.records.job import JobStatus, SelftestSpec
-from quintain.store.jobs import SlotLimit
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
@@ -87,13 +87,14 @@ def test_what_a_full_disk_keeps_from_being_stored_is_reported_until_it_has_space
 def test_slots_hold_against_a_start_that_another_process_has_not_seen(jobs: JobHome) -> None:
     """The guard is in the transaction that starts a job, not only in the look before it."""
     waiting = jobs.runner_with(slots=0, light_kinds=frozenset())
-    first, second = (waiting.start(SLOW, request_key=key).job.id for key in ("first", "second"))
-    one_slot = SlotLimit(1, frozenset())
-    assert jobs.store.jobs.begin_attempt(first, 0, 1, now(), slots=one_slot)
-    assert not jobs.store.jobs.begin_attempt(second, 0, 1, now(), slots=one_slot)
-    assert jobs.store.jobs.get(second).status is JobStatus.QUEUED
-    jobs.store.jobs.finish(first, 1, JobStatus.FAILED, now())
-    jobs.runner.cancel(second)
+    first, second = (waiting.start(SLOW, request_key=key).job for key in ("first", "second"))
+    assert jobs.store.jobs.begin_attempt(first.id, 0, 1, now())
+    starter = jobs.runner_with(light_kinds=frozenset())._reconciler._starter
+    lock = processes.try_lock(jobs.directory(second.id).lock)
+    assert not starter.start(second, lock, 1, ())
+    assert jobs.store.jobs.get(second.id).status is JobStatus.QUEUED
+    jobs.store.jobs.finish(first.id, 1, JobStatus.FAILED, now())
+    jobs.runner.cancel(second.id)
 
 
 def test_a_pause_doubles_with_attempts_in_vain_and_a_clock_that_jumps_never_lengthens_it() -> None:

@@ -28,10 +28,12 @@ from quintain.jobs.processes import try_lock, unlock
 from quintain.records.job import JobStatus, SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.completions import SOURCES
+from quintain.server.lifespan import JobEvent, events_between
 from quintain.server.tasks import EXTENSION, TASK_STATUS
 from quintain.settings import Settings
 from quintain.tools.services import Services
 from server.talks import ERAS, serve
+from store_shelves import queued
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|removed) as of 2026-07-28:mcp.MCPDeprecationWarning")
 
@@ -112,6 +114,13 @@ def test_a_session_hears_of_a_changed_list_and_of_jobs_from_its_level_on(
         assert {message.level for message in inbox.logs()} == {"info"}
 
     serve(create_server(settings), "legacy", talk, message_handler=inbox)
+
+
+def test_of_a_job_that_goes_on_its_steps_are_details_and_its_new_warnings_are_warnings() -> None:
+    before = queued("job-1", status=JobStatus.RUNNING, phase="stepping", step=1, total_steps=4, warnings=("old",))
+    later = before.model_copy(update={"step": 3, "warnings": ("old", "new")})
+    said = [JobEvent("debug", "job-1 (selftest): step 3 of 4"), JobEvent("warning", "job-1 (selftest): new")]
+    assert list(events_between(before, later)) == said
 
 
 class Task(RequestParams):

@@ -52,7 +52,7 @@ async def talk(settings: Settings) -> dict[str, Any]:
             model="starter",
             environment="quintain/inventory",
             reward={**result["plan"]["reward"], "parts": {**result["plan"]["reward"]["parts"], "brevity": 0.5}},
-            hyperparameters={"rollouts": 1, "tasks_per_step": 2, "group_size": 4},
+            hyperparameters={"rollouts": 1, "tasks_per_step": 3, "group_size": 4},
             name="short",
         )
         chosen = {"job_id": result["job"]["job_id"]}
@@ -73,10 +73,13 @@ def test_short_answers_are_planned_and_rewarded_in_grpo_by_named_parts(settings:
     assert "reward={'parts': {'outcome': 1, 'length': 1}, 'combine': 'product'}" in result["plan"]["next_step"]
     job = result["job"]
     assert job["step"] == 1, job
+    assert [warning.partition(" was ")[0] for warning in job["warnings"]] == [
+        "constant_reward_part: part 'length' of the reward"
+    ]
     assert {"reward/outcome", "reward/length", "reward/brevity"} <= job["metrics"].keys()
     found = job["result"]["report"]["reward"]
-    assert (found["reward"], len(result["runs"])) == ("mix(brevity=0.5, length=1, outcome=1, product)", 8)
-    assert found["scored"] + sum(found["unscored"].values()) == 8
+    assert (found["reward"], len(result["runs"])) == ("mix(brevity=0.5, length=1, outcome=1, product)", 12)
+    assert found["scored"] + sum(found["unscored"].values()) == 12
     parts = found["parts"]
     assert 0 < parts["brevity"] <= 1
     assert 0 < found["mean"] <= parts["outcome"] < 1, "brevity earns nothing where the outcome is a failure"
