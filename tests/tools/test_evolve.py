@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from quintain.cli.evolve import _show
 from quintain.cli.main import app
-from quintain.cli.train import _show
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig, round_dataset_id

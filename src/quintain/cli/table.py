@@ -248,7 +248,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "evolve": Command(
         "start_training",
-        run="quintain.cli.train:run_evolve",
+        run="quintain.cli.evolve:run_evolve",
         positional=("model",),
         names={"hyperparameters": "set"},
         hidden=("method", "dataset_id"),
@@ -336,7 +336,7 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "serve": ("quintain.cli.serve:serve", "Serve the tools over MCP."),
     "ui": ("quintain.cli.ui:ui", "Show runs, jobs and agents on a local web page."),
     "report": (
-        "quintain.cli.evaluate:report",
+        "quintain.cli.reports:report",
         "Write a page about a job, comparison, evaluation, agent or dataset to send.",
     ),
     "jobs prune": ("quintain.cli.prune:prune_command", "Free the disk space of jobs that ended long ago."),
