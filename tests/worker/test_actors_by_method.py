@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvolveSpec
 from quintain.worker.actors import pool
 from quintain.worker.evolution import loop as evolve
 from quintain.worker.job_kinds import train as training
 from trainers.playing import save_sharp_teacher
 from trainers.runs import same
 from worker.job_folder import Stopping, events
-from worker.online import BREVITY, online, played, versions
+from worker.online import BREVITY, evolution, online, played, versions
 from worker.thread_actors import ThreadActor
 
 
@@ -81,30 +78,9 @@ def test_an_online_method_on_two_actors_equals_the_same_one_alone(
 def test_an_evolution_on_two_actors_equals_the_same_one_alone(where: str, tmp_path: Path, tiny_agent: Agent) -> None:
     def grow(actors: int) -> tuple[Path, Any]:
         folder = tmp_path / str(actors)
-        config = EvolveConfig(
-            iterations=1,
-            tasks_per_iteration=17,
-            attempts=2,
-            temperature=1.0,
-            max_turns=1,
-            threshold=None,
-            ratio=1,
-            evaluation_tasks=2,
-            final_tasks=2,
-            actors=actors,
-        )
-        spec = EvolveSpec(
-            name="pupil",
-            agent=tiny_agent.model_copy(
-                update={"sampling": tiny_agent.sampling.model_copy(update={"max_new_tokens": 4})}
-            ),
-            environment="quintain/inventory",
-            config=config,
-            training=CONFIGS[config.train](max_steps=2, batch_size=4),  # type: ignore[arg-type]
-            output_dir=str(folder / "models"),
-            datasets_dir=str(folder / "datasets"),
-            seed=7,
-        )
+        settings: dict[str, Any] = {"iterations": 1, "tasks_per_iteration": 17, "attempts": 2, "temperature": 1.0}
+        settings |= {"max_turns": 1, "threshold": None, "ratio": 1, "evaluation_tasks": 2, "final_tasks": 2}
+        spec = evolution(tiny_agent, folder, max_new_tokens=4, actors=actors, **settings)
         return folder / "job", evolve.run(spec, folder / "job", Stopping(folder / "job"))
 
     (alone, first), (together, second) = grow(1), grow(2)
