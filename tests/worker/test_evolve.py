@@ -16,8 +16,10 @@ from quintain.errors import InvalidInput
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
+from quintain.records.evolve import LevelsConfig
 from quintain.records.job import EvolveSpec, JobResult
 from quintain.worker.evolution import loop as evolve
+from quintain.worker.evolution.loop import Curriculum, Patience
 from trainers.runs import Killed, same
 from worker.job_folder import Stopping, events, outputs, resuming, trajectories, warnings
 from worker.online import evolution
@@ -166,3 +168,39 @@ def test_too_few_tasks_are_rejected_before_the_first_episode(
     assert raised.value.code == "too_few_tasks"
     assert words in raised.value.message
     assert not (tmp_path / "job-1" / "stages").exists()
+
+
+def climb(ladder: Curriculum, *successes: float | None) -> list[str]:
+    """The environments of these rounds."""
+    seen = []
+    for success in successes:
+        seen.append(ladder.environment)
+        ladder.advance(success)
+    return seen
+
+
+def test_a_level_ends_when_it_is_solved_or_has_had_its_rounds() -> None:
+    """The seed's curriculum loops for ever where the threshold is not met."""
+    config = LevelsConfig(levels=("a", "b", "c"), advance_at=0.8, max_iterations=2)
+    assert climb(Curriculum(config.levels, config), 0.8, 0.79, 0.5, 0.9, 0.9) == ["a", "b", "b", "c", "c"]
+    assert climb(Curriculum(config.levels, config), None, None, 0.0, 0.0, 0.0) == ["a", "a", "b", "b", "c"]
+
+
+def test_a_level_that_ends_unsolved_gives_a_warning() -> None:
+    config = LevelsConfig(levels=("a", "b"), max_iterations=1)
+    message = Curriculum(config.levels, config).advance(0.25)
+    assert [word for word in ("success in a is 25%", "below 80%", "continuing with b") if word not in message] == []
+    assert Curriculum(config.levels, config).advance(0.8) is None
+
+
+def test_a_single_environment_has_no_levels() -> None:
+    ladder = Curriculum(("a",), None)
+    assert ladder.is_last
+    assert climb(ladder, 0.0, 1.0, 1.0) == ["a", "a", "a"]
+
+
+def test_patience_counts_rounds_in_a_row_and_a_sure_gain_begins_it_anew() -> None:
+    patience = Patience(2)
+    decisions = ("kept", "better", "ahead", "nothing_selected")
+    assert [patience.spend(decision) for decision in decisions] == [False, False, False, True]
+    assert not any(map(Patience(None).spend, ["kept"] * 10))
