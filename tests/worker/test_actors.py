@@ -261,7 +261,8 @@ def test_an_online_method_on_two_actors_equals_the_same_one_alone(
 
     alone, together = learn(1), learn(2)
     assert played(together) == played(alone)
-    assert versions(together) == [(f"iteration:{i}", {i}) for i in range(2) for _ in range(6)]
+    updates = len(losses(alone)) // 2  # of each rollout
+    assert versions(together) == [(f"iteration:{i}", {i * updates}) for i in range(2) for _ in range(6)]
     assert losses(together) == losses(alone)
     assert same(together / "agent", alone / "agent")
     assert ThreadActor.batches == (4 if where == "thread" else 0)
