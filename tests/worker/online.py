@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from quintain.records.agent import Agent
+from quintain.records.agent import Agent, Sampling
+from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import TrainSpec
+from quintain.records.job import EvolveSpec, TrainSpec
 from quintain.records.reward import LengthReward, RewardPart, RewardSpec
 from quintain.worker.job_kinds import train as training
 from trainers.runs import same
@@ -19,6 +21,15 @@ BREVITY = RewardSpec(
     )
 )
 """The tiny model solves nothing, but its runs differ in length."""
+
+
+def tasks_file(folder: Path, n: int) -> Path:
+    """Write training tasks of one turn, solved where the random text of the tiny model has an `e`."""
+    checker = {"type": "regex", "pattern": "e"}
+    rows = [{"id": f"t{i}", "prompt": f"Say {i}.", "checker": checker, "split": "train"} for i in range(n)]
+    path = folder / "tasks.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
 
 
 def online(
@@ -42,6 +53,28 @@ def online(
         reward=reward,
         teacher_agent=teacher_agent,
         seed=seed,
+    )
+
+
+def evolution(
+    agent: Agent,
+    folder: Path,
+    environment: str = "quintain/inventory",
+    training: dict[str, Any] | None = None,
+    *,
+    max_new_tokens: int,
+    **settings: Any,
+) -> EvolveSpec:
+    config = EvolveConfig(**settings)
+    return EvolveSpec(
+        name="pupil",
+        agent=agent.model_copy(update={"sampling": Sampling(max_new_tokens=max_new_tokens)}),
+        environment=environment,
+        config=config,
+        training=CONFIGS[config.train](**{"max_steps": 2, "batch_size": 4, **(training or {})}),  # type: ignore[arg-type]
+        output_dir=str(folder / "models"),
+        datasets_dir=str(folder / "datasets"),
+        seed=7,
     )
 
 

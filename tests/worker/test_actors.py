@@ -1,4 +1,4 @@
-"""Episodes on several processes: the same ones as on one, also where a process dies, and with weights that follow the training."""
+"""Episodes on several processes: the same ones as on one, also where a process dies, and for every method that acts while it learns."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,11 +26,14 @@ from quintain.records.job import RolloutSpec
 from quintain.worker.actors import pool
 from quintain.worker.actors.local import LocalActor
 from quintain.worker.actors.messages import ActorSetup, Answer, Batch
+from quintain.worker.actors.playing import BatchPlayer
+from quintain.worker.evolution import loop as evolve
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
+from trainers.playing import save_sharp_teacher
+from trainers.runs import same
 from worker.job_folder import Stopping, events, resuming, trajectories
-from worker.online import BREVITY, online, played, versions
-from worker.thread_actors import ThreadActor
+from worker.online import BREVITY, evolution, online, played, versions
 
 
 class Killed(LocalActor):
@@ -49,6 +53,30 @@ class Killed(LocalActor):
             self.at.remove(self._n)
             os.kill(self.pid, signal.SIGKILL)
         return super().play(batch, on_count)
+
+
+class ThreadActor:
+    """An actor in a thread of this process: the player of a child process, with its messages as JSON."""
+
+    batches = 0
+    one_at_a_time: ClassVar = threading.Lock()
+    """Held while a batch is played: transformers loads one model at a time."""
+
+    def __init__(self, setup: ActorSetup) -> None:
+        self._player = BatchPlayer(ActorSetup.model_validate_json(setup.model_dump_json()), lambda: False)
+        self.pid = 0
+
+    def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
+        with self.one_at_a_time:
+            type(self).batches += 1
+            answer = Answer(played=self._player.play(Batch.model_validate_json(batch.model_dump_json()), on_count))
+        return Answer.model_validate_json(answer.model_dump_json())
+
+    def ask_to_stop(self) -> None:
+        """Its batches are short."""
+
+    def stop(self, grace_s: float) -> None:
+        """Its thread ends with the pool."""
 
 
 @pytest.fixture
@@ -121,7 +149,7 @@ def learn(folder: Path, agent: Agent, reporter: Stopping | None = None, **settin
     return load_file(final) if final.exists() else {}
 
 
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -134,7 +162,7 @@ def test_stale_weights_lag_by_what_was_asked_and_a_resumed_run_plays_with_the_sa
     assert versions(whole) == [(f"iteration:{i}", {max(i - 1, 0)}) for i in range(3) for _ in range(6)]
     assert {run.agent.model for run in trajectories(whole)} == {"job/0", "job/1"}
     assert learn(parts, tiny_agent, Stopping(parts, stop_at=1), staleness=1) == {}
-    assert same(learn(parts, tiny_agent, staleness=1, actors=2), ahead)
+    assert equal(learn(parts, tiny_agent, staleness=1, actors=2), ahead)
     assert played(parts) == played(whole)
 
 
@@ -180,3 +208,77 @@ def playing_actors(head: RayHead) -> list[psutil.Process]:
 def test_thirty_random_deaths_lose_no_episode_and_count_none_twice(tmp_path: Path, tiny_agent: Agent) -> None:
     counts = kills(tmp_path, 30, tiny_agent, n_tasks=120, concurrency=2, max_turns=4, max_new_tokens=32)
     assert counts == {"killed": 30, "episodes": 120, "lost": 0, "twice": 0, "differ": 0}
+
+
+@pytest.fixture(params=["thread", pytest.param("process", marks=pytest.mark.soak)])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where actors run."""
+    monkeypatch.setattr(ThreadActor, "batches", 0)
+    if request.param == "thread":
+        monkeypatch.setattr(pool, "LocalActor", ThreadActor)
+    return str(request.param)
+
+
+SMALL: dict[str, Any] = {
+    "group_size": 3,
+    "tasks_per_step": 2,
+    "rollouts": 2,
+    "max_new_tokens": 12,
+    "max_turns": 2,
+    "episodes_at_once": 3,
+    "learning_rate": 0.01,
+}
+
+
+def losses(folder: Path) -> list[Any]:
+    found = [(event.step, (event.metrics or {}).get("loss")) for event in events(folder) if event.type == "progress"]
+    assert [loss for _, loss in found if loss is not None]
+    return found
+
+
+@pytest.mark.parametrize(
+    "method", ["dpo", *(pytest.param(name, marks=pytest.mark.soak) for name in ("distill", "ppo"))]
+)
+def test_an_online_method_on_two_actors_equals_the_same_one_alone(
+    where: str, tmp_path: Path, tiny_agent: Agent, method: str
+) -> None:
+    def learn(actors: int) -> Path:
+        folder = tmp_path / str(actors) / "job"
+        teacher: dict[str, Any] = {"teacher": "sharp"} if method == "distill" else {}
+        spec = online(
+            tiny_agent,
+            method,
+            output=folder / "agent",
+            reward=None if teacher else BREVITY,
+            teacher_agent=save_sharp_teacher(tmp_path / "teacher") if teacher else None,
+            **SMALL,
+            **teacher,
+            actors=actors,
+            seed=2,
+        )
+        training.run(spec, folder, Stopping(folder))
+        return folder
+
+    alone, together = learn(1), learn(2)
+    assert played(together) == played(alone)
+    updates = len(losses(alone)) // 2  # of each rollout
+    assert versions(together) == [(f"iteration:{i}", {i * updates}) for i in range(2) for _ in range(6)]
+    assert losses(together) == losses(alone)
+    assert same(together / "agent", alone / "agent")
+    assert ThreadActor.batches == (4 if where == "thread" else 0)
+
+
+def test_an_evolution_on_two_actors_equals_the_same_one_alone(where: str, tmp_path: Path, tiny_agent: Agent) -> None:
+    def grow(actors: int) -> tuple[Path, Any]:
+        folder = tmp_path / str(actors)
+        settings: dict[str, Any] = {"iterations": 1, "tasks_per_iteration": 17, "attempts": 2, "temperature": 1.0}
+        settings |= {"max_turns": 1, "threshold": None, "ratio": 1, "evaluation_tasks": 2, "final_tasks": 2}
+        spec = evolution(tiny_agent, folder, max_new_tokens=4, actors=actors, **settings)
+        return folder / "job", evolve.run(spec, folder / "job", Stopping(folder / "job"))
+
+    (alone, first), (together, second) = grow(1), grow(2)
+    assert second.report == first.report
+    assert played(together) == played(alone)
+    assert losses(together) == losses(alone)
+    assert same(together.parent / "models" / "01-train", alone.parent / "models" / "01-train")
+    assert ThreadActor.batches == (2 if where == "thread" else 0)

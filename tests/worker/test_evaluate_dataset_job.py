@@ -109,11 +109,11 @@ def test_a_stopped_job_continues_after_its_finished_rows_and_ends_the_same(
 ) -> None:
     monkeypatch.setattr(evaluate_dataset, "_BATCH", 2)
     rows = [DatasetRow(trajectory=run) for run in expert_runs(4, "held_out")]
-    _, whole = measured(tmp_path / "whole" / "job-1", rows, tiny_agent, max_new_tokens=8)
-    partial, nothing = measured(tmp_path / "parts" / "job-1", rows, tiny_agent, after=2, max_new_tokens=8)
+    _, whole = measured(tmp_path / "whole" / "job-1", rows, tiny_agent, max_new_tokens=2)
+    partial, nothing = measured(tmp_path / "parts" / "job-1", rows, tiny_agent, after=2, max_new_tokens=2)
     assert nothing is None
     assert partial == JobResult(report={"rows": 2, "planned": 4})
-    _, resumed = measured(tmp_path / "parts" / "job-1", rows, tiny_agent, max_new_tokens=8)
+    _, resumed = measured(tmp_path / "parts" / "job-1", rows, tiny_agent, max_new_tokens=2)
     assert resumed.suite_hash == whole.suite_hash
     found = [(r.task_id, r.status, r.reward, r.metrics) for r in resumed.results]
     for (task, status, reward, metrics), other in zip(found, whole.results, strict=True):

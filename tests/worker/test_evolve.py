@@ -14,15 +14,15 @@ import pytest
 
 from quintain.errors import InvalidInput
 from quintain.jobs.directory import JobDirectory
-from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import CONFIGS
+from quintain.records.evolve import LevelsConfig
 from quintain.records.job import EvolveSpec, JobResult
 from quintain.worker.evolution import loop as evolve
-from tiny_models import save_tiny_model
+from quintain.worker.evolution.loop import Curriculum, Patience
 from trainers.runs import Killed, same
 from worker.job_folder import Stopping, events, outputs, resuming, trajectories, warnings
+from worker.online import evolution
 
 INVENTORY = "quintain/inventory"
 SMALL: dict[str, Any] = {
@@ -40,39 +40,18 @@ SMALL: dict[str, Any] = {
 gets better is not compared with itself."""
 
 
-def spec(
-    folder: Path, environment: str = INVENTORY, training: dict[str, Any] | None = None, **settings: Any
-) -> EvolveSpec:
-    config = EvolveConfig(**SMALL | settings)
-    given = {"max_steps": 2, "batch_size": 4, "checkpoint_every_steps": 1, **(training or {})}
-    model = folder.parent / "tiny"
-    if not model.exists():
-        save_tiny_model(model, hidden=16)
-    return EvolveSpec(
-        name="pupil",
-        agent=Agent(
-            id="agent:tiny@1",
-            name="tiny",
-            version=1,
-            model=ModelRef(source="folder", path=str(model)),
-            sampling=Sampling(max_new_tokens=6),
-        ),
-        environment=environment,
-        config=config,
-        training=CONFIGS[config.train](**given),  # type: ignore[arg-type]
-        output_dir=str(folder / "models"),
-        datasets_dir=str(folder / "datasets"),
-        seed=7,
-    )
+def spec(agent: Agent, folder: Path, environment: str = INVENTORY, **settings: Any) -> EvolveSpec:
+    training = {"checkpoint_every_steps": 1}
+    return evolution(agent, folder, environment, training, max_new_tokens=6, **SMALL | settings)
 
 
-def play(folder: Path, given: EvolveSpec | None = None, **stops: int) -> JobResult:
+def play(folder: Path, given: EvolveSpec, **stops: int) -> JobResult:
     job = folder / "job-1"
-    return evolve.run(given or spec(folder), job, Stopping(job, **stops))
+    return evolve.run(given, job, Stopping(job, **stops))
 
 
 def test_an_evolution_killed_again_and_again_ends_with_the_agent_and_the_report_of_one_that_was_not(
-    tmp_path: Path,
+    tmp_path: Path, tiny_agent: Agent
 ) -> None:
     """Deaths while it explores, tries again, trains, is measured, and in the last comparison.
 
@@ -81,11 +60,11 @@ def test_an_evolution_killed_again_and_again_ends_with_the_agent_and_the_report_
     """
     whole, again = tmp_path / "whole", tmp_path / "again"
     rule = {"threshold": None, "start_from": "last", "reflect": 1}
-    expected = play(whole, spec(whole, **rule))
+    expected = play(whole, spec(tiny_agent, whole, **rule))
     for step in (5, 7, 9, 11, 23):
         with pytest.raises(Killed):
-            play(again, spec(again, **rule), kill_at=step)
-    result = play(again, spec(again, **rule))
+            play(again, spec(tiny_agent, again, **rule), kill_at=step)
+    result = play(again, spec(tiny_agent, again, **rule))
     assert result == expected
     for name in ("01-train", "02-train"):
         assert same(whole / "models" / name, again / "models" / name)
@@ -123,11 +102,12 @@ def suite(evaluations: list[dict[str, Any]], stage: str) -> set[str]:
     return {result.task_id for result in found.results}
 
 
-def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patience_up(tmp_path: Path) -> None:
+def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patience_up(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
     """In one turn nobody solves a task. Each level has a round at most, and patience counts on the last one: rounds 2 and 3."""
     levels = {"levels": [f"{INVENTORY}?difficulty={name}" for name in ("easy", "hard")], "max_iterations": 1}
-    given = spec(tmp_path / "one", iterations=9, tasks_per_iteration=1, patience=2, curriculum=levels)
-    tmp_path /= "one"
+    given = spec(tiny_agent, tmp_path, iterations=9, tasks_per_iteration=1, patience=2, curriculum=levels)
     result = play(tmp_path, given)
     rounds = result.report["rounds"]
     assert [report["environment"].rpartition("=")[2] for report in rounds] == ["easy", "hard", "hard"]
@@ -145,11 +125,12 @@ def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patie
     assert not (tmp_path / "datasets").exists()
 
 
-def test_a_stopped_evolution_is_continued_by_a_job_that_keeps_finished_stages(tmp_path: Path) -> None:
+def test_a_stopped_evolution_is_continued_by_a_job_that_keeps_finished_stages(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
     """It stops when it has explored for the second time, and before it has chosen: that is explored anew, for the runs stay with
     the other job; the first round is not."""
-    tmp_path /= "one"
-    given = spec(tmp_path, threshold=None, start_from="last")
+    given = spec(tiny_agent, tmp_path, threshold=None, start_from="last")
     stopped = play(tmp_path, given, stop_at=12)
     assert stopped.is_partial
     assert [report["round"] for report in stopped.report["rounds"]] == [1]
@@ -172,7 +153,9 @@ def test_a_stopped_evolution_is_continued_by_a_job_that_keeps_finished_stages(tm
 
 
 @pytest.mark.parametrize(("split", "words"), [("held_out", "held-out tasks"), ("train", "training tasks")])
-def test_too_few_tasks_are_rejected_before_the_first_episode(tmp_path: Path, split: str, words: str) -> None:
+def test_too_few_tasks_are_rejected_before_the_first_episode(
+    tmp_path: Path, tiny_agent: Agent, split: str, words: str
+) -> None:
     """Held out 2 + 2 are needed, and 4 to explore; there are 3 of one and 9 of the other."""
     tasks = tmp_path / "tasks.jsonl"
     splits = [split] * 3 + [{"held_out": "train", "train": "held_out"}[split]] * 9
@@ -180,9 +163,44 @@ def test_too_few_tasks_are_rejected_before_the_first_episode(tmp_path: Path, spl
         {"id": f"q{i}", "prompt": f"What is {i} + 1?", "answer": str(i + 1), "split": s} for i, s in enumerate(splits)
     ]
     tasks.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    tmp_path /= "one"
     with pytest.raises(InvalidInput) as raised:
-        play(tmp_path, spec(tmp_path, f"quintain/tasks?file={tasks}", tasks_per_iteration=4))
+        play(tmp_path, spec(tiny_agent, tmp_path, f"quintain/tasks?file={tasks}", tasks_per_iteration=4))
     assert raised.value.code == "too_few_tasks"
     assert words in raised.value.message
     assert not (tmp_path / "job-1" / "stages").exists()
+
+
+def climb(ladder: Curriculum, *successes: float | None) -> list[str]:
+    """The environments of these rounds."""
+    seen = []
+    for success in successes:
+        seen.append(ladder.environment)
+        ladder.advance(success)
+    return seen
+
+
+def test_a_level_ends_when_it_is_solved_or_has_had_its_rounds() -> None:
+    """The seed's curriculum loops for ever where the threshold is not met."""
+    config = LevelsConfig(levels=("a", "b", "c"), advance_at=0.8, max_iterations=2)
+    assert climb(Curriculum(config.levels, config), 0.8, 0.79, 0.5, 0.9, 0.9) == ["a", "b", "b", "c", "c"]
+    assert climb(Curriculum(config.levels, config), None, None, 0.0, 0.0, 0.0) == ["a", "a", "b", "b", "c"]
+
+
+def test_a_level_that_ends_unsolved_gives_a_warning() -> None:
+    config = LevelsConfig(levels=("a", "b"), max_iterations=1)
+    message = Curriculum(config.levels, config).advance(0.25)
+    assert [word for word in ("success in a is 25%", "below 80%", "continuing with b") if word not in message] == []
+    assert Curriculum(config.levels, config).advance(0.8) is None
+
+
+def test_a_single_environment_has_no_levels() -> None:
+    ladder = Curriculum(("a",), None)
+    assert ladder.is_last
+    assert climb(ladder, 0.0, 1.0, 1.0) == ["a", "a", "a"]
+
+
+def test_patience_counts_rounds_in_a_row_and_a_sure_gain_begins_it_anew() -> None:
+    patience = Patience(2)
+    decisions = ("kept", "better", "ahead", "nothing_selected")
+    assert [patience.spend(decision) for decision in decisions] == [False, False, False, True]
+    assert not any(map(Patience(None).spend, ["kept"] * 10))

@@ -29,18 +29,20 @@ from quintain.trainers.value_head import head_of
 from quintain.worker.job_kinds.export_agent import run
 from quintain.worker.portable_copies import portable_copy
 from tiny_models import save_tiny_model, tiny_tokenizer
+from trainers.runs import Recorder
 
 JOB = "job-0000000001"
 
 
-class Heard:
-    """A reporter that can do something at the beginning of a phase, or ask to stop."""
+class Heard(Recorder):
+    """A reporter that can do something at the beginning of a phase, or ask to stop; an export warns of nothing."""
 
     def __init__(self, at: dict[str, Callable[[], object]] | None = None, *, stop: bool = False) -> None:
-        self.at, self.stop, self.phases = at or {}, stop, list[str]()
+        super().__init__()
+        self.at, self.stop = at or {}, stop
 
     def phase(self, name: str) -> None:
-        self.phases.append(name)
+        super().phase(name)
         self.at.get(name, lambda: None)()
 
     def warn(self, code: str, message: str) -> None:
@@ -48,16 +50,6 @@ class Heard:
 
     def should_stop(self) -> bool:
         return self.stop
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"an export does not report {name}")
-
-
-class Uploading(Heard):
-    """A reporter of an export that is uploaded."""
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        assert 0 <= step <= total_steps
 
 
 def adapted(
@@ -138,7 +130,7 @@ def test_a_job_that_resumes_a_failed_push_uploads_the_finished_export(exported: 
     folder, url = tmp_path / "out", f"memory://{tmp_path.name}/clerk"
     shutil.copytree(exported.folders["adapter"], folder)
     spec = spec_of(exported.agent, "adapter", folder).model_copy(update={"push_to": url})
-    heard = Uploading()
+    heard = Heard()
     report = run(spec, tmp_path / "job-resumed", heard).report
     assert (heard.phases, report["pushed_to"]) == (["uploading"], url)
     copy = fetch(url, tmp_path / "cache")
@@ -154,10 +146,10 @@ def test_a_job_that_resumes_a_failed_push_uploads_the_finished_export(exported: 
     assert {path.name for path in tmp_path.iterdir()} == {"out", "cache"}, "the copy for the upload is gone"
     for other in (spec.model_copy(update={"push_to": None}), spec.model_copy(update={"format": "merged"})):
         with pytest.raises(Conflict):
-            run(other, tmp_path / "job-other", Uploading())
+            run(other, tmp_path / "job-other", Heard())
     (folder / "README.md").write_text("changed", encoding="utf-8")
     with pytest.raises(Conflict):
-        run(spec, tmp_path / "job-other", Uploading())
+        run(spec, tmp_path / "job-other", Heard())
 
 
 def test_a_copy_for_other_machines_names_no_path_of_this_one_wherever_it_is_mentioned(tmp_path: Path) -> None:

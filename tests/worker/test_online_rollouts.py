@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import reward_of, rollout_collector
 from worker.ending_environment import Ending
 from worker.job_folder import MOMENT, STARTER, Stopping, events, outputs, progress, trajectories, warnings
-from worker.online import online, stopped_as_whole
+from worker.online import online, stopped_as_whole, tasks_file
 
 
 def spec(environment: str = "quintain/inventory", **settings: Any) -> TrainSpec:
@@ -159,10 +158,8 @@ def test_an_environment_in_a_child_process_gives_the_same_groups_and_may_have_fe
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host hears of a refusal that something failed, and asks for fewer."""
-    tasks = tmp_path / "tasks.jsonl"
-    lines = [{"id": f"t{i}", "prompt": "Say 4.", "answer": "4", "split": "train"} for i in range(3)]
-    tasks.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    job = spec(f"quintain/tasks?file={tasks}", tasks_per_step=4, rollouts=50)
+    tasks = tasks_file(tmp_path, 3)
+    job = spec(f"quintain/tasks?file={tasks}", tasks_per_step=4, rollouts=50, episodes_at_once=2)
     here = collect(tmp_path / "job-1", tiny, job)
     assert sorted(group.key for group in here) == [f"job-1/0/t{i}" for i in range(3)]
     monkeypatch.setattr(online_rollouts, "open_source", IsolatedSource)
@@ -220,9 +217,7 @@ def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None
 
 def test_a_constraint_is_learnt_measured_and_enforced(tmp_path: Path, tiny_agent: Agent) -> None:
     """Six tokens cost a half: the multiplier grows, and an enforced limit leaves no agent."""
-    rows = [{"id": f"t{i}", "prompt": f"Say {i}.", "checker": {"type": "regex", "pattern": "e"}} for i in range(2)]
-    tasks = tmp_path / "tasks.jsonl"
-    tasks.write_text("\n".join(json.dumps({**row, "split": "train"}) for row in rows), encoding="utf-8")
+    tasks = tasks_file(tmp_path, 2)
     cost = {"type": "length", "unit": "tokens", "full_at": 7, "zero_at": 5}
     bound = {"cost": cost, "limit": 0.0, "multiplier": 0.5, "rate": 2.0}
     reports = {}
@@ -252,15 +247,11 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
 ) -> None:
     """Two rollouts of eight episodes with two updates each: stopped after an update, then within the second rollout.
 
-    An answer is right where the random text has an `e`. The value head resumes too, and the coefficient that its controller
+    The value head resumes too, and the coefficient that its controller
     has reached. test_actors.py and test_self_play.py resume GRPO.
     """
-    checker = {"type": "regex", "pattern": "e"}
-    rows = [{"id": f"t{i}", "prompt": f"Say {i}.", "checker": checker, "split": "train"} for i in range(4)]
-    tasks = tmp_path / "tasks.jsonl"
-    tasks.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     job = spec(
-        f"quintain/tasks?file={tasks}", agent=tiny_agent, method="ppo",
+        f"quintain/tasks?file={tasks_file(tmp_path, 4)}", agent=tiny_agent, method="ppo",
         group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=6,
         checkpoint_every_steps=1, learning_rate=1e-3, seed=2, minibatches=2, critic_warmup_steps=1,
         kl_coefficient=0.1, kl_target=0.01, kl_horizon=10,

@@ -52,7 +52,7 @@ def test_a_step_is_worth_what_it_leads_to_and_the_last_one_what_it_is(tmp_path: 
 
 def test_a_stopped_job_goes_on_with_the_runs_that_are_left_and_ends_the_same(tmp_path: Path, tiny_agent: Agent) -> None:
     runs = expert_runs(2)
-    quick = {"agent": tiny_agent, "completions": 1, "sampling": Sampling(temperature=1.0, max_new_tokens=8)}
+    quick = {"agent": tiny_agent, "completions": 1, "sampling": Sampling(temperature=1.0, max_new_tokens=2)}
     value(tmp_path / "whole", runs, **quick)
     partial = value(tmp_path / "job", runs, after=1, **quick)
     assert partial == JobResult(report={"valued": 1, "planned": 2})
