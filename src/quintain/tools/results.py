@@ -81,10 +81,11 @@ class ImportResult(Record):
 
 
 class Unscored(Record):
-    """A trajectory that a scorer could not score, and why."""
+    """Why a scorer could not score trajectories, with the first of them."""
 
     id: str
     reason: Hint
+    count: int = Field(description="Trajectories with this reason.")
 
 
 class ScoreSummary(Record):
@@ -378,6 +379,7 @@ class ForgetResult(ForgetReport):
     twins: tuple[str, ...] = Field(description="Runs with the same content under other ids, at most 100.")
     twins_count: int
     twins_forgotten: bool = Field(description="Whether `twins` are among the forgotten runs.")
+    freed_bytes: int | None = Field(default=None, description="Bytes of removed job folders.")
     next_step: Hint
 
 

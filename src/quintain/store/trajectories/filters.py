@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Engine, func, select
 
 from quintain.errors import Unavailable
+from quintain.records.dataset import SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.store.tables import dataset_members, trajectory_tags
 from quintain.store.tables import trajectories as table
@@ -49,7 +50,10 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
         key = _t.seq
     if filter.dataset_id is not None:
         m = dataset_members.c
-        found.append(_c.id.in_(select(m.trajectory_id).where(m.dataset_id == filter.dataset_id)))
+        members = select(m.trajectory_id).where(m.dataset_id == filter.dataset_id)
+        if filter.split is not None:
+            members = members.where(in_split(filter.split))
+        found.append(_c.id.in_(members))
     if filter.min_reward is not None:
         found.append(_c.reward >= filter.min_reward)
     if filter.max_reward is not None:
@@ -64,6 +68,12 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
             found += [_c.seq == MATCHED_SEQ, TEXT_INDEX.c.trajectories_text.op("MATCH")(trigrams)]
             key = TEXT_INDEX.c.rowid
     return FilterClause(tuple(found), key)
+
+
+def in_split(split: SplitName) -> ColumnElement[bool]:
+    """Return the condition that a member of a dataset is in a split; those of unknown split are in train."""
+    m = dataset_members.c
+    return (m.split == split) | m.split.is_(None) if split == "train" else m.split == split
 
 
 def _is_indexed(engine: Engine) -> bool:

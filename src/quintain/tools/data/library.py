@@ -35,7 +35,7 @@ from quintain.tools.pages import count_fitting, fitting_page
 from quintain.tools.results import LibraryResult
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
-from quintain.tools.training.methods import outline_methods
+from quintain.tools.training.methods import list_methods
 
 Kind = Literal[
     "datasets",
@@ -70,7 +70,13 @@ _NEXT = {
         call("score_trajectories", scorer="judge", judge=..., mode="pairwise", filter=...),
         "; what `rater` entries list is taken out of the strengths.",
     ),
-    "methods": Hint("Plan a training by one with ", call("plan_training", method=...), "."),
+    "methods": Hint(
+        "Plan a training by one with ",
+        call("plan_training", method=...),
+        "; ",
+        call("list_library", kind="methods", text="grpo"),
+        " has all settings of one, and text='*' those that all share.",
+    ),
 }
 
 
@@ -119,7 +125,7 @@ def list_library(
         )
     if kind in {"environments", "scorers", "methods", "tournament"}:
         first = 0 if cursor is None else decode_cursor(cursor, kind)
-        rest = [item for item in _available(services, kind) if _mentions(item, text or "")][first:]
+        rest = [item for item in _available(services, kind, text) if _mentions(item, text or "")][first:]
         fit = count_fitting(rest)
         items, following = tuple(rest[:fit]), encode_cursor(first + fit, kind) if fit < len(rest) else None
     else:
@@ -144,12 +150,12 @@ def _mentions(item: Mapping[str, Any], words: str) -> bool:
     return all(word in texts for word in words.casefold().split())
 
 
-def _available(services: Services, kind: Kind) -> Sequence[dict[str, Any]]:
+def _available(services: Services, kind: Kind, text: str | None) -> Sequence[dict[str, Any]]:
     if kind == "environments":
         return _environments()
     if kind == "tournament":
         return tournament_of_agents(services)
-    return _scorers(services) if kind == "scorers" else outline_methods()
+    return _scorers(services) if kind == "scorers" else list_methods(text)
 
 
 def _stored(

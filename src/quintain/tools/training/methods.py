@@ -213,12 +213,25 @@ def describe_methods() -> tuple[dict[str, Any], ...]:
     return tuple(rows)
 
 
-def outline_methods() -> tuple[dict[str, Any], ...]:
-    """As `describe_methods`, with the types, defaults and bounds of settings alone: all sentences together would be long."""
+def list_methods(text: str | None) -> tuple[dict[str, Any], ...]:
+    """List the methods, with as much of their settings as the request narrows down.
+
+    Args:
+        text: A method's name, or `*` for the shared settings: that entry alone, each setting with its sentence. Other words: all
+            entries, with the domains of their settings. None: all entries, the shared settings with their domains; null stands for
+            the settings of the methods, which together are longer than all the rest.
+    """
+    rows = describe_methods()
+    if named := [row for row in rows if row["method"] == (text or "").strip().lower()]:
+        return tuple(named)
     return tuple(
-        {**about, "hyperparameters": {name: line.partition(": ")[0] for name, line in about["hyperparameters"].items()}}
-        for about in describe_methods()
+        {**row, "hyperparameters": None if text is None and row["method"] != "*" else _domains(row["hyperparameters"])}
+        for row in rows
     )
+
+
+def _domains(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: line.partition(": ")[0] for name, line in settings.items()}
 
 
 @cache
