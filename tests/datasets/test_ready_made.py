@@ -144,6 +144,38 @@ def test_a_name_of_a_column_that_no_reader_knows_is_refused_with_the_nearest(ser
     assert any(run.steps[0].message == "Be brief." for run in runs)
 
 
+@pytest.mark.parametrize(("name", "mark"), [("t.csv", ","), ("t.csv", ";"), ("t.TSV", "\t")])
+def test_tables_of_a_spreadsheet_are_rows(services: Services, name: str, mark: str) -> None:
+    """RFC 4180: quoted cells hold delimiters, quotes and line breaks; an answer that is a number stays a text."""
+    rows = (
+        ("ask", "say", "good", "reward"),
+        ('"2+2,\n\tor ""4""?"', "4", "1", "0.5"),
+        ("3;3?" if mark == "," else "3?", "6", "-1", ""),
+    )
+    text = "\ufeff" + "".join(mark.join(row) + "\r\n" for row in rows) + mark.join("abc") + "\r\n"
+    path = _write(services, name, [])
+    path.write_text(text, encoding="utf-8", newline="")
+    named = {"prompt": "ask", "response": "say"}
+    made = _export(services, "sft", name, columns=named)
+    assert _said(made) == [('2+2,\n\tor "4"?', "4"), (rows[2][0], "6")]
+    assert [row.trajectory.outcome.reward for row in _rows(made)] == [0.5, None]
+    assert [(row.line, row.reason) for row in made.rejected] == [(3, "expected 4 cells, as in the first row, got 3")]
+    marked = _export(services, "kto", name, columns={**named, "label": "good"})
+    assert [row.desirable for row in _rows(marked)] == [True, False]
+
+
+def test_a_table_without_names_or_in_another_encoding_is_refused(services: Services) -> None:
+    path = _write(services, "t.csv", [])
+    for content, words in (
+        (b"ask,,say\n", "names of the columns"),
+        (b"ask,ask\n", "names of"),
+        (b"a,b\n\xe4,c\n", "byte 0xe4; save"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InvalidInput, match=words):
+            _export(services, "sft", "t.csv", columns={"prompt": "a", "response": "b"})
+
+
 def test_given_pairs_are_frozen_as_they_are(services: Services) -> None:
     """The second pair is of the same prompt, the third has equal sides, the fourth is the first again."""
     pairs = [

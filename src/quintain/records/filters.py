@@ -18,7 +18,7 @@ class TrajectoryFilter(Record):
 
     job_id: str | None = None
     agent: str | None = Field(default=None, description="`agent:NAME@VERSION` or a name.")
-    dataset_id: str | None = None
+    dataset_id: str | None = Field(default=None, description="Or its name.")
     split: SplitName | None = Field(default=None, description="Of `dataset_id`.")
     environment: str | None = None
     task_type: str | None = None

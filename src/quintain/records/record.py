@@ -159,10 +159,19 @@ def explain(
             near = nearest(fault["input"], map(str, valid)) if isinstance(fault["input"], str) else ""
             parts.append(f"{path}: expected one of {', '.join(map(str, valid))}, got {shown(fault['input'])}{near}")
         else:
-            parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
+            parts.append(f"{path}: {_expectation(fault['msg'], shown(fault.get('input')))}")
     if more := [_path(root, fault["loc"]) for fault in faults[_EXPLAINED:]]:
         parts.append(f"and {len(more):,} more: {list_names(more)}")
     return "; ".join(parts)
+
+
+def _expectation(message: str, got: str) -> str:
+    """Return pydantic's message in the form of our errors, where it names an expectation."""
+    _, found, expected = message.partition("Input should be ")
+    if not found:
+        return f"{message} (got {got})"
+    value = "a value " if expected.startswith(("greater", "less")) else ""
+    return f"expected {value}{expected}, got {got}"
 
 
 def _path(root: str, place: tuple[int | str, ...]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy import ColumnElement, Engine, func, or_, select
 
 from quintain.errors import Unavailable
 from quintain.records.dataset import SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.store.tables import dataset_members, trajectory_tags
+from quintain.store.tables import dataset_members, datasets, trajectory_tags
 from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.text_index import MATCHED_SEQ, TEXT_INDEX, index_new_texts, trigram_query
 
@@ -50,7 +50,10 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
         key = _t.seq
     if filter.dataset_id is not None:
         m = dataset_members.c
-        members = select(m.trajectory_id).where(m.dataset_id == filter.dataset_id)
+        d = datasets.c
+        named = select(d.id).where(or_(d.id == filter.dataset_id, d.name == filter.dataset_id))
+        newest = named.order_by((d.id == filter.dataset_id).desc(), d.seq.desc()).limit(1).scalar_subquery()
+        members = select(m.trajectory_id).where(m.dataset_id == newest)
         if filter.split is not None:
             members = members.where(in_split(filter.split))
         found.append(_c.id.in_(members))

@@ -167,6 +167,14 @@ def result_of(
 
 def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> Hint:
     these: Any = {"tags": list(tags)} if tags else ...
+    if not report.imported and report.n_refused == report.n_files:
+        rows = call("export_dataset", kind="sft", name="rows", path=..., columns={"prompt": ..., "response": ...})
+        return Hint(
+            "No run was found; see `rejected` for the reason of each file. Set `format` if the logs have a known format. Tables "
+            "and rows with columns of their own become a dataset by ",
+            rows,
+            ".",
+        )
     if dry_run and not (report.unchanged and not report.imported):
         return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")
     gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
+from quintain.datasets.delimited_files import as_cell_number
 from quintain.datasets.row_files import (
     HUB_NAME,
     RowFiles,
@@ -262,7 +263,7 @@ def _labelled(rows: Iterable[NumberedValue], columns: Mapping[str, str], report:
     for number, row in rows:
         if column is None or not isinstance(row, Mapping) or row.get(column) is None:
             yield NumberedValue(number, row)
-        elif (label := as_label(row[column])) is None:
+        elif (label := as_label(row[column])) is None and (label := as_label(as_cell_number(row[column]))) is None:
             report.reject(
                 number, f"expected true, false, 1, 0 or -1 in {column!r}, the label, got {shown(row[column])}"
             )
