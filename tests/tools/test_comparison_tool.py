@@ -81,6 +81,14 @@ def test_agents_of_recorded_runs_are_compared_on_the_tasks_that_both_did(service
     assert (pair.n_tasks, pair.only_a, pair.only_b, pair.difference) == (5, 4, 1, pytest.approx(-0.6))
     assert found.environment == "recorded runs"
     assert "recorded runs" in found.notes[-1]
+    unknown = [recorded_run(name, 0, None) for name in ("mute", "deaf")]
+    add_runs(services, *unknown)
+    with pytest.raises(
+        InvalidInput, match=r"\[different_suites\].*mute 0, deaf 0.*score_trajectories\(scorer=\.\.\., filter"
+    ):
+        compare_agents(services, ["mute", "deaf"])
+    with pytest.raises(NotFound, match="expected a registered agent, got 'mute'"):
+        compare_agents(services, ["mute", "nobody"])
     with pytest.raises(InvalidInput, match=r"different_suites.*a recorded outcome of each agent"):
         compare_agents(services, ["claude", "gemini"])
     with pytest.raises(NotFound, match="expected a registered agent, got 'x'"):

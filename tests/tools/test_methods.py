@@ -169,6 +169,10 @@ def test_every_method_is_described_with_all_of_its_settings_once(settings: Setti
         list_methods("*")[0]["hyperparameters"]["grad_clip"]
         == "default 1.0, 0 to 1000: Bound of the gradient norm; 0: off."
     )
+    assert {one["method"]: list(one["hyperparameters"]) for one in list_methods("label_smoothing")} == {
+        "dpo": ["label_smoothing"]
+    }
+    assert {"dpo", "orpo", "simpo"} <= {one["method"] for one in list_methods("preference optimisation")}
     unfiltered = list_methods(None)
     assert [one["method"] for one in unfiltered] == ["*", *METHODS]
     assert unfiltered[0]["hyperparameters"] == shared["hyperparameters"]

@@ -38,6 +38,7 @@ class SearchResult(Record):
 
     items: tuple[TrajectorySummary, ...]
     next_cursor: str | None
+    count: int | None = Field(default=None, description="Null above 10,000, on later pages and if sorted.")
     next_step: Hint
 
 
