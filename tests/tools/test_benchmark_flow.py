@@ -48,6 +48,10 @@ def test_questions_with_answers_of_a_table_are_asked(tool: Caller, home: Path) -
     assert [(answer["num_samples"], answer["accuracy"]) for answer in answers] == [(2, 0.0), (2, 1.0)], answers
     compared = tool(action="compare", agents=["starter", "expert"])
     assert (compared["comparisons"][0]["only_b"], compared["comparisons"][0]["n_tasks"]) == (2, 2)
+    (played, *_) = tool(action="search", filter={"job_id": answers[0]["job_id"]})["items"]
+    shown = tool(action="get", trajectory_id=played["id"])["trajectory"]
+    assert [step["actor"] for step in shown["steps"]] == ["user", "agent"], "as the rows: no system prompt and no tool"
+    assert "tools" not in shown
 
 
 @pytest.mark.usefixtures("jobs_in_process")

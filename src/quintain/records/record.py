@@ -145,7 +145,7 @@ def explain(
         path = _path(root, fault["loc"])
         if fault["type"] == "extra_forbidden":
             elsewhere = " or put it under `extra`" if root == "trajectory" else ""
-            near = nearest(".".join(map(str, fault["loc"])), known) or nearest(fault["loc"][-1], known)
+            near = _near_field(fault["loc"], list(known))
             parts.append(f"{path} is not a known field{near}; {'rename' if near else 'remove'} it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
@@ -163,6 +163,15 @@ def explain(
     if more := [_path(root, fault["loc"]) for fault in faults[_EXPLAINED:]]:
         parts.append(f"and {len(more):,} more: {list_names(more)}")
     return "; ".join(parts)
+
+
+def _near_field(place: tuple[int | str, ...], known: Sequence[str]) -> str:
+    """Return the suggestion for an unknown field: the most similar of the fields beside it, else of all."""
+    *parents, leaf = (str(part) for part in place if not isinstance(part, int))
+    beside = [name.split(".")[-1] for name in known if name.split(".")[:-1] == parents]
+    if near := nearest(leaf, beside):
+        return near.replace("'", f"'{'.'.join([*parents, ''])}", 1)
+    return nearest(leaf, known)
 
 
 def _expectation(message: str, got: str) -> str:

@@ -48,8 +48,8 @@ def benchmark_reference(
     try:
         return usable_reference(services, write_reference(Reference(BENCHMARK, {"file": path})))
     except (InvalidInput, NotFound) as error:
-        with suppress(InvalidInput):  # questions that were recorded nowhere, each with its answer
-            return usable_reference(services, write_reference(Reference(QUESTIONS, {"file": path})))
+        with suppress(InvalidInput):  # rows of prompt and answer, which had neither tools nor a system prompt
+            return usable_reference(services, write_reference(Reference(QUESTIONS, {"file": path, "plain": "true"})))
         return error
 
 
