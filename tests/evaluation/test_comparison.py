@@ -231,6 +231,17 @@ def test_the_correction_is_chosen_and_named() -> None:
     assert all(x.p_corrected <= y.p_corrected for x, y in zip(hochberg.comparisons, holm.comparisons, strict=True))
 
 
+def test_rewards_of_fewer_tasks_than_the_successes_are_noted() -> None:
+    """A run that was cut off failed, and has no reward: the two differences are of other tasks."""
+    a, b = evaluated("a", "0101"), evaluated("b", "1101")
+    cut = tuple(one.model_copy(update={"reward": None}) if place == 0 else one for place, one in enumerate(a.results))
+    comparison = compare([a.model_copy(update={"results": cut}), b], ["a", "b"], "c", None)
+    assert comparison.comparisons[0].n_tasks == 4
+    assert comparison.notes == (
+        "a and b: `reward` covers 3 of 4 tasks; in the others a run that was cut off or failed has no reward.",
+    )
+
+
 def test_different_sampling_is_noted() -> None:
     a, b = evaluated("a", "0101"), evaluated("b", "1101")
     assert compare([a, b], ["a", "b"], "c", None).notes == ()

@@ -46,7 +46,7 @@ def test_questions_with_answers_of_a_table_are_asked(tool: Caller, home: Path) -
     asked = {"dataset_id": made["dataset_id"], "n_tasks": 2, "sampling": {"max_new_tokens": 4}}
     answers = [tool(action="evaluate", agent=agent, **asked) for agent in ("starter", "expert")]
     assert [(answer["num_samples"], answer["accuracy"]) for answer in answers] == [(2, 0.0), (2, 1.0)], answers
-    compared = tool(action="compare", agents=["starter", "expert"])
+    compared = tool(action="compare", agents=["starter", "expert"], environment="desks")
     assert (compared["comparisons"][0]["only_b"], compared["comparisons"][0]["n_tasks"]) == (2, 2)
     (played, *_) = tool(action="search", filter={"job_id": answers[0]["job_id"]})["items"]
     shown = tool(action="get", trajectory_id=played["id"])["trajectory"]

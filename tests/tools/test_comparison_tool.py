@@ -116,11 +116,14 @@ def test_a_stored_comparison_is_read_again_by_its_id_with_its_verdict_and_all_fl
     again = compare_agents(services, [new.comparison_id])
     assert again.comparison_id == new.comparison_id
     assert again.comparisons == new.comparisons
-    assert (len(new.flips), len(again.flips), again.flips_count) == (20, 30, 30)
+    assert (len(new.flips), len(again.flips), again.flips_count) == (8, 30, 30)
     assert [origin.evaluation_id for origin in again.lineage] == ["eval-a0", "eval-c1"]
     assert again.verdict.startswith("c leads; 1 of 1 differences are significant")
     with pytest.raises(InvalidInput, match="expected two or more agents, or the id of one comparison, got"):
         compare_agents(services, ["a"])
+    for alone in ({"n_tasks": 10}, {"repeats": 2}):
+        with pytest.raises(InvalidInput, match="`n_tasks` and `repeats` are of sequential comparisons"):
+            compare_agents(services, ["a", "c"], **alone)
     (listed,) = list_library(services, "comparisons").items
     assert (listed["id"], listed["agents"], listed["significant"], listed["flips"]) == (
         new.comparison_id,

@@ -174,13 +174,20 @@ def _near_field(place: tuple[int | str, ...], known: Sequence[str]) -> str:
     return nearest(leaf, known)
 
 
+_VERBS = {"be": "", "have": "with", "match": "that matches"}
+"""Verbs of pydantic's messages (`String should match pattern ...`) -> the same after a noun."""
+
+
 def _expectation(message: str, got: str) -> str:
     """Return pydantic's message in the form of our errors, where it names an expectation."""
-    _, found, expected = message.partition("Input should be ")
-    if not found:
+    subject, found, rest = message.partition(" should ")
+    verb, _, expected = rest.partition(" ")
+    if not found or " " in subject or verb not in _VERBS:
         return f"{message} (got {got})"
-    value = "a value " if expected.startswith(("greater", "less")) else ""
-    return f"expected {value}{expected}, got {got}"
+    if verb == "be":
+        value = "a value " if expected.startswith(("greater", "less")) else ""
+        return f"expected {value}{expected}, got {got}"
+    return f"expected a {subject.lower()} {_VERBS[verb]} {expected}, got {got}"
 
 
 def _path(root: str, place: tuple[int | str, ...]) -> str:

@@ -95,7 +95,7 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
                 *(
                     ("; ", call("forget", id=other.id, ended_days=0), " frees its disk space")
                     if other.kind == "job"
-                    else ()
+                    else (f"; a {other.kind} stays in the library, and no tool deletes it",)
                 ),
             ),
             code="not_a_run",
