@@ -176,6 +176,13 @@ def test_a_table_without_names_or_in_another_encoding_is_refused(services: Servi
             _export(services, "sft", "t.csv", columns={"prompt": "a", "response": "b"})
 
 
+def test_a_misspelt_file_is_answered_with_the_one_beside_it(services: Services) -> None:
+    _write(services, "shop/orders.jsonl", SUMS)
+    for wrong in ("shop/ordres.jsonl", "shop/../shop/ordres.jsonl"):
+        with pytest.raises(NotFound, match=r"got nothing at .* \(did you mean 'orders.jsonl'\?\); name one under"):
+            _export(services, "sft", wrong)
+
+
 def test_given_pairs_are_frozen_as_they_are(services: Services) -> None:
     """The second pair is of the same prompt, the third has equal sides, the fourth is the first again."""
     pairs = [

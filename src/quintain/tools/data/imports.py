@@ -24,7 +24,7 @@ from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
 from quintain.tools.artifacts import url_of
 from quintain.tools.results import ImportResult
-from quintain.tools.roots import readable
+from quintain.tools.roots import readable, similar_name
 from quintain.tools.services import Services
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def import_trajectories(
     place = readable(services, path, "logs")
     if not place.exists():
         raise NotFound(
-            f"expected a file or folder of logs, got nothing at {path!r}; name one under {str(services.settings.inbox_dir)!r}"
+            f"expected a file or folder of logs, got nothing at {path!r}{similar_name(services, path)}; "
+            f"name one under {str(services.settings.inbox_dir)!r}"
         )
     url = url_of(services, path) if is_url(path) else None
     if url is not None and place.is_file():

@@ -43,7 +43,7 @@ from quintain.tools.data.dataset_folders import freeze, freeze_text
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
 from quintain.tools.data.multi_run_rows import logged_margin
 from quintain.tools.data.row_columns import require_read_columns
-from quintain.tools.roots import readable
+from quintain.tools.roots import readable, similar_name
 from quintain.tools.services import Services
 
 _PAIR_KINDS = frozenset({"dpo", "reward"})
@@ -292,7 +292,8 @@ def _place(services: Services, path: str) -> Path | None:
         return place
     if HUB_NAME.fullmatch(path) is None or is_rows(place):
         raise NotFound(
-            f"expected a file or folder of rows, got nothing at {clip(path)!r}; name one under {str(services.settings.inbox_dir)!r}"
+            f"expected a file or folder of rows, got nothing at {clip(path)!r}{similar_name(services, path)}; "
+            f"name one under {str(services.settings.inbox_dir)!r}"
         )
     if not services.settings.allow_hub:
         raise Refused(
