@@ -429,7 +429,7 @@ REFUSED = [
     ({"source": "person", "pairs": [{}], "filter": {"tags": ["k"]}}, "leave `filter` and `trajectory_ids` out"),
     ({"source": "mined", "filter": {"tags": ["k"]}, "pairs": [{}]}, "leave it out"),
     ({"source": "assistant", "pairs": [{}], "margin": 0.1}, "`margin` goes with source 'mined'"),
-    ({"source": "mined"}, "expected one of `filter` and `trajectory_ids`, got both or neither"),
+    ({"source": "mined"}, "expected exactly one of `filter` and `trajectory_ids`, got both or neither"),
     ({"source": "mined", "filter": {}}, "the filter has no condition"),
     (
         {"source": "mined", "filter": {"tags": ["k"]}, "margin": -0.5},

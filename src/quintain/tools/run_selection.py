@@ -42,7 +42,7 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
     if (filter is None) == (ids is None):
         raise InvalidInput(
             Hint(
-                "expected one of `filter` and `trajectory_ids`, got both or neither; give one; ",
+                "expected exactly one of `filter` and `trajectory_ids`, got both or neither; ",
                 call("search_trajectories"),
                 " lists stored runs",
             )

@@ -97,7 +97,7 @@ def record_trajectory(
         return _state_outcome(services, trajectory_id, {**parts, "trajectory": trajectory, "live": live})
     if (trajectory is None) == (messages is None):
         raise InvalidInput(
-            "expected one of `trajectory` and `messages`, got both or neither; see guide://pipeline for both shapes"
+            "expected exactly one of `trajectory` and `messages`, got both or neither; see guide://pipeline for both shapes"
         )
     run = _of_messages(parts, unfinished=live == "open") if trajectory is None else _canonical(trajectory, parts)
     require_tags(run.tags, "trajectory.tags")
