@@ -55,14 +55,15 @@ class PublicServer:
 CALCULATOR = PublicServer(
     "mcp-server-calculator==0.2.1",
     "mcp-server-calculator",
-    'fresh = "session"\nmax_turns = 4\n[mcp.calculator.values]\n'
+    'fresh = "session"\nmax_turns = 4\ngenerate_from = ["calculate"]\n[mcp.calculator.values]\n'
     'expression = ["{100..999} + {100..999}", "{100..999} - {10..99}", "{10..99} * {10..99}"]\n',
     Action(tool="calculate", args={"expression": "12 * 13"}),
 )
 TIME = PublicServer(
     "mcp-server-time==2026.10.10",
     "mcp-server-time",
-    'fresh = "session"\ntools = ["convert_time"]\nmax_turns = 4\n[mcp.time.values]\ntime = ["{10..23}:{10..59}"]\n'
+    'fresh = "session"\ntools = ["convert_time"]\ngenerate_from = ["convert_time"]\nmax_turns = 4\n'
+    '[mcp.time.values]\ntime = ["{10..23}:{10..59}"]\n'
     'source_timezone = ["Europe/Paris", "Asia/Tokyo", "America/New_York", "Africa/Cairo"]\n'
     'target_timezone = ["Asia/Kolkata", "Europe/London", "America/Chicago", "Australia/Sydney"]\n',
     Action(

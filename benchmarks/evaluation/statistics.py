@@ -30,7 +30,7 @@ from quintain.evaluation.statistics.significance import (
     sign_flip_exact,
     wilcoxon,
 )
-from quintain.evaluation.statistics.success_rates import clopper_pearson, newcombe_paired, rate_over_tasks
+from quintain.evaluation.statistics.success_rates import clopper_pearson, mcnemar_interval, rate_over_tasks
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, AgentInfo
@@ -66,9 +66,6 @@ def false_positives(studies: int) -> None:
 
 # Exact tests are functions of whole numbers, of which the simulated studies have few: each is asked once.
 _mcnemar = cache(mcnemar_exact)
-
-
-_newcombe = cache(newcombe_paired)
 
 
 @cache
@@ -113,7 +110,7 @@ def coverage(studies: int) -> None:
         for cells in ((0.4, 0.1, 0.1, 0.4), (0.2, 0.1, 0.3, 0.4), (0.05, 0.05, 0.6, 0.3), (0.8, 0.05, 0.1, 0.05)):
             tables = drawn.multinomial(n, cells, size=studies)
             truth = cells[2] - cells[1]
-            found = [_newcombe(*map(int, table)) for table in tables]
+            found = [mcnemar_interval(*map(int, table[1:3]), n) for table in tables]
             shares.append(float(np.mean([one.low <= truth <= one.high for one in found])))
         name = f"coverage of a paired difference, n={n}"
         report(name, [float(np.mean(shares))], "share", 0.93, "higher", worst=min(shares))

@@ -113,6 +113,76 @@ def test_columns_give_fields_their_known_names_and_lines_keep_their_numbers(serv
         _export(services, "sft", "odd.jsonl", columns={"prompt": "question"})
 
 
+@pytest.mark.parametrize("kind", ["sft", "kto"])
+def test_a_name_of_a_column_that_no_reader_knows_is_refused_with_the_nearest(services: Services, kind: str) -> None:
+    """The right names are read: a system prompt, a label and a task; a reward is none of a labelled row."""
+    rows = [
+        {
+            "ask": f"{n}+{n}?",
+            "say": str(2 * n),
+            "sys": "" if n < 3 else "Be brief.",
+            "thumb": n % 2,
+            "worth": n / 10,
+            "at": n,
+        }
+        for n in range(9)
+    ]
+    _write(services, "odd.jsonl", rows)
+    named = {"prompt": "ask", "response": "say", "label": "thumb"}
+    for wrong, near, column in (
+        ("sytem", "system", "sys"),
+        ("lable", "label", "worth"),
+        ("rewards", "reward", "worth"),
+    ):
+        with pytest.raises(InvalidInput, match=rf"got '{wrong}' \(did you mean '{near}'\?\), which changes nothing"):
+            _export(services, kind, "odd.jsonl", columns={**named, wrong: column})
+    with pytest.raises(InvalidInput, match="got 'reward', which changes nothing"):
+        _export(services, kind, "odd.jsonl", columns={**named, "reward": "worth"})
+    made = _export(services, kind, "odd.jsonl", columns={**named, "system": "sys", "task_id": "at"})
+    runs = [row.trajectory for row in _rows(made)]
+    assert {run.task.id for run in runs} <= set("012345678")
+    assert any(run.steps[0].message == "Be brief." for run in runs)
+
+
+@pytest.mark.parametrize(("name", "mark"), [("t.csv", ","), ("t.csv", ";"), ("t.TSV", "\t")])
+def test_tables_of_a_spreadsheet_are_rows(services: Services, name: str, mark: str) -> None:
+    """RFC 4180: quoted cells hold delimiters, quotes and line breaks; an answer that is a number stays a text."""
+    rows = (
+        ("ask", "say", "good", "reward"),
+        ('"2+2,\n\tor ""4""?"', "4", "1", "0.5"),
+        ("3;3?" if mark == "," else "3?", "6", "-1", ""),
+    )
+    text = "\ufeff" + "".join(mark.join(row) + "\r\n" for row in rows) + mark.join("abc") + "\r\n"
+    path = _write(services, name, [])
+    path.write_text(text, encoding="utf-8", newline="")
+    named = {"prompt": "ask", "response": "say"}
+    made = _export(services, "sft", name, columns=named)
+    assert _said(made) == [('2+2,\n\tor "4"?', "4"), (rows[2][0], "6")]
+    assert [row.trajectory.outcome.reward for row in _rows(made)] == [0.5, None]
+    assert [(row.line, row.reason) for row in made.rejected] == [(3, "expected 4 cells, as in the first row, got 3")]
+    marked = _export(services, "kto", name, columns={**named, "label": "good"})
+    assert [row.desirable for row in _rows(marked)] == [True, False]
+
+
+def test_a_table_without_names_or_in_another_encoding_is_refused(services: Services) -> None:
+    path = _write(services, "t.csv", [])
+    for content, words in (
+        (b"ask,,say\n", "names of the columns"),
+        (b"ask,ask\n", "names of"),
+        (b"a,b\n\xe4,c\n", "byte 0xe4; save"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InvalidInput, match=words):
+            _export(services, "sft", "t.csv", columns={"prompt": "a", "response": "b"})
+
+
+def test_a_misspelt_file_is_answered_with_the_one_beside_it(services: Services) -> None:
+    _write(services, "shop/orders.jsonl", SUMS)
+    for wrong in ("shop/ordres.jsonl", "shop/../shop/ordres.jsonl"):
+        with pytest.raises(NotFound, match=r"got nothing at .* \(did you mean 'orders.jsonl'\?\); name one under"):
+            _export(services, "sft", wrong)
+
+
 def test_given_pairs_are_frozen_as_they_are(services: Services) -> None:
     """The second pair is of the same prompt, the third has equal sides, the fourth is the first again."""
     pairs = [
@@ -149,9 +219,8 @@ def test_a_label_that_is_no_mark_and_a_file_without_marks_are_refused_by_their_c
     _write(services, "thumbs.jsonl", [{**row, "mark": "up"} for row in SUMS])
     with pytest.raises(InvalidInput, match=r"no_rows.*expected true, false, 1, 0 or -1 in 'mark', the label, got 'up'"):
         _export(services, "kto", "thumbs.jsonl", columns={"label": "mark"})
-    for columns in (None, {"lable": "mark"}):
-        with pytest.raises(InvalidInput, match=r"no_labels.*got 2 rows of thumbs.jsonl without a label.*columns="):
-            _export(services, "kto", "thumbs.jsonl", columns=columns)
+    with pytest.raises(InvalidInput, match=r"no_labels.*got 2 rows of thumbs.jsonl without a label.*columns="):
+        _export(services, "kto", "thumbs.jsonl")
     _write(services, "mixed.jsonl", [{**SUMS[0], "mark": "up"}, {**SUMS[1], "mark": True}])
     result = _export(services, "kto", "mixed.jsonl", columns={"label": "mark"})
     assert (result.rows, [row.line for row in result.rejected]) == (1, [1])
@@ -181,6 +250,10 @@ def test_texts_come_from_files_of_a_folder_or_a_column(services: Services) -> No
     assert [row.text for row in _rows(_export(services, "text", "notes"))] == ["first\n", "second"]
     _write(services, "pages.jsonl", [{"body": "third"}])
     assert [row.text for row in _rows(_export(services, "text", "pages.jsonl", columns={"text": "body"}))] == ["third"]
+    with pytest.raises(
+        InvalidInput, match=r"such as text, got 'texts' \(did you mean 'text'\?\), which changes nothing"
+    ):
+        _export(services, "text", "pages.jsonl", columns={"texts": "body"})
 
 
 def test_secrets_of_plain_text_never_reach_the_dataset(services: Services) -> None:

@@ -30,7 +30,7 @@ def test_a_file_is_a_document_and_so_is_a_line_of_jsonl(tmp_path: Path) -> None:
     lines.write_text('{"text": "a note", "source": "x"}\n\n{"text": "a note"}\n', encoding="utf-8")
     written = write_text([book, lines, "given"], tmp_path / "ds-1", _options())
     assert _texts(tmp_path / "ds-1") == ["First.\n\nSecond: \u00e9\n", "a note", "given"]
-    assert (written.dataset.kind, written.dataset.rows, written.members) == ("text", 3, [])
+    assert (written.dataset.kind, written.dataset.rows, written.members) == ("text", 3, {})
     assert written.dataset.dropped == {"duplicate": 1, "empty_text": 1}
     manifest = json.loads((tmp_path / "ds-1" / "manifest.json").read_text())
     assert manifest["selection"] == {"shares": {}}, "nothing is told of runs"

@@ -223,7 +223,21 @@ def test_calls_of_a_split_do_not_run_out_before_the_arguments_do(split: str) -> 
     """There are 10,000 pairs of 0 to 99, a fifth of them held out: 1,000 distinct calls must come of either split."""
     profile = ServerProfile(name="sums", command="sums")
     for seed in range(2):
-        drawn = list(islice(_calls(profile, Listed(None), split, Random(seed)), 1000))
+        drawn = list(islice(_calls(profile, Listed(True), split, Random(seed)), 1000))
         assert len({str(call.args) for call in drawn}) == 1000
         assert {split_of(digest(call.tool, call.args)) for call in drawn} == {split}
-    assert list(_calls(profile, Listed(False), split, Random(0))) == []
+
+
+@pytest.mark.parametrize("hint", [None, False])
+def test_a_tool_is_called_by_its_hint_or_its_operator_and_never_for_its_name(hint: bool | None) -> None:
+    """`add` may as well add a user."""
+    profile = ServerProfile(name="users", command="users")
+    with pytest.raises(
+        InvalidInput, match=r"\[too_few_tasks\] .*got none with the hint.* among add; .*`generate_from`"
+    ):
+        next(_calls(profile, Listed(hint), "train", Random(0)))
+    allowed = profile.model_copy(update={"generate_from": ("a*",)})
+    assert next(_calls(allowed, Listed(hint), "train", Random(0))).tool == "add"
+    wrong = profile.model_copy(update={"generate_from": ("ad",)})
+    with pytest.raises(InvalidInput, match=r"\[bad_environments\] .*got 'ad'.*correct `generate_from`"):
+        next(_calls(wrong, Listed(hint), "train", Random(0)))

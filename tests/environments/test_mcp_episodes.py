@@ -110,16 +110,19 @@ def test_the_state_of_the_server_decides_where_no_answer_is_needed(begin) -> Non
 
 
 def test_tasks_are_generated_from_the_schemas_and_their_scripts_solve_them(shared: ServerSource) -> None:
-    """Only tools that look like reading are asked; the number of the process differs between two servers and is dropped."""
-    tasks = shared.tasks("held_out", 6, 0)
+    """The number of the process differs between two servers and is dropped; without the operator `add` alone has the hint."""
+    assert {task.type for task in shared.tasks("held_out", 3, 0)} == {"add"}
+    named = source(fresh="session", generate_from=("get_*",))
+    tasks = named.tasks("held_out", 6, 0)
     assert {task.type for task in tasks} == {"add", "get_price"}
     assert {task.difficulty for task in tasks} == {"easy", "medium"}
     assert {task.metadata["split"] for task in tasks} == {"held_out"}
     assert all(task.metadata["checker"]["type"] == "answer" for task in tasks)
-    played = play(shared, expert(tasks), tasks, concurrency=1)
+    played = play(named, expert(tasks), tasks, concurrency=1)
     assert [(episode.result.status, episode.result.turns) for episode in played] == [(OutcomeStatus.SUCCESS, 2)] * 6
 
 
 def test_the_rules_of_a_server_are_part_of_its_version(shared: ServerSource) -> None:
     assert source(fresh="session").version == shared.version
+    assert source(fresh="session", generate_from=("get_*",)).version != shared.version
     assert len({source().version, source(deny=("add",)).version, source(max_turns=3).version}) == 3

@@ -68,7 +68,7 @@ def test_without_a_file_there_are_no_servers(tmp_path: Path) -> None:
     [
         ("[mcp.a]\n", r"environments.toml \[mcp.a\].command is required"),
         ('[mcp.a]\ncommand = "x"\ncomand = "y"', r"comand is not a known field \(did you mean 'command'\?\)"),
-        ('[mcp.a]\ncommand = "x"\nmax_turns = 0', r"max_turns.*greater than or equal to 1 \(got 0\)"),
+        ('[mcp.a]\ncommand = "x"\nmax_turns = 0', r"max_turns.*greater than or equal to 1, got 0"),
         ('[mcp.a]\ncommand = "x"\ntimeout_s = true', "expected a number, got a boolean"),
         ('[mcp.a]\ncommand = "x"\nfresh = "never"', r"fresh: expected one of episode, session, got 'never'"),
         ('[mcp."a b"]\ncommand = "x"', "name"),

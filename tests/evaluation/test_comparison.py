@@ -11,6 +11,7 @@ from quintain.evaluation.comparison import compare, decide, leaderboard
 from quintain.evaluation.dataset_summary import summarize_rows
 from quintain.evaluation.reports.rendering import as_markdown
 from quintain.evaluation.reports.report import comparison_report
+from quintain.evaluation.statistics.success_rates import mcnemar_interval
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import summarize
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -79,7 +80,7 @@ def test_two_agents_are_paired_by_task() -> None:
     assert (pair.a, pair.b, pair.evaluation_a, pair.evaluation_b) == ("a", "b", "eval-a", "eval-b")
     assert (pair.only_a, pair.only_b, pair.n_tasks, pair.n_excluded) == (1, 7, 21, 0)
     assert pair.difference == pytest.approx(6 / 21)
-    assert (pair.ci_low, pair.ci_high) == pytest.approx((0.0256, 0.5069), abs=1e-4)
+    assert (pair.ci_low, pair.ci_high) == pytest.approx((-0.0204, 0.5455), abs=1e-4), "with 0, as p is above 0.05"
     assert pair.p == pair.p_corrected == pytest.approx(18 / 256)
     assert (pair.reward.n_tasks, pair.reward.difference) == (21, pytest.approx(6 / 21))
     assert pair.reward.ci_low < 6 / 21 < pair.reward.ci_high
@@ -206,13 +207,13 @@ def test_a_suite_hash_depends_on_tasks_repeats_and_turn_limit() -> None:
 
 
 def test_intervals_of_all_pairs_together_stand_beside_those_of_each_pair() -> None:
-    """0 of 10 against 10 of 10, by Newcombe: 1 - sqrt(2) z^2 / (10 + z^2), z = 1.9600 for one pair, 2.3940 for 0.05 / 3."""
+    """0 of 10 against 10 of 10, at 0.05 for one pair and at 0.05 / 3."""
     names = ["a", "b", "c"]
     (pair, *_) = compare(
         [evaluated(n, o) for n, o in zip(names, ["0" * 10, "1" * 10, "1" * 10], strict=True)], names, "cmp-1", None
     ).comparisons
-    assert (pair.ci_correction, pair.ci_low) == ("none", pytest.approx(0.6075, abs=1e-4))
-    assert pair.simultaneous_low == pytest.approx(0.4848, abs=1e-4)
+    assert (pair.ci_correction, pair.ci_low) == ("none", mcnemar_interval(0, 10, 10).low)
+    assert pair.simultaneous_low == mcnemar_interval(0, 10, 10, 0.05 / 3).low < pair.ci_low
     assert (pair.ci_high, pair.simultaneous_high) == (1.0, 1.0)
     (alone,) = compare([evaluated("a", "01", "10"), evaluated("b", "11", "10")], ["a", "b"], "cmp-1", None).comparisons
     assert (alone.simultaneous_low, alone.simultaneous_high) == (alone.ci_low, alone.ci_high)
@@ -228,6 +229,17 @@ def test_the_correction_is_chosen_and_named() -> None:
     for found, strictest in zip(holm.comparisons, bonferroni.comparisons, strict=True):
         assert found.p <= found.p_corrected <= strictest.p_corrected == min(1.0, 3 * found.p)
     assert all(x.p_corrected <= y.p_corrected for x, y in zip(hochberg.comparisons, holm.comparisons, strict=True))
+
+
+def test_rewards_of_fewer_tasks_than_the_successes_are_noted() -> None:
+    """A run that was cut off failed, and has no reward: the two differences are of other tasks."""
+    a, b = evaluated("a", "0101"), evaluated("b", "1101")
+    cut = tuple(one.model_copy(update={"reward": None}) if place == 0 else one for place, one in enumerate(a.results))
+    comparison = compare([a.model_copy(update={"results": cut}), b], ["a", "b"], "c", None)
+    assert comparison.comparisons[0].n_tasks == 4
+    assert comparison.notes == (
+        "a and b: `reward` covers 3 of 4 tasks; in the others a run that was cut off or failed has no reward.",
+    )
 
 
 def test_different_sampling_is_noted() -> None:

@@ -5,7 +5,9 @@ from itertools import combinations, product
 from random import Random
 
 import pytest
-from scipy.stats import beta, binomtest, permutation_test, ttest_1samp
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.stats import beta, binomtest, multinomial, permutation_test, ttest_1samp
 
 from evaluation.test_comparison import evaluated
 from quintain.evaluation.statistics.significance import holm, mcnemar_exact, sign_flip_exact
@@ -13,8 +15,8 @@ from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
     clustered_difference,
     estimate_over_k,
+    mcnemar_interval,
     mean_over_tasks,
-    newcombe_paired,
     pass_at_k,
     pass_hat_k,
     rate_over_tasks,
@@ -66,25 +68,62 @@ def test_a_mean_over_tasks_has_a_t_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("both", "more", "less", "neither", "low", "high"),
-    [
-        (36, 12, 2, 0, 0.0569, 0.3404),
-        (20, 12, 2, 16, 0.0562, 0.3292),
-        (18, 12, 2, 18, 0.0562, 0.3290),
-        (36, 14, 0, 0, 0.1528, 0.4167),
-        (35, 14, 0, 1, 0.1461, 0.4175),
-        (18, 14, 0, 18, 0.1441, 0.3963),
-        (2, 97, 1, 0, 0.8721, 0.9854),
-    ],
+    ("only_a", "only_b", "n"), [(1, 7, 21), (2, 12, 50), (3, 4, 8), (1, 7, 8), (40, 90, 1000), (300, 420, 10_000)]
 )
-def test_the_paired_interval_reproduces_newcombes_table(
-    both: int, more: int, less: int, neither: int, low: float, high: float
+def test_the_interval_of_a_paired_difference_is_the_melded_one_by_scipys_integration(
+    only_a: int, only_b: int, n: int
 ) -> None:
-    """Newcombe 1998, Statistics in Medicine 17:2635-2650, table III, method 10."""
-    interval = newcombe_paired(both, less, more, neither)
-    assert (round(interval.low, 4), round(interval.high, 4)) == (low, high)
-    mirrored = newcombe_paired(both, more, less, neither)
-    assert (mirrored.low, mirrored.high) == pytest.approx((-interval.high, -interval.low))
+    """P(t (2 f - 1) <= bound) = 0.025 with densities and adaptive integration (Fay & Lumbard 2021)."""
+
+    def lower(lost: int, won: int) -> float:
+        m, share = lost + won, beta(won, lost + 1)
+        low, high = beta(m, n - m + 1), beta(m + 1, n - m) if m < n else None
+
+        def excess(bound: float) -> float:
+            of_all = low if bound > 0 else high
+            if of_all is None:
+                return share.cdf(0.5 + bound / 2) - 0.025
+            found = quad(lambda t: share.cdf(0.5 + bound / (2 * t)) * of_all.pdf(t), 0, 1, limit=500, points=[m / n])
+            return found[0] - 0.025
+
+        return brentq(excess, 1e-9, 1) if share.cdf(0.5) < 0.025 else brentq(excess, -1, -1e-9)
+
+    found = mcnemar_interval(only_a, only_b, n)
+    assert found == pytest.approx(((only_b - only_a) / n, lower(only_a, only_b), -lower(only_b, only_a)), abs=1e-5)
+    assert mcnemar_interval(only_b, only_a, n) == pytest.approx((-found.value, -found.high, -found.low))
+
+
+def test_the_interval_of_a_paired_difference_at_its_edges_by_hand() -> None:
+    """No task differs: 1 - 0.025^(1/n). All differ for b: f alone counts, 2 * 0.025^(1/n) - 1 if t is 1, and here t is Beta(n, 1)."""
+    assert mcnemar_interval(0, 0, 10) == pytest.approx((0, -(1 - 0.025**0.1), 1 - 0.025**0.1))
+    whole = mcnemar_interval(0, 10, 10)
+    assert whole.high == 1.0
+    assert whole.low < 2 * 0.025**0.1 - 1
+    assert mcnemar_interval(4, 0, 4).low == -1.0
+
+
+def test_the_interval_of_a_paired_difference_leaves_out_zero_exactly_if_mcnemars_test_rejects() -> None:
+    """5 of 8 against none has p = 2 / 2^5 = 0.0625: Newcombe's interval, 0.170 to 0.863, left out 0."""
+    assert mcnemar_interval(0, 5, 8).low < 0 < mcnemar_interval(0, 5, 8).high
+    for n, error in product((1, 5, 8, 13, 21), (0.05, 0.05 / 3)):
+        for only_a, only_b in product(range(n + 1), repeat=2):
+            if only_a + only_b <= n:
+                found = mcnemar_interval(only_a, only_b, n, error)
+                assert found.low <= found.value <= found.high
+                assert (found.low > 0 or found.high < 0) == (mcnemar_exact(only_a, only_b) < error)
+
+
+def test_the_interval_of_a_paired_difference_covers_it_by_exact_sums() -> None:
+    n = 12
+    tables = [(a, b) for a, b in product(range(n + 1), repeat=2) if a + b <= n]
+    found = [mcnemar_interval(a, b, n) for a, b in tables]
+    counts = [(a, b, n - a - b) for a, b in tables]
+    for tenths_a, tenths_b in product(range(11), repeat=2):
+        if (neither := 10 - tenths_a - tenths_b) >= 0:
+            truth = (tenths_b - tenths_a) / 10
+            shares = multinomial.pmf(counts, n, [tenths_a / 10, tenths_b / 10, neither / 10])
+            held = [one.low - 1e-9 <= truth <= one.high + 1e-9 for one in found]
+            assert sum(share for share, holds in zip(shares, held, strict=True) if holds) >= 0.95
 
 
 def test_mcnemar_by_hand() -> None:
@@ -143,9 +182,8 @@ def test_equal_agents_are_rarely_called_different_and_the_interval_covers() -> N
         outcomes = [(rng.random() < p, rng.random() < p) for p in rates]
         only_a = sum(a and not b for a, b in outcomes)
         only_b = sum(b and not a for a, b in outcomes)
-        both = sum(a and b for a, b in outcomes)
         rejected += mcnemar_exact(only_a, only_b) < 0.05
-        interval = newcombe_paired(both, only_a, only_b, 60 - both - only_a - only_b)
+        interval = mcnemar_interval(only_a, only_b, 60)
         covered += interval.low <= 0 <= interval.high
         repeats = [
             sum(rng.random() < p for _ in range(3)) - sum(rng.random() < p for _ in range(3)) for p in rates[:30]

@@ -77,6 +77,15 @@ PAIRS: dict[str, dict[str, Any]] = {
         "score_chosen": 8.5,
         "score_rejected": 3,
     },
+    "annotations": {
+        "instruction": "Where is order 7?",
+        "output_1": "No idea.",
+        "generator_1": "gpt-4",
+        "output_2": "Here.",
+        "generator_2": "small",
+        "annotator": "weighted",
+        "preference": 1.98,
+    },
     "messages as the prompt": {"messages": [ASKED], "chosen": "Here.", "rejected": "No idea."},
 }
 
@@ -100,6 +109,30 @@ def test_both_sides_of_a_pair_are_runs_of_one_group(tmp_path: Path, name: str) -
     assert [run.outcome.scores for run in (chosen, rejected)] == scores
     assert chosen.tools == ((TOOL,) if name == "openai" else ())
     assert report.n_rejected == 0
+
+
+def test_an_annotation_of_alpaca_eval_names_its_models_and_a_tie_is_rejected(tmp_path: Path) -> None:
+    row = PAIRS["annotations"]
+    (chosen, rejected), _ = read_rows(tmp_path, "preference", [row])
+    assert (chosen.agent.model, rejected.agent.model) == ("small", "gpt-4")
+    runs, report = read_rows(tmp_path, "preference", [row, {**row, "preference": 1.5}, {**row, "preference": None}])
+    assert (len(runs), report.n_rejected) == (2, 2)
+
+
+def test_an_output_of_alpaca_eval_names_its_model(tmp_path: Path) -> None:
+    row = {"dataset": "helpful_base", "instruction": "Who are you?", "output": "A model.", "generator": "Small-1B"}
+    ((found,), _) = read_rows(tmp_path, "alpaca", [row])
+    assert (found.agent.name, found.agent.model, found.extra["row"]) == (
+        "Small-1B",
+        "Small-1B",
+        {"dataset": "helpful_base"},
+    )
+
+
+def test_an_answer_in_one_line_is_the_one_that_is_expected(tmp_path: Path) -> None:
+    rows = [{"question": "Which desk?", "answer": "cards"}, {"question": "Why?", "answer": "Because\nof that."}]
+    (short, long), _ = read_rows(tmp_path, "question_answer", rows)
+    assert (short.task.metadata, long.task.metadata) == ({"answer": "cards"}, {})
 
 
 def test_a_dialog_in_one_text_is_split_at_its_speakers(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ REFUSALS: list[tuple[str, dict[str, object], str, str]] = [
     ("add_note", {"title": "a", "page": 3}, "[unknown_argument] add_note has no argument 'page'",
      " (did you mean 'pages'?); valid: title, text"),
     ("add_note", {"title": "a", "pages": 0}, "[invalid_input] arguments.pages: ",
-     "(got 0); valid `pages`: 1..200; correct it and call add_note again"),
+     ", got 0; valid `pages`: 1..200; correct it and call add_note again"),
     ("add_note", {"title": "a", "mood": "so-so"}, "[invalid_input]", "mood: expected one of good, bad, got 'so-so'; "),
     ("add_note", {"title": "a", "mood": "goood"}, "[invalid_input]", "got 'goood' (did you mean 'good'?); correct it"),
     ("add_note", {"title": "a", "edges": {"first": -1}}, "[invalid_input]", "arguments.edges.first"),

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from quintain.errors import Conflict, NotFound
 from quintain.records.filters import TrajectoryFilter
@@ -178,6 +179,28 @@ def test_training_sources_and_agents_trained_on_are_inverse_relations(store: Sto
         assert set(store.lineage.agents_trained_on([run_id])) == {
             agent for agent, taught in expected.items() if run_id in taught
         }
+
+
+def test_an_agent_learned_from_the_training_split_alone(store: Store) -> None:
+    """Runs of an unknown split, in datasets of an earlier release, count as learned."""
+    first, second, third, old = add(store, "t1", "t2", "t3", "t4")
+    store.datasets.add(dataset("ds-0"), [old], NOW)
+    store.datasets.add(dataset("ds-1"), {first: "train", second: "validation", third: "train"}, NOW)
+    one = trained(store, "job-0", training(base_agent(store), "ds-0", name="one"))
+    two = trained(store, "job-1", training(one, "ds-1", name="two"))
+    learned = store.lineage.training_sources(two.id or "")
+    found = [store.trajectories.search(TrajectoryFilter(**one), limit=9).items for one in learned.filters]
+    assert {run.id for page in found for run in page} == {first, third, old}
+    assert learned.count == 3
+    assert store.lineage.agents_trained_on([second]) == []
+    assert store.lineage.agents_trained_on([third]) == [two.id]
+    assert store.lineage.tasks_trained_on(two.id or "", "ds-1") == (2, 3)
+    held = store.trajectories.search(TrajectoryFilter(dataset_id="ds-1", split="validation"), limit=9)
+    assert [run.id for run in held.items] == [second]
+    by_name = TrajectoryFilter(dataset_id=dataset("ds-1").name, split="validation")
+    assert [run.id for run in store.trajectories.search(by_name, limit=9).items] == [second], "the newest of the name"
+    with pytest.raises(ValidationError, match="`split` is one of a dataset"):
+        TrajectoryFilter(split="train")
 
 
 def test_a_view_lists_the_newest_of_very_many_and_counts_the_rest(store: Store) -> None:

@@ -186,6 +186,7 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
             database.execute(f"DROP INDEX {later_index}")
         database.execute("DROP INDEX ix_trajectories_personal_data")
         database.execute("ALTER TABLE trajectories DROP COLUMN personal_data")
+        database.execute("ALTER TABLE dataset_members DROP COLUMN split")
         for later_column in ("home", "lease_until"):
             database.execute(f"ALTER TABLE jobs DROP COLUMN {later_column}")
         database.execute("UPDATE alembic_version SET version_num = '0002'")

@@ -37,6 +37,24 @@ def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
 
 
 @pytest.mark.usefixtures("jobs_in_process")
+def test_questions_with_answers_of_a_table_are_asked(tool: Caller, home: Path) -> None:
+    """The expert gives the answers of the rows, the starter says four tokens."""
+    (home / "inbox").mkdir(parents=True, exist_ok=True)
+    (home / "inbox" / "desk.csv").write_text("text,desk\nMy card is gone,cards\nWhere is my parcel,post\n")
+    columns = {"question": "text", "answer": "desk"}
+    made = tool(action="export", kind="benchmark", name="desks", path="desk.csv", columns=columns)
+    asked = {"dataset_id": made["dataset_id"], "n_tasks": 2, "sampling": {"max_new_tokens": 4}}
+    answers = [tool(action="evaluate", agent=agent, **asked) for agent in ("starter", "expert")]
+    assert [(answer["num_samples"], answer["accuracy"]) for answer in answers] == [(2, 0.0), (2, 1.0)], answers
+    compared = tool(action="compare", agents=["starter", "expert"], environment="desks")
+    assert (compared["comparisons"][0]["only_b"], compared["comparisons"][0]["n_tasks"]) == (2, 2)
+    (played, *_) = tool(action="search", filter={"job_id": answers[0]["job_id"]})["items"]
+    shown = tool(action="get", trajectory_id=played["id"])["trajectory"]
+    assert [step["actor"] for step in shown["steps"]] == ["user", "agent"], "as the rows: no system prompt and no tool"
+    assert "tools" not in shown
+
+
+@pytest.mark.usefixtures("jobs_in_process")
 def test_a_benchmark_whose_environment_is_not_here_is_compared_by_its_first_calls(tool: Caller) -> None:
     steps = [
         {"role": "user", "content": "Find the lamp."},
@@ -49,6 +67,7 @@ def test_a_benchmark_whose_environment_is_not_here_is_compared_by_its_first_call
     exported = tool(action="export", kind="benchmark", name="b", trajectory_ids=[recorded["trajectory_id"]])
     started = tool(action="evaluate", agent="starter", dataset_id=exported["dataset_id"], wait=False)
     assert "only the first call is compared" in started["warnings"][0]
+    assert started["warnings"][0].endswith("line 1: its task names no environment")
     refused = tool(action="evaluate", agent="expert", dataset_id=exported["dataset_id"])
     assert refused["code"] == "no_weights"
 

@@ -121,7 +121,7 @@ def test_the_tool_its_resource_and_its_picture_are_there_over_the_protocol(servi
     assert without.startswith("[too_few_labels]")
     assert "0 runs have scores and 60 have labels" in without
     assert "score_trajectories(scorer='rules'" in without
-    assert "[not_found] no scorer 'rulse' (did you mean 'rules'?)" in unknown
+    assert "[not_found] expected a scorer, got 'rulse' (did you mean 'rules'?)" in unknown
     kept = ask("list_library", kind="calibrations")["items"]
     assert [(one["id"], one["domains"]["*"]["n_labels"]) for one in kept] == [("cal-judge-1", 60)]
     cursor, limit = ask.refused("list_library", {"kind": "scorers", "cursor": "x"}, {"kind": "agents", "limit": True})

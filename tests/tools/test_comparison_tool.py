@@ -81,6 +81,14 @@ def test_agents_of_recorded_runs_are_compared_on_the_tasks_that_both_did(service
     assert (pair.n_tasks, pair.only_a, pair.only_b, pair.difference) == (5, 4, 1, pytest.approx(-0.6))
     assert found.environment == "recorded runs"
     assert "recorded runs" in found.notes[-1]
+    unknown = [recorded_run(name, 0, None) for name in ("mute", "deaf")]
+    add_runs(services, *unknown)
+    with pytest.raises(
+        InvalidInput, match=r"\[different_suites\].*mute 0, deaf 0.*score_trajectories\(scorer=\.\.\., filter"
+    ):
+        compare_agents(services, ["mute", "deaf"])
+    with pytest.raises(NotFound, match="expected a registered agent, got 'mute'"):
+        compare_agents(services, ["mute", "nobody"])
     with pytest.raises(InvalidInput, match=r"different_suites.*a recorded outcome of each agent"):
         compare_agents(services, ["claude", "gemini"])
     with pytest.raises(NotFound, match="expected a registered agent, got 'x'"):
@@ -108,11 +116,14 @@ def test_a_stored_comparison_is_read_again_by_its_id_with_its_verdict_and_all_fl
     again = compare_agents(services, [new.comparison_id])
     assert again.comparison_id == new.comparison_id
     assert again.comparisons == new.comparisons
-    assert (len(new.flips), len(again.flips), again.flips_count) == (20, 30, 30)
+    assert (len(new.flips), len(again.flips), again.flips_count) == (8, 30, 30)
     assert [origin.evaluation_id for origin in again.lineage] == ["eval-a0", "eval-c1"]
     assert again.verdict.startswith("c leads; 1 of 1 differences are significant")
     with pytest.raises(InvalidInput, match="expected two or more agents, or the id of one comparison, got"):
         compare_agents(services, ["a"])
+    for alone in ({"n_tasks": 10}, {"repeats": 2}):
+        with pytest.raises(InvalidInput, match="`n_tasks` and `repeats` are of sequential comparisons"):
+            compare_agents(services, ["a", "c"], **alone)
     (listed,) = list_library(services, "comparisons").items
     assert (listed["id"], listed["agents"], listed["significant"], listed["flips"]) == (
         new.comparison_id,

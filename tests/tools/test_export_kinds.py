@@ -239,7 +239,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("sft", {"min_score": 0.5}, "`min_score` is 0.5 without a `scorer`"),
     ("sft", {"margin": 0.1}, "`margin` is 0.1, but only kind 'dpo'"),
     ("kto", {"max_pairs_per_task": 2}, "`max_pairs_per_task` is 2"),
-    ("kto", {"scorer": "magic"}, "no scorer 'magic'"),
+    ("kto", {"scorer": "magic"}, "expected a scorer, got 'magic'"),
     ("dpo", {"outcomes": ["success"]}, "outcome_failure 4, no_contrast 4.*For outcome_failure: collect"),
     ("grpo", {"scorer": "rules"}, "unscored 13, held_out_task 1. For unscored: score these runs first"),
     ("kto", {"outcomes": ["unknown"]}, r"For outcome_success: change the outcomes to keep \(now: unknown\)"),

@@ -140,7 +140,7 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
         "not_finite",
         ["hyperparameters.lr", "is nan", "must be finite"],
     ),
-    ("train", {"dataset": "d", "hyperparameters": {1: 2}}, "invalid_input", ["valid string (got 1)"]),
+    ("train", {"dataset": "d", "hyperparameters": {1: 2}}, "invalid_input", ["a valid string, got 1"]),
     ("evaluate", {"agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
     ("train", {"algorithm": "gpro", "environment": "quintain/inventory"}, "invalid_input", ["did you mean 'grpo'"]),
 ]

@@ -18,7 +18,7 @@ from quintain.server.guide import method_page
 from quintain.settings import Settings
 from quintain.tools.services import Services
 from quintain.tools.training.config_files import settings_of, start_config
-from quintain.tools.training.methods import METHODS, describe_method, outline_methods, read_hyperparameters
+from quintain.tools.training.methods import METHODS, describe_method, list_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
 from tools.dict_calls import Caller
 from tools.stored_records import add_runs, error_of, freeze_rows, freeze_runs, spec_of
@@ -154,16 +154,30 @@ def test_every_method_is_described_with_all_of_its_settings_once(settings: Setti
     configs = {**CONFIGS, "evolve": EvolveConfig}
     kinds = {**DATASET_KINDS, "evolve": None}
     assert set(METHODS) == set(configs)
-    shared, *methods = outline_methods()
+    shared, *methods = list_methods("")
     for outline in methods:
         method = outline["method"]
         about = describe_method(method)
         assert about["dataset_kind"] == outline["dataset_kind"] == kinds[method]
+        (own,) = list_methods(method.upper())
+        assert own["hyperparameters"] == {name: about["hyperparameters"][name] for name in outline["hyperparameters"]}
         top = {name for name in about["hyperparameters"] if "." not in name}
         assert top == set(configs[method].model_fields) - {"method"}
         listed = {**shared["hyperparameters"], **outline["hyperparameters"]}
         assert all(line.startswith(f"{listed[name]}: ") for name, line in about["hyperparameters"].items())
-    assert len(json.dumps(outline_methods())) < 16_000, "an assistant reads this whole"
+    assert (
+        list_methods("*")[0]["hyperparameters"]["grad_clip"]
+        == "default 1.0, 0 to 1000: Bound of the gradient norm; 0: off."
+    )
+    assert {one["method"]: list(one["hyperparameters"]) for one in list_methods("label_smoothing")} == {
+        "dpo": ["label_smoothing"]
+    }
+    assert {"dpo", "orpo", "simpo"} <= {one["method"] for one in list_methods("preference optimisation")}
+    unfiltered = list_methods(None)
+    assert [one["method"] for one in unfiltered] == ["*", *METHODS]
+    assert unfiltered[0]["hyperparameters"] == shared["hyperparameters"]
+    assert all(one["hyperparameters"] is None for one in unfiltered[1:])
+    assert len(json.dumps(unfiltered)) < 4 * 1_600, "an assistant reads this whole to choose one"
 
 
 FLAT = "method: sft\nnum_train_epochs: 2\nlr: 1e-4\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 2\n"

@@ -9,7 +9,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec
 from quintain.records.job_events import JobEvent
 from quintain.store.job_spans import Span
-from quintain.tools.jobs.curves import metric_curves
+from quintain.tools.jobs.curves import metric_curves, thin_curves
 from quintain.tools.jobs.plots import plot_job
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
@@ -99,3 +99,13 @@ def test_ticks_of_steps_are_whole_and_markup_in_names_is_plain() -> None:
 
 def test_a_figure_in_which_nothing_was_measured_is_still_a_picture() -> None:
     assert draw({"title": "a_b^2 of $x", "panels": []}).startswith(b"\x89PNG")
+
+
+def test_curves_of_an_answer_are_thinned_together_and_keep_their_ends_and_the_best_step() -> None:
+    steps = tuple(range(1000))
+    curve = Curve(steps=steps, values=tuple(1 / 3 + step for step in steps), best_step=501)
+    (alone,) = thin_curves({"validation_loss": curve}).values()
+    assert (alone.steps[0], alone.steps[-1], len(alone.steps)) == (0, 999, 201)
+    assert alone.values[alone.steps.index(501)] == 501.333
+    many = thin_curves({f"m{n}": curve.model_copy(update={"best_step": None}) for n in range(20)})
+    assert {len(one.steps) for one in many.values()} == {100}

@@ -429,7 +429,7 @@ REFUSED = [
     ({"source": "person", "pairs": [{}], "filter": {"tags": ["k"]}}, "leave `filter` and `trajectory_ids` out"),
     ({"source": "mined", "filter": {"tags": ["k"]}, "pairs": [{}]}, "leave it out"),
     ({"source": "assistant", "pairs": [{}], "margin": 0.1}, "`margin` goes with source 'mined'"),
-    ({"source": "mined"}, "give exactly one of `filter` and `trajectory_ids`"),
+    ({"source": "mined"}, "expected exactly one of `filter` and `trajectory_ids`, got both or neither"),
     ({"source": "mined", "filter": {}}, "the filter has no condition"),
     (
         {"source": "mined", "filter": {"tags": ["k"]}, "margin": -0.5},
@@ -439,7 +439,7 @@ REFUSED = [
         {"source": "mined", "filter": {"tags": ["k"]}, "max_pairs_per_task": 0},
         "max_pairs_per_task to be at least 1, got 0",
     ),
-    ({"source": "mined", "filter": {"tags": ["k"]}, "scorer": "nobody"}, "no scorer 'nobody'"),
+    ({"source": "mined", "filter": {"tags": ["k"]}, "scorer": "nobody"}, "expected a scorer, got 'nobody'"),
     ({"source": "guess"}, "source"),
 ]
 

@@ -52,6 +52,20 @@ def test_a_client_scores_runs_by_their_checkers_and_hears_of_those_that_cannot_b
     assert result["audit"]["n"] == 4
 
 
+def test_equal_reasons_are_listed_once_with_their_count_and_first_run(services: Services) -> None:
+    """Three runs without a checker and one whose checker is malformed: two reasons."""
+    tasks: list[dict[str, Any]] = [{}, {}, {"checker": {"type": "regex", "pattern": "("}}, {}]
+    runs = [
+        Trajectory(task=Task(id=f"t{n}", metadata=about), steps=(user("?"), answer("1")))
+        for n, about in enumerate(tasks)
+    ]
+    ids = add_runs(services, *runs)
+    found = score_trajectories(services, "checker", trajectory_ids=ids)
+    assert [(one.id, one.count) for one in found.unscored] == [(ids[0], 3), (ids[2], 1)]
+    assert {one.reason: one.count for one in found.unscored} == found.reasons
+    assert found.unscored_count == 4
+
+
 def test_a_mix_takes_stored_verdicts_and_waits_for_none(services: Services) -> None:
     """judge 0.5 from two raters 0.4 and 0.6, answer 1: mean 0.75, lower bound 0.75 - 0.25, capped 0.3."""
     first, second = add_runs(services, asked(1), asked(2))
@@ -135,9 +149,10 @@ def test_unit_tests_say_that_the_operator_has_switched_sandboxes_off(home: Path)
 def test_what_a_result_holds_does_not_grow_with_the_runs(services: Services) -> None:
     add_runs(services, *(run(f"t{n}", status=OutcomeStatus.UNKNOWN, session_id=str(n)) for n in range(300)))
     result = score_trajectories(services, "outcome", TrajectoryFilter(outcome=OutcomeStatus.UNKNOWN))
-    assert (result.unscored_count, len(result.unscored), result.reasons) == (
+    (alone,) = result.unscored
+    assert (result.unscored_count, alone.count, result.reasons) == (
         300,
-        20,
+        300,
         {"the outcome is unknown, which is no verdict": 300},
     )
 

@@ -6,6 +6,7 @@ import pytest
 
 from mcp_client import ToolCaller
 from quintain.records.trajectory import Outcome, OutcomeStatus
+from quintain.tools.data import trajectories
 from quintain.tools.services import Services
 from tools.stored_records import add_runs, add_scores, new_score
 from trajectory_runs import answer, run, user
@@ -32,6 +33,7 @@ def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_pag
 
     first = ask("search_trajectories", sort="judge", limit=2)
     assert [(item["id"], item["score"]) for item in first["items"]] == [(b, 0.9), (c, 0.5)]
+    assert first["count"] is None
     assert "sort='judge'" in first["next_step"]
     second = ask("search_trajectories", sort="judge", limit=2, cursor=first["next_cursor"])
     assert [(item["id"], item["score"]) for item in second["items"]] == [(a, 0.4)]
@@ -77,3 +79,16 @@ def test_scores_of_an_imported_log_are_chosen_by_their_name(services: Services, 
     assert "expected the scores 'rating' of imported logs in 0..1, got 5..5" in refused
     (refused,) = ask.refused("export_dataset", kto | {"scorer": "feedback"})
     assert refused.endswith('imported logs have scores a"b, rating, user-feedback')
+
+
+def test_a_search_counts_what_matches_however_short_the_page(
+    ask: ToolCaller, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_runs(services, *(run(f"t{n}", tags=("even",) if n % 2 == 0 else ()) for n in range(9)))
+    even = ask("search_trajectories", filter={"tags": ["even"]}, limit=2)
+    assert (len(even["items"]), even["count"]) == (2, 5)
+    assert ask("search_trajectories", filter={"tags": ["odd"]})["count"] == 0
+    assert ask("search_trajectories", limit=2, cursor=even["next_cursor"])["count"] is None
+    monkeypatch.setattr(trajectories, "_MOST_COUNTED", 8)
+    assert ask("search_trajectories", limit=2)["count"] is None, "more than a call counts"
+    assert ask("search_trajectories", filter={"tags": ["even"]}, limit=2)["count"] == 5

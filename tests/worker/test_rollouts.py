@@ -93,7 +93,7 @@ def test_each_run_contains_its_scheduled_temperature_and_unscored_runs_are_repor
 
 
 def test_a_job_whose_scorer_is_not_there_ends_before_anything_is_played(tmp_path: Path, play: Play) -> None:
-    with pytest.raises(NotFound, match="no scorer 'nope'"):
+    with pytest.raises(NotFound, match="expected a scorer, got 'nope'"):
         play(tmp_path / "job", scorer="nope")
     with pytest.raises(InvalidInput, match="weight"):
         play(tmp_path / "other", scorer={"rules": 0.0, "outcome": 0.0})

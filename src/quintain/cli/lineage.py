@@ -47,7 +47,8 @@ def run_forget(use: CommandRun) -> int:
             use.print_json(planned)
     if use.arguments.get("dry_run", True):
         return 0
-    if not use.own["yes"] and not typer.confirm("Remove the content of these runs for good? This cannot be undone"):
+    what = "the content of these runs" if use.arguments.get("ended_days") is None else "these checkpoints and inputs"
+    if not use.own["yes"] and not typer.confirm(f"Remove {what} for good? This cannot be undone"):
         return 1
     done = use.call(services)
     use.show(done, _print_report)
@@ -102,7 +103,8 @@ def _safe(text: str) -> str:
 def _print_report(console: Console, report: ForgetResult) -> None:
     runs, scores = counted(report.runs, "run"), counted(report.scores_removed, "score")
     what = "Would forget" if report.dry_run else "Forgotten"
-    console.print(f"{what}: {runs} ({report.before} before), {scores} removed.")
+    if report.freed_bytes is None:
+        console.print(f"{what}: {runs} ({report.before} before), {scores} removed.")
     if report.twins:
         also = "with them" if report.twins_forgotten else "not forgotten"
         equal = counted(report.twins_count, "equal run")

@@ -15,6 +15,9 @@ class RunFilter(TypedDict, total=False):
     agent: str | None
     """`agent:NAME@VERSION` or a name."""
     dataset_id: str | None
+    """Or its name."""
+    split: Literal["train", "validation", "test"] | None
+    """Of `dataset_id`."""
     environment: str | None
     task_type: str | None
     outcome: Literal["success", "failure", "error", "truncated", "unknown"] | None

@@ -59,8 +59,8 @@ class WrittenDataset(NamedTuple):
     """A dataset on disk."""
 
     dataset: Dataset
-    members: list[str]
-    """Ids of its distinct trajectories."""
+    members: dict[str, SplitName]
+    """Id of each distinct trajectory -> its split."""
     counts: dict[str, int]
     """Number of distinct `trajectories`; for kind `kto` also `desirable` and `undesirable` rows."""
     warnings: tuple[str, ...] = ()
@@ -74,7 +74,8 @@ class _Contents:
     """Counts over the rows so far; a run in several rows counts once."""
 
     rows: Counter[str] = field(default_factory=Counter)
-    members: dict[str, None] = field(default_factory=dict)
+    members: dict[str, str] = field(default_factory=dict)
+    """Id of a trajectory -> key of its task."""
     models: Counter[str] = field(default_factory=Counter)
     environments: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
@@ -104,11 +105,11 @@ class _Contents:
         if isinstance(row, PairRow):
             self.unlike_prompts += _prompt(row.chosen) != _prompt(row.rejected)
         if isinstance(row, BenchmarkRow):
-            self._count_references(row)
+            self._count_references(key, row)
         for trajectory in trajectories_of(row):
             member = trajectory.identified().id or ""
             if member not in self.members:
-                self.members[member] = None
+                self.members[member] = key
                 self._count_sources(trajectory)
 
     def move(self, moves: Mapping[str, SplitName]) -> None:
@@ -121,8 +122,13 @@ class _Contents:
             self.leaks.move(key, self.sides[key], split)
             self.sides[key] = split
 
-    def _count_references(self, row: BenchmarkRow) -> None:
-        self.members |= dict.fromkeys(members_of(row))
+    def split_of_members(self) -> dict[str, SplitName]:
+        """Return the id of each trajectory with its split."""
+        only: SplitName = "test" if self.rows["test"] else "train"
+        return {member: self.sides.get(key, only) for member, key in self.members.items()}
+
+    def _count_references(self, key: str, row: BenchmarkRow) -> None:
+        self.members |= dict.fromkeys(members_of(row), key)
         for reference in row.references:
             self.models[reference.model or UNKNOWN] += reference.steps
         if row.task.environment:
@@ -227,7 +233,7 @@ def _fill(
     contents.redactions.update(tally.redactions)
     facts = {**counts, "tasks_without_row": dict(tally.tasks_dropped)}
     write_manifest(aside, dataset, selection=_selection(options), counts=facts, more=_more(options, contents, tally))
-    return WrittenDataset(dataset, list(contents.members), counts, warnings, dict(contents.redactions))
+    return WrittenDataset(dataset, contents.split_of_members(), counts, warnings, dict(contents.redactions))
 
 
 def _write_splits(

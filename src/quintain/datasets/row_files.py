@@ -1,4 +1,4 @@
-"""Read dataset rows from JSON and Parquet files, folders of the `datasets` library, and the Hugging Face Hub.
+"""Read dataset rows from JSON, CSV and Parquet files, folders of the `datasets` library, and the Hugging Face Hub.
 
 Rows that are not JSON lines already are written to JSON lines first, so that the readers of logs can read them; row n
 becomes line n, and a column can be given the name that the readers know.
@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quintain.datasets.delimited_files import SUFFIXES, delimited_rows, with_numbers
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.importers.log_file import LogFile, NumberedValue
 from quintain.importers.protocol import Report
@@ -26,6 +27,7 @@ HUB_NAME = re.compile(
 
 _JSON = frozenset({".jsonl", ".json", ".ndjson"})
 _COLUMNAR = frozenset({".parquet", ".arrow"})
+_TABLES = _COLUMNAR | SUFFIXES
 _PACKED = frozenset({".gz", ".bz2", ".zst"})
 """Suffixes of compressed JSON; the first bytes identify the compression."""
 _SIDE = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test|eval)(?:[^a-z]|$)")
@@ -37,12 +39,12 @@ _Reader = Callable[[Any], Any]
 def is_rows(path: Path) -> bool:
     """Whether the file name is that of a file of rows."""
     name = Path(path.name.lower())
-    return name.suffix in _JSON | _COLUMNAR or (name.suffix in _PACKED and Path(name.stem).suffix in _JSON)
+    return name.suffix in _JSON | _TABLES or (name.suffix in _PACKED and Path(name.stem).suffix in _JSON)
 
 
 def needs_lines(path: Path, *, text: bool) -> bool:
     """Whether rows must be converted to JSON lines before they can be read (as runs, or as `text`)."""
-    return path.suffix.lower() in _COLUMNAR or (text and is_rows(path) and path.suffix != ".jsonl")
+    return path.suffix.lower() in _TABLES or (text and is_rows(path) and path.suffix != ".jsonl")
 
 
 class RowFiles(NamedTuple):
@@ -73,7 +75,7 @@ def row_files(path: Path) -> RowFiles:
         return RowFiles(_saved_files(path), [])
     files = [file for file in sorted(path.rglob("*")) if _is_row_file(file, path)]
     if not files:
-        valid = ", ".join(sorted(_JSON | _COLUMNAR))
+        valid = ", ".join(sorted(_JSON | _TABLES))
         raise NotFound(
             f"{str(path)!r} has no file of rows; valid: {valid}, JSON also compressed ({', '.join(sorted(_PACKED))})"
         )
@@ -85,9 +87,11 @@ def rows_of(path: Path, report: Report) -> Iterator[NumberedValue]:
     """Stream the rows of a file, numbered from 1.
 
     Raises:
-        InvalidInput: the file is damaged.
+        InvalidInput: the file is damaged, or a table without names of its columns.
         Unavailable: pyarrow is not installed.
     """
+    if path.suffix.lower() in SUFFIXES:
+        return delimited_rows(path, report)
     if path.suffix.lower() not in _COLUMNAR:
         return LogFile(path, path.parent).rows(report)
     return (NumberedValue(number, row) for number, row in enumerate(_columnar_rows(path), 1))
@@ -148,7 +152,7 @@ def _renamed(row: Any, columns: Mapping[str, str]) -> Any:
         return row
     kept = {name: value for name, value in row.items() if name not in columns and name not in columns.values()}
     named = {ours: row[theirs] for ours, theirs in columns.items() if theirs in row}
-    return _finite(named | kept)
+    return _finite(with_numbers(named | kept))
 
 
 def _require_columns(columns: Mapping[str, str], row: Mapping[str, Any]) -> None:

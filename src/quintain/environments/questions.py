@@ -90,11 +90,13 @@ class Question:
     """One episode: a question and its answer."""
 
     id = ENVIRONMENT_ID
-    system_prompt = SYSTEM_PROMPT
-    tools = TOOLS
     max_turns = 4
 
-    def __init__(self) -> None:
+    def __init__(self, *, plain: bool = False) -> None:
+        """Offer the question; `plain` leaves system prompt and tool out, as rows of prompt and answer have none."""
+        self.system_prompt = "" if plain else SYSTEM_PROMPT
+        self.tools = () if plain else TOOLS
+        self._plain = plain
         self._task: Task | None = None
 
     def reset(self, task: Task) -> TimeStep:
@@ -109,8 +111,10 @@ class Question:
         return TimeStep(message=task.prompt)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Judge the answer; any other call gets an error."""
+        """Judge the answer; any other call gets an error. A turn that is empty is a wrong answer to a plain question."""
         assert self._task is not None, "reset comes before step"
+        if self._plain and not actions:
+            return TimeStep(reward=0.0, terminated=True)
         arguments = read_call(actions, _ARGUMENTS)
         if isinstance(arguments, TimeStep):
             return arguments
@@ -131,15 +135,17 @@ class Questions:
 
     id = ENVIRONMENT_ID
 
-    def __init__(self, file: Path | None = None) -> None:
-        """Read the file; without one there are no tasks to draw.
+    def __init__(self, file: Path | None = None, plain: bool = False) -> None:
+        """Read the file; without one there are no tasks to draw. `plain`: as `Question`.
 
         Raises:
             NotFound: as `task_files.read_tasks`.
             InvalidInput: as `task_files.read_tasks`, or a row whose answers cannot be judged.
         """
         self._file = None if file is None else read_tasks(file)
-        self.version = VERSION if self._file is None else self._file.version_of(VERSION)
+        self._plain = plain
+        version = f"{VERSION}-plain" if plain else VERSION
+        self.version = version if self._file is None else self._file.version_of(version)
         if self._file is not None:
             self._file.require(unanswerable)
 
@@ -158,7 +164,7 @@ class Questions:
 
     def make(self) -> Environment:
         """Return a fresh environment."""
-        return Question()
+        return Question(plain=self._plain)
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return a policy that submits the stated answer of each task."""

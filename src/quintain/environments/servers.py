@@ -79,6 +79,10 @@ class ServerProfile(Profile):
     tools: tuple[str, ...] | Literal["all"] = Field(default="all", description="Names or globs of allowed tools.")
     deny: tuple[str, ...] = Field(default=(), description="Names or globs of excluded tools.")
     tasks: str | None = Field(default=None, description="JSONL file; null: generate tasks from the schemas.")
+    generate_from: tuple[str, ...] = Field(
+        default=(),
+        description="Names or globs of tools that generated tasks call, besides those with the read-only hint: they change nothing.",
+    )
     values: dict[str, tuple[str | int | float | bool, ...]] = Field(
         default_factory=dict, description="Argument or tool.argument -> values for generated tasks."
     )

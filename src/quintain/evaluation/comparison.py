@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import combinations
 
@@ -84,7 +84,7 @@ def compare(
         flips=tuple(flip for pair in pairs for flip in _flips(*pair)),
         correction=correction,
         sequential=sequential,
-        notes=_notes(named),
+        notes=(*_notes(named), *_partial_rewards(compared)),
         created_at=now,
     )
 
@@ -144,6 +144,16 @@ def leaderboard(evaluations: Sequence[Evaluation], names: Sequence[str]) -> tupl
 
 _FIXED_SIZE = ("reward", "p_equivalent", "tasks_for_5_points")
 """Figures of a pair that assume verdicts on independent tasks, of a number that was fixed in advance."""
+
+
+def _partial_rewards(pairs: Sequence[PairedComparison]) -> Iterator[str]:
+    """Yield a note for each pair whose rewards cover fewer tasks than its successes: the two differences may disagree."""
+    for pair in pairs:
+        if pair.reward is not None and pair.measure == "success" and pair.reward.n_tasks < pair.n_tasks:
+            yield (
+                f"{pair.a} and {pair.b}: `reward` covers {pair.reward.n_tasks} of {pair.n_tasks} tasks; in the others a run that was "
+                "cut off or failed has no reward."
+            )
 
 
 def _notes(named: Sequence[tuple[str, Evaluation]]) -> tuple[str, ...]:

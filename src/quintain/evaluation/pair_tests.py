@@ -8,7 +8,7 @@ from typing import NamedTuple
 from quintain.errors import InvalidInput
 from quintain.evaluation.dataset_summary import LOSS, TOKENS, TRUNCATED
 from quintain.evaluation.statistics.significance import mcnemar_exact, mcnemar_mid_p, sign_flip_exact
-from quintain.evaluation.statistics.success_rates import ClusteredMean, Interval, clustered_difference, newcombe_paired
+from quintain.evaluation.statistics.success_rates import ClusteredMean, Interval, clustered_difference, mcnemar_interval
 from quintain.evaluation.summary import run_clusters, verdicts_by_task
 from quintain.records.evaluation import Evaluation, Measure
 
@@ -84,7 +84,7 @@ def _test_successes(a: Evaluation, b: Evaluation, error: float) -> PairTest | No
     """Pair two evaluations by task and repeat, and test their difference of successes with tasks as the unit.
 
     A task counts if every repeat has a verdict from both agents. If the repeats of a task always agree (as with one
-    repeat), it is one binary outcome per agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
+    repeat), it is one binary outcome per agent: exact McNemar test with its interval. Otherwise repeats are not
     independent, so the repeats of a task are summed for the test and averaged for the interval. Tasks that both agents
     played greedily in the same words are one cluster, whose differences are summed. None without such a task.
     """
@@ -95,12 +95,11 @@ def _test_successes(a: Evaluation, b: Evaluation, error: float) -> PairTest | No
     if len(set(clusters)) < len(clusters):
         return _test_clusters(solved, clusters, repeats, error, n_excluded)
     if all(count in {0, repeats} for pair in solved for count in pair):
-        both = sum(x > 0 and y > 0 for x, y in solved)
         only_a, only_b = sum(x > y for x, y in solved), sum(y > x for x, y in solved)
-        counts = both, only_a, only_b, len(solved) - both - only_a - only_b
-        intervals = newcombe_paired(*counts), newcombe_paired(*counts, error)
+        counts = only_a, only_b, len(solved)
+        intervals = mcnemar_interval(*counts), mcnemar_interval(*counts, error)
         p, p_mid = mcnemar_exact(only_a, only_b), mcnemar_mid_p(only_a, only_b)
-        ci_method, p_method = "Newcombe 1998 method 10", "McNemar's exact test"
+        ci_method, p_method = "Fay & Lumbard 2021, of the exact test", "McNemar's exact test"
         return PairTest(*intervals, ci_method, p, p_mid, p_method, solved, n_excluded)
     differences = [(y - x) / repeats for x, y in solved]
     intervals = clustered_difference(differences), clustered_difference(differences, error)

@@ -30,11 +30,18 @@ class Prunable(NamedTuple):
 
 
 def prunable(
-    store: Store, jobs_dir: Path, now: datetime, *, older_than: timedelta, statuses: Collection[JobStatus]
+    store: Store,
+    jobs_dir: Path,
+    now: datetime,
+    *,
+    older_than: timedelta,
+    statuses: Collection[JobStatus],
+    only: Collection[str] | None = None,
 ) -> list[Prunable]:
     """Return what jobs that ended long ago can give back, the largest first.
 
-    Checkpoints that a registered agent uses as its model are left out, and so are jobs that a queued or running job continues.
+    Checkpoints that a registered agent uses as its model are left out, and so are jobs that a queued or running job continues or
+    names, such as the training whose checkpoint it plays.
 
     Args:
         store: The store with the jobs.
@@ -42,12 +49,15 @@ def prunable(
         now: Current time.
         older_than: Least time since the end of a job.
         statuses: Statuses of the jobs; those that failed or were cancelled cannot be resumed afterwards.
+        only: Ids of the jobs; None: all.
     """
     used = _model_folders(store)
-    resumed = {job.resumed_from for job in store.jobs.unfinished()}
+    needed = "\n".join(f"{job.resumed_from} {job.spec.model_dump_json()}" for job in store.jobs.unfinished())
     found = []
     for job in chain.from_iterable(read_pages(partial(store.jobs.page, status=status)) for status in statuses):
-        if job.ended_at is None or now - job.ended_at < older_than or job.id in resumed:
+        if only is not None and job.id not in only:
+            continue
+        if job.ended_at is None or now - job.ended_at < older_than or job.id in needed:
             continue
         folders = [path for path in _folders(JobDirectory(jobs_dir / job.id)) if not _contains(path, used)]
         if size := sum(map(_size, folders)):

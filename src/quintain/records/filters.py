@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from quintain.records.dataset import SplitName
 from quintain.records.record import Instant, Record
 from quintain.records.trajectory import OutcomeStatus, PersonalData
 
@@ -17,7 +18,8 @@ class TrajectoryFilter(Record):
 
     job_id: str | None = None
     agent: str | None = Field(default=None, description="`agent:NAME@VERSION` or a name.")
-    dataset_id: str | None = None
+    dataset_id: str | None = Field(default=None, description="Or its name.")
+    split: SplitName | None = Field(default=None, description="Of `dataset_id`.")
     environment: str | None = None
     task_type: str | None = None
     outcome: OutcomeStatus | None = None
@@ -34,6 +36,12 @@ class TrajectoryFilter(Record):
         max_length=500,
         description="Substring of the run, ignoring case; fast from 3 characters on.",
     )
+
+    @model_validator(mode="after")
+    def _split_of_a_dataset(self) -> TrajectoryFilter:
+        if self.split is not None and self.dataset_id is None:
+            raise ValueError("`split` is one of a dataset; give its `dataset_id` too, or leave `split` out")
+        return self
 
     @field_validator("text")
     @classmethod

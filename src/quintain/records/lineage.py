@@ -55,7 +55,10 @@ class Lineage(Record):
 
 
 class TrainingSources(Record):
-    """The runs in the training data of an agent, including those of its base agents and rows that a training left out."""
+    """The runs in the training data of an agent, including those of its base agents and rows that a training left out.
+
+    Runs of validation splits are not among them.
+    """
 
     count: int
     datasets: tuple[str, ...] = ()
@@ -65,7 +68,7 @@ class TrainingSources(Record):
     def filters(self) -> tuple[dict[str, Any], ...]:
         """Filters that together select all of these runs."""
         online = tuple({"job_id": job, "tags": ["rollout"]} for job in self.online_jobs)
-        return (*({"dataset_id": dataset} for dataset in self.datasets), *online)
+        return (*({"dataset_id": dataset, "split": "train"} for dataset in self.datasets), *online)
 
 
 class AffectedRecords(Record):

@@ -69,6 +69,8 @@ class TrainingPlan(Record):
     notes: tuple[Hint, ...] = ()
     why: Hint
     branches: tuple[Branch, ...] = Field(default=(), description="Decisions that led to the method, in order.")
-    fields: dict[str, str] = Field(description="All settings of the method, as in guide://methods/METHOD.")
+    fields: dict[str, str] = Field(
+        description="Lines of the planned settings, as in guide://methods/METHOD, which has all."
+    )
     resource_uri: str
     next_step: Hint

@@ -145,7 +145,7 @@ def explain(
         path = _path(root, fault["loc"])
         if fault["type"] == "extra_forbidden":
             elsewhere = " or put it under `extra`" if root == "trajectory" else ""
-            near = nearest(".".join(map(str, fault["loc"])), known) or nearest(fault["loc"][-1], known)
+            near = _near_field(fault["loc"], list(known))
             parts.append(f"{path} is not a known field{near}; {'rename' if near else 'remove'} it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
@@ -159,10 +159,35 @@ def explain(
             near = nearest(fault["input"], map(str, valid)) if isinstance(fault["input"], str) else ""
             parts.append(f"{path}: expected one of {', '.join(map(str, valid))}, got {shown(fault['input'])}{near}")
         else:
-            parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
+            parts.append(f"{path}: {_expectation(fault['msg'], shown(fault.get('input')))}")
     if more := [_path(root, fault["loc"]) for fault in faults[_EXPLAINED:]]:
         parts.append(f"and {len(more):,} more: {list_names(more)}")
     return "; ".join(parts)
+
+
+def _near_field(place: tuple[int | str, ...], known: Sequence[str]) -> str:
+    """Return the suggestion for an unknown field: the most similar of the fields beside it, else of all."""
+    *parents, leaf = (str(part) for part in place if not isinstance(part, int))
+    beside = [name.split(".")[-1] for name in known if name.split(".")[:-1] == parents]
+    if near := nearest(leaf, beside):
+        return near.replace("'", f"'{'.'.join([*parents, ''])}", 1)
+    return nearest(leaf, known)
+
+
+_VERBS = {"be": "", "have": "with", "match": "that matches"}
+"""Verbs of pydantic's messages (`String should match pattern ...`) -> the same after a noun."""
+
+
+def _expectation(message: str, got: str) -> str:
+    """Return pydantic's message in the form of our errors, where it names an expectation."""
+    subject, found, rest = message.partition(" should ")
+    verb, _, expected = rest.partition(" ")
+    if not found or " " in subject or verb not in _VERBS:
+        return f"{message} (got {got})"
+    if verb == "be":
+        value = "a value " if expected.startswith(("greater", "less")) else ""
+        return f"expected {value}{expected}, got {got}"
+    return f"expected a {subject.lower()} {_VERBS[verb]} {expected}, got {got}"
 
 
 def _path(root: str, place: tuple[int | str, ...]) -> str:

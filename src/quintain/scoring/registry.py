@@ -209,7 +209,7 @@ def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sa
         return DeclaredScorer(DEFAULTS[name])
     if name in _DECLARED_ONLY:
         raise InvalidInput(f"{name} needs settings: {_DECLARED_ONLY[name].partition(': ')[2]}; declare it with them")
-    raise NotFound(f"no scorer {shown(name)}{nearest(name, scorer_names())}; {_known()}")
+    raise NotFound(f"expected a scorer, got {shown(name)}{nearest(name, scorer_names())}; {_known()}")
 
 
 def _known() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,13 +10,16 @@ from sqlalchemy import Connection, Engine, insert, or_, select
 
 from quintain.errors import Conflict, NotFound
 from quintain.next_step import Hint, call
-from quintain.records.dataset import Dataset
+from quintain.records.dataset import Dataset, SplitName
 from quintain.records.filters import Page
 from quintain.store.documents import chunks, encode, not_found_error
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.paging import contain_words, fetch_page
 from quintain.store.tables import dataset_members, trajectories
 from quintain.store.tables import datasets as table
+
+Members = Iterable[str] | Mapping[str, SplitName]
+"""Ids of trajectories, with the split of each where it is known; unknown ones count as trained on."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Datasets:
 
     engine: Engine
 
-    def add(self, dataset: Dataset, trajectory_ids: Iterable[str], now: datetime) -> Dataset:
+    def add(self, dataset: Dataset, members: Members, now: datetime) -> Dataset:
         """Store a dataset and its members.
 
         Raises:
@@ -35,7 +38,7 @@ class Datasets:
         with write_transaction(self.engine) as connection:
             if _exists(connection, dataset):
                 raise Conflict(f"expected a new dataset id, got {dataset.id}, which exists; export under another id")
-            stored, forgotten = _insert(connection, dataset, trajectory_ids, now)
+            stored, forgotten = _insert(connection, dataset, members, now)
             if forgotten:
                 raise Conflict(
                     f"expected stored members, but {forgotten[0]} was forgotten during the export; export again",
@@ -43,7 +46,7 @@ class Datasets:
                 )
         return stored
 
-    def add_from_job(self, dataset: Dataset, trajectory_ids: Iterable[str], now: datetime) -> None:
+    def add_from_job(self, dataset: Dataset, members: Members, now: datetime) -> None:
         """Store a dataset that a job already trains on. Do nothing if it is stored.
 
         A member that was forgotten in the meantime remains a member, so that the dataset and its agents are marked.
@@ -53,7 +56,7 @@ class Datasets:
         """
         with write_transaction(self.engine) as connection:
             if not _exists(connection, dataset):
-                _insert(connection, dataset, trajectory_ids, now)
+                _insert(connection, dataset, members, now)
 
     def get(self, id_or_name: str) -> Dataset:
         """Return the dataset with this id, or the newest dataset with this name.
@@ -96,19 +99,20 @@ def _exists(connection: Connection, dataset: Dataset) -> bool:
     return connection.scalar(select(table.c.seq).where(table.c.id == dataset.id)) is not None
 
 
-def _insert(
-    connection: Connection, dataset: Dataset, trajectory_ids: Iterable[str], now: datetime
-) -> tuple[Dataset, list[str]]:
+def _insert(connection: Connection, dataset: Dataset, members: Members, now: datetime) -> tuple[Dataset, list[str]]:
     """Insert the row and its members. Return the dataset with its timestamp, and the members that were forgotten."""
     dataset = dataset if dataset.created_at else dataset.model_copy(update={"created_at": now})
     row = {"id": dataset.id, "name": dataset.name, "created_at": dataset.created_at}
     connection.execute(insert(table), row | {"document": encode(dataset, "dataset")})
     forgotten: list[str] = []
     c = trajectories.c
-    for chunk in chunks(list(dict.fromkeys(trajectory_ids))):
+    splits = members if isinstance(members, Mapping) else dict.fromkeys(members)
+    for chunk in chunks(list(splits)):
         known = {row.id: row for row in connection.execute(select(c.id, c.forgotten_at).where(c.id.in_(chunk)))}
         if unknown := [i for i in chunk if i not in known]:
             raise not_found_error(connection, trajectories, unknown, "trajectory")
         forgotten += [i for i in chunk if known[i].forgotten_at is not None]
-        connection.execute(insert(dataset_members), [{"dataset_id": dataset.id, "trajectory_id": i} for i in chunk])
+        connection.execute(
+            insert(dataset_members), [{"dataset_id": dataset.id, "trajectory_id": i, "split": splits[i]} for i in chunk]
+        )
     return dataset, forgotten

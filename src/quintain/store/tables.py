@@ -192,6 +192,7 @@ dataset_members = Table(
     metadata,
     Column("dataset_id", _ID, ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True),
     Column("trajectory_id", _ID, ForeignKey("trajectories.id"), primary_key=True),
+    Column("split", String(20)),
     Index("ix_dataset_members_trajectory_id", "trajectory_id"),
 )
 

@@ -38,6 +38,7 @@ class SearchResult(Record):
 
     items: tuple[TrajectorySummary, ...]
     next_cursor: str | None
+    count: int | None = Field(default=None, description="Null above 10,000, on later pages and if sorted.")
     next_step: Hint
 
 
@@ -81,10 +82,11 @@ class ImportResult(Record):
 
 
 class Unscored(Record):
-    """A trajectory that a scorer could not score, and why."""
+    """Why a scorer could not score trajectories, with the first of them."""
 
     id: str
     reason: Hint
+    count: int = Field(description="Trajectories with this reason.")
 
 
 class ScoreSummary(Record):
@@ -378,6 +380,7 @@ class ForgetResult(ForgetReport):
     twins: tuple[str, ...] = Field(description="Runs with the same content under other ids, at most 100.")
     twins_count: int
     twins_forgotten: bool = Field(description="Whether `twins` are among the forgotten runs.")
+    freed_bytes: int | None = Field(default=None, description="Bytes of removed job folders.")
     next_step: Hint
 
 

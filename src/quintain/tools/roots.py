@@ -11,7 +11,7 @@ from pathlib import Path
 
 from quintain.artifacts.locations import is_url
 from quintain.errors import InvalidInput, NotFound, Refused
-from quintain.records.record import clip
+from quintain.records.record import clip, nearest
 from quintain.tools.artifacts import local_copy
 from quintain.tools.services import Services
 
@@ -51,6 +51,17 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
             code="outside_roots",
         )
     return resolved
+
+
+def similar_name(services: Services, path: str | Path) -> str:
+    """Return a suggestion for the name of a path that is not there, from the names beside it in the inbox."""
+    inbox = services.settings.inbox_dir.resolve()
+    folder = resolve_path(services, inbox / Path(path).expanduser(), inbox).parent
+    try:
+        names = os.listdir(folder) if folder.is_relative_to(inbox) else []
+    except OSError:
+        names = []
+    return nearest(Path(path).name, names)
 
 
 def writable(services: Services, path: str | Path) -> Path:

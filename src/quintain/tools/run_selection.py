@@ -42,7 +42,9 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
     if (filter is None) == (ids is None):
         raise InvalidInput(
             Hint(
-                "give exactly one of `filter` and `trajectory_ids`; ", call("search_trajectories"), " lists stored runs"
+                "expected exactly one of `filter` and `trajectory_ids`, got both or neither; ",
+                call("search_trajectories"),
+                " lists stored runs",
             )
         )
     if ids is not None:

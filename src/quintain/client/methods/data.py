@@ -87,7 +87,7 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             name: Name of the dataset.
             filter: As of runs, not empty.
             trajectories: Which runs, by id.
-            data: Ready-made rows instead: JSON lines, Parquet, folder, URL, Hub name.
+            data: Ready-made rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name.
             columns: For ready-made rows: prompt, response, chosen, label ... -> its name in the file.
             scorer: Whose stored scores value the runs; None: the outcome. sft: needs `min_score`.
             min_score: sft: keep from here on; kto: good from here on (0.5).
@@ -167,12 +167,13 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         return result
 
     def forget(self, thing: Reference | None = None, *, trajectories: Sequence[Reference] | None = None,
-        dry_run: bool = True, twins: bool = False, copies: bool = False,
-        filter: RunFilter | None = None) -> ForgetResult:
-        """Forget runs or a session, for good. By default a dry run, which reports what would happen.
+        dry_run: bool = True, twins: bool = False, copies: bool = False, filter: RunFilter | None = None,
+        ended_days: int | None = None) -> ForgetResult:
+        """Forget runs or a session, for good, or free disk. By default a dry run, which reports what would happen.
 
         Their content is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they
-        touched is listed. `twins` names equal runs under other ids, `copies` the files left to delete.
+        touched is listed. `twins` names equal runs under other ids, `copies` the files left to delete. `ended_days`
+        deletes checkpoints and inputs of ended jobs; results and agents stay.
 
         Args:
             thing: Id of a run, or a session id.
@@ -181,7 +182,8 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             twins: Also forget equal runs under other ids.
             copies: Also delete their datasets, exports and inputs of finished jobs.
             filter: As of runs, not empty.
+            ended_days: Instead free disk: jobs that ended so many days ago, or `thing`.
         """
         result: ForgetResult = self.session.call("forget", {"id": thing, "trajectory_ids": trajectories,
-            "dry_run": dry_run, "twins": twins, "copies": copies, "filter": filter})
+            "dry_run": dry_run, "twins": twins, "copies": copies, "filter": filter, "ended_days": ended_days})
         return result

@@ -1,9 +1,9 @@
 """Generated tasks: a question for the result of a tool call with arguments from its schema, verified on the live server.
 
-Only tools that look read-only are called: those with the read-only hint and, without a hint, those whose name begins with a word such as
-get, list or convert. A task asks for the result of one call, or for one value in it. Each task is solved again on a second, fresh
-server at least `_APART_S` later: results that depend on the process or on the seconds of the clock are dropped. A result that depends
-on the day is not noticed.
+Only tools with the read-only hint are called, and those that the operator names in `generate_from`: a name does not show what a tool
+changes, and the protocol takes a tool without hints to change things. A task asks for the result of one call, or for one value in it.
+Each task is solved again on a second, fresh server at least `_APART_S` later: results that depend on the process or on the seconds of
+the clock are dropped. A result that depends on the day is not noticed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from random import Random
@@ -26,22 +27,13 @@ from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, 
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.task_files import split_of
 from quintain.errors import InvalidInput
-from quintain.records.record import clip
+from quintain.records.record import clip, nearest, shown
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
 
 if TYPE_CHECKING:
     from quintain.environments.mcp_server.connection import Connection
 
-_READ_VERBS = frozenset(
-    (
-        *("add", "calc", "calculate", "check", "compare", "compute", "convert", "count", "describe", "difference"),
-        *("divide", "evaluate", "explain", "find", "format", "get", "inspect", "is", "list", "look"),
-        *("lookup", "max", "mean", "median", "min", "multiply", "parse", "power", "query", "read"),
-        *("round", "search", "show", "solve", "sort", "sqrt", "status", "subtract", "sum", "summarize"),
-        *("validate", "view"),
-    )
-)
 _ANSWER_CHARS, _ANSWER_WORDS = 60, 6
 _APART_S = 1.2
 _TRIES = 300
@@ -106,11 +98,10 @@ def solves(task: Task, connection: Connection) -> bool:
 
 def _calls(profile: ServerProfile, connection: Connection, split: str, rng: Random) -> Iterator[Call]:
     """Yield distinct calls of a split, the tools in turn, until no new arguments are found."""
-    tools = [tool["function"] for tool in allowed_tools(profile, connection.tools)]
-    tools = [tool for tool in tools if _reads(tool["name"], connection.read_only.get(tool["name"]))]
+    tools = _callable(profile, connection)
     seen: set[str] = set()
     idle = 0
-    while tools and idle < _TRIES * len(tools):
+    while idle < _TRIES * len(tools):
         tool = tools[len(seen) % len(tools)] if idle == 0 else rng.choice(tools)
         idle += 1
         args = draw_arguments(tool["name"], tool["parameters"], profile.values, rng)
@@ -123,11 +114,35 @@ def _calls(profile: ServerProfile, connection: Connection, split: str, rng: Rand
             yield Call(tool=tool["name"], args=args)
 
 
-def _reads(name: str, read_only: bool | None) -> bool:
-    if read_only is not None:
-        return read_only
-    word = re.match(r"[a-z]+|[A-Z][a-z]*", name)
-    return word is not None and word[0].lower() in _READ_VERBS
+def _callable(profile: ServerProfile, connection: Connection) -> list[dict[str, Any]]:
+    """Return the tools that may be called while tasks are generated.
+
+    Raises:
+        InvalidInput: there is none, or `generate_from` names a tool that an agent may not call.
+    """
+    tools = [tool["function"] for tool in allowed_tools(profile, connection.tools)]
+    names = [tool["name"] for tool in tools]
+    for pattern in profile.generate_from:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise InvalidInput(
+                f"expected a tool that agents of {profile.id} may call, got {shown(pattern)}{nearest(pattern, names)}; correct "
+                "`generate_from` in environments.toml",
+                code="bad_environments",
+            )
+    found = [
+        tool
+        for tool in tools
+        if connection.read_only.get(tool["name"])
+        or any(fnmatchcase(tool["name"], pattern) for pattern in profile.generate_from)
+    ]
+    if not found:
+        raise InvalidInput(
+            f"expected a tool of {profile.id} that tasks can be generated from, got none with the hint that it only reads among "
+            f"{clip(', '.join(names))}; name those that change nothing in `generate_from` of environments.toml, or write a file of "
+            "`tasks`",
+            code="too_few_tasks",
+        )
+    return found
 
 
 def _ask(connection: Connection, calls: Iterator[Call], missing: int) -> list[_Candidate]:

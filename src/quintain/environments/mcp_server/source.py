@@ -62,7 +62,7 @@ class ServerSource:
         self._file = None if generated or profile.tasks is None else read_tasks(Path(profile.tasks))
         version = f"1-{digest(profile.model_dump(mode='json', include=_RULES))}"
         if self._file is None:
-            self.version = f"{version}-generated"
+            self.version = f"{version}-generated-{digest(list(profile.generate_from))}"
         else:
             self._file.require(unplayable)
             self.version = self._file.version_of(version)

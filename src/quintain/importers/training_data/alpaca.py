@@ -1,4 +1,4 @@
-"""Instruction rows of Alpaca (`instruction`, `input`, `output`) and Dolly (`context`, `response`)."""
+"""Instruction rows of Alpaca (`instruction`, `input`, `output`), AlpacaEval and Dolly (`context`, `response`)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     if answer is None:
         raise InvalidInput(NO_RUN)
     left = {k: v for k, v in row.items() if k not in {"instruction", "input", "context", "output", "response"}}
+    if (generator := nonblank(row.get("generator"))) is not None:  # AlpacaEval's outputs name who wrote them
+        left = {"agent": generator, "model": generator, **left}
+        left.pop("generator")
     messages = [*instruction_messages(row), {"role": "assistant", "content": answer}]
     yield from build_chat_run(messages, left, line, report)
 

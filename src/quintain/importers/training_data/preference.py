@@ -2,7 +2,7 @@
 
 Both runs of a pair belong to the group of their prompt and are tagged by their side. Only a score in the row gives a
 value. Covers TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`, or instruction rows) and v1
-(`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, and KTO's labels.
+(`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, AlpacaEval's annotations, and KTO's labels.
 """
 
 from __future__ import annotations
@@ -32,16 +32,22 @@ _PAIRS = (
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen_rating", "rejected_rating"))
 _MODELS = (("chosen_model", "rejected_model"), ("model_chosen", "model_rejected"))
 _MARGINS = ("margin", "score_margin", "reward_margin")
+_OUTPUTS = ("output_1", "output_2")
 _LABELS = ("label", "kto_tag", "is_good")
 
 
 def _detect(probe: Probe) -> float:
     """Match rows with two sides, or with an answer and a boolean label."""
     chosen = (side for side, _ in _PAIRS)
-    return max(0.9 * matching_share(probe, _is_pair, *chosen), 0.9 * matching_share(probe, _is_labelled, *_LABELS))
+    return max(
+        0.9 * matching_share(probe, _is_pair, *chosen),
+        0.95 * matching_share(probe, _is_judged, *_OUTPUTS),
+        0.9 * matching_share(probe, _is_labelled, *_LABELS),
+    )
 
 
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    row = _with_sides(row) if _is_judged(row) else row
     sides = _sides(row)
     if sides is None:
         yield from _labelled(row, line, report)
@@ -156,6 +162,27 @@ def _is_pair(row: dict[str, Any]) -> bool:
     return bool(held) and all(
         isinstance(side, str | list) or (isinstance(side, dict) and "steps" not in side) for side in held
     )
+
+
+def _is_judged(row: dict[str, Any]) -> bool:
+    return all(isinstance(row.get(name), str) for name in _OUTPUTS) and "preference" in row
+
+
+def _with_sides(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an annotation of AlpacaEval as a pair: `preference` is 1 for the first output, 2 for the second, weighted between."""
+    preference = as_number(row["preference"])
+    if preference is None or not 1 <= preference <= 2 or preference == 1.5:
+        raise InvalidInput(
+            "expected a preference from 1 to 2 other than 1.5, which is a tie; a pair needs a better side"
+        )
+    better, worse = (1, 2) if preference < 1.5 else (2, 1)
+    sides = {"chosen": row[f"output_{better}"], "rejected": row[f"output_{worse}"]}
+    return {
+        **row,
+        **sides,
+        "chosen_model": row.get(f"generator_{better}"),
+        "rejected_model": row.get(f"generator_{worse}"),
+    }
 
 
 def _is_labelled(row: dict[str, Any]) -> bool:

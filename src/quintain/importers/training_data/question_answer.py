@@ -33,7 +33,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     if answer is None:
         raise InvalidInput(NO_RUN)
     _, marked, last = answer.rpartition("####")
-    stated = row.get("final_answer", row.get("answer") if "solution" in row else None)
+    stated = row.get("final_answer", row.get("answer") if "solution" in row or "\n" not in answer else None)
     final = last.strip() if marked else stated
     metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
     columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_ANSWERED, "final_answer"}}

@@ -15,6 +15,7 @@ from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
 from quintain.store.lineage.links import REPLAY_BUFFER, Ref, makes_training_runs, trains_online
 from quintain.store.tables import dataset_members, links, scores, trajectories
+from quintain.store.trajectories.filters import in_split
 
 MAX_SINGLE_RUNS = 10
 """Up to this number, runs of a set are separate nodes."""
@@ -107,11 +108,15 @@ def _is_online(connection: Connection, job_id: str) -> bool:
     return job is not None and trains_online(job)
 
 
-def _targets_of_run(connection: Connection, run_id: str) -> list[Ref]:
-    """Return scores, datasets and, through the run's job, the agent or evaluation derived from it."""
+def _targets_of_run(connection: Connection, run_id: str, *, trained: bool = False) -> list[Ref]:
+    """Return scores, datasets and, through the run's job, the agent or evaluation derived from it.
+
+    With `trained` only datasets in whose training split it is.
+    """
     scorers = connection.scalars(select(scores.c.scorer).distinct().where(scores.c.trajectory_id == run_id))
     m = dataset_members.c
-    datasets = connection.scalars(select(m.dataset_id).where(m.trajectory_id == run_id))
+    holding = select(m.dataset_id).where(m.trajectory_id == run_id)
+    datasets = connection.scalars(holding.where(in_split("train")) if trained else holding)
     found = [Ref("score", f"{run_id}/{scorer}") for scorer in scorers] + [Ref("dataset", held) for held in datasets]
     run = connection.execute(select(_t.job_id, IS_ROLLOUT.label("played")).where(_t.id == run_id)).first()
     if run is not None and run.job_id is not None:
@@ -165,7 +170,9 @@ def training_sources(connection: Connection, agents: Iterable[str]) -> tuple[lis
 
 def agents_trained_on(connection: Connection, runs: Iterable[str]) -> list[str]:
     """Return the agents that learned from any of these runs, directly or through their base agents."""
-    first = [ref for run_id in runs for ref in _targets_of_run(connection, run_id) if ref.kind in _LEARNING]
+    first = [
+        ref for run_id in runs for ref in _targets_of_run(connection, run_id, trained=True) if ref.kind in _LEARNING
+    ]
     reached = reachable(first, lambda ref: _linked_targets(connection, ref))
     return [ref.id for ref in reached if ref.kind == "agent"]
 
@@ -201,7 +208,7 @@ def count_forgotten_sources(connection: Connection, agent_id: str) -> int:
 
 
 def training_runs_filter(dataset_ids: Sequence[str], online_jobs: Sequence[str]) -> ColumnElement[bool]:
-    """Return the condition that selects the runs of these datasets and the training rollouts of these jobs."""
+    """Return the condition that selects the training runs of these datasets and the training rollouts of these jobs."""
     m = dataset_members.c
-    held = _t.id.in_(select(m.trajectory_id).where(m.dataset_id.in_(dataset_ids)))
+    held = _t.id.in_(select(m.trajectory_id).where(m.dataset_id.in_(dataset_ids), in_split("train")))
     return or_(held, _t.job_id.in_(online_jobs) & IS_ROLLOUT)

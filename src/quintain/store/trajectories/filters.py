@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy import ColumnElement, Engine, func, or_, select
 
 from quintain.errors import Unavailable
+from quintain.records.dataset import SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.store.tables import dataset_members, trajectory_tags
+from quintain.store.tables import dataset_members, datasets, trajectory_tags
 from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.text_index import MATCHED_SEQ, TEXT_INDEX, index_new_texts, trigram_query
 
@@ -49,7 +50,13 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
         key = _t.seq
     if filter.dataset_id is not None:
         m = dataset_members.c
-        found.append(_c.id.in_(select(m.trajectory_id).where(m.dataset_id == filter.dataset_id)))
+        d = datasets.c
+        named = select(d.id).where(or_(d.id == filter.dataset_id, d.name == filter.dataset_id))
+        newest = named.order_by((d.id == filter.dataset_id).desc(), d.seq.desc()).limit(1).scalar_subquery()
+        members = select(m.trajectory_id).where(m.dataset_id == newest)
+        if filter.split is not None:
+            members = members.where(in_split(filter.split))
+        found.append(_c.id.in_(members))
     if filter.min_reward is not None:
         found.append(_c.reward >= filter.min_reward)
     if filter.max_reward is not None:
@@ -64,6 +71,12 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
             found += [_c.seq == MATCHED_SEQ, TEXT_INDEX.c.trajectories_text.op("MATCH")(trigrams)]
             key = TEXT_INDEX.c.rowid
     return FilterClause(tuple(found), key)
+
+
+def in_split(split: SplitName) -> ColumnElement[bool]:
+    """Return the condition that a member of a dataset is in a split; those of unknown split are in train."""
+    m = dataset_members.c
+    return (m.split == split) | m.split.is_(None) if split == "train" else m.split == split
 
 
 def _is_indexed(engine: Engine) -> bool:

@@ -201,9 +201,10 @@ class Trajectories:
         """Add new runs to the index of texts, a bounded amount at a time. Return whether all are in it now."""
         return index_new_texts(self.engine)
 
-    def count(self, filter: TrajectoryFilter) -> int:
-        """Return the number of matching trajectories."""
-        counted = select(func.count()).select_from(table).where(*filter_clause(filter, self.engine).conditions)
+    def count(self, filter: TrajectoryFilter, most: int | None = None) -> int:
+        """Return the number of matching trajectories; with `most` the search for more of them ends there."""
+        found = select(_c.id).where(*filter_clause(filter, self.engine).conditions).limit(most)
+        counted = select(func.count()).select_from(found.subquery())
         with read_transaction(self.engine) as connection:
             return connection.scalar(counted) or 0
 

@@ -65,7 +65,7 @@ RowsPath = Annotated[
     Field(
         min_length=1,
         max_length=4096,
-        description="Ready-made rows instead: JSON lines, Parquet, folder, URL, Hub name.",
+        description="Ready-made rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name.",
     ),
 ]
 Columns = Annotated[

@@ -22,6 +22,7 @@ from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.record import counted
 from quintain.tools.data.lineage import datasets_of
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
+from quintain.tools.jobs.disk_space import free_disk
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
@@ -54,13 +55,24 @@ def forget(
         Field(description="Also delete their datasets, exports and inputs of finished jobs."),
     ] = False,
     filter: RunFilter = None,
+    ended_days: Annotated[
+        int | None,
+        Field(ge=0, le=36_500, description="Instead free disk: jobs that ended so many days ago, or `id`."),
+    ] = None,
 ) -> ForgetResult:
-    """Forget runs or a session, for good. By default a dry run, which reports what would happen.
+    """Forget runs or a session, for good, or free disk. By default a dry run, which reports what would happen.
 
     Their content is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they touched
-    is listed. `twins` names equal runs under other ids, `copies` the files left to delete.
+    is listed. `twins` names equal runs under other ids, `copies` the files left to delete. `ended_days` deletes checkpoints
+    and inputs of ended jobs; results and agents stay.
     """
     ids = [one for one in (id, *(trajectory_ids or ())) if one is not None]
+    if ended_days is not None:
+        if filter is not None or twins or copies:
+            raise InvalidInput(
+                "`ended_days` frees the disk space of jobs; expected no `filter`, `twins` or `copies`, which are of runs; leave them out"
+            )
+        return free_disk(services, ended_days, list(dict.fromkeys(ids)), dry_run=dry_run)
     if bool(ids) == (filter is not None):
         raise InvalidInput("expected `id` or `filter`, got both or neither; name the runs by one of them")
     if filter is not None:
@@ -80,6 +92,11 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
                 f"forget takes runs and sessions; {other.id!r} is of kind {other.kind!r}: give a trajectory id or a session id; ",
                 call("search_trajectories", filter=...),
                 " finds runs by dataset_id or job_id",
+                *(
+                    ("; ", call("forget", id=other.id, ended_days=0), " frees its disk space")
+                    if other.kind == "job"
+                    else (f"; a {other.kind} stays in the library, and no tool deletes it",)
+                ),
             ),
             code="not_a_run",
         )

@@ -24,7 +24,7 @@ from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
 from quintain.tools.artifacts import url_of
 from quintain.tools.results import ImportResult
-from quintain.tools.roots import readable
+from quintain.tools.roots import readable, similar_name
 from quintain.tools.services import Services
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def import_trajectories(
     place = readable(services, path, "logs")
     if not place.exists():
         raise NotFound(
-            f"expected a file or folder of logs, got nothing at {path!r}; name one under {str(services.settings.inbox_dir)!r}"
+            f"expected a file or folder of logs, got nothing at {path!r}{similar_name(services, path)}; "
+            f"name one under {str(services.settings.inbox_dir)!r}"
         )
     url = url_of(services, path) if is_url(path) else None
     if url is not None and place.is_file():
@@ -167,6 +168,14 @@ def result_of(
 
 def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> Hint:
     these: Any = {"tags": list(tags)} if tags else ...
+    if not report.imported and report.n_refused == report.n_files:
+        rows = call("export_dataset", kind="sft", name="rows", path=..., columns={"prompt": ..., "response": ...})
+        return Hint(
+            "No run was found; see `rejected` for the reason of each file. Set `format` if the logs have a known format. Tables "
+            "and rows with columns of their own become a dataset by ",
+            rows,
+            ".",
+        )
     if dry_run and not (report.unchanged and not report.imported):
         return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")
     gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,7 +35,7 @@ from quintain.tools.pages import count_fitting, fitting_page
 from quintain.tools.results import LibraryResult
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
-from quintain.tools.training.methods import outline_methods
+from quintain.tools.training.methods import list_methods, mentions
 
 Kind = Literal[
     "datasets",
@@ -70,7 +70,13 @@ _NEXT = {
         call("score_trajectories", scorer="judge", judge=..., mode="pairwise", filter=...),
         "; what `rater` entries list is taken out of the strengths.",
     ),
-    "methods": Hint("Plan a training by one with ", call("plan_training", method=...), "."),
+    "methods": Hint(
+        "Plan a training by one with ",
+        call("plan_training", method=...),
+        "; ",
+        call("list_library", kind="methods", text="grpo"),
+        " has all settings of one, and text='*' those that all share.",
+    ),
 }
 
 
@@ -119,7 +125,7 @@ def list_library(
         )
     if kind in {"environments", "scorers", "methods", "tournament"}:
         first = 0 if cursor is None else decode_cursor(cursor, kind)
-        rest = [item for item in _available(services, kind) if _mentions(item, text or "")][first:]
+        rest = _available(services, kind, text)[first:]
         fit = count_fitting(rest)
         items, following = tuple(rest[:fit]), encode_cursor(first + fit, kind) if fit < len(rest) else None
     else:
@@ -138,18 +144,15 @@ def list_library(
     return LibraryResult(kind=kind, items=items, next_cursor=following, next_step=step)
 
 
-def _mentions(item: Mapping[str, Any], words: str) -> bool:
-    """Whether the texts of an entry contain each of the words, in any case."""
-    texts = " ".join(value for value in item.values() if isinstance(value, str)).casefold()
-    return all(word in texts for word in words.casefold().split())
-
-
-def _available(services: Services, kind: Kind) -> Sequence[dict[str, Any]]:
+def _available(services: Services, kind: Kind, text: str | None) -> Sequence[dict[str, Any]]:
+    if kind == "methods":
+        return list_methods(text)
     if kind == "environments":
-        return _environments()
-    if kind == "tournament":
-        return tournament_of_agents(services)
-    return _scorers(services) if kind == "scorers" else outline_methods()
+        found = _environments()
+    else:
+        found = tournament_of_agents(services) if kind == "tournament" else _scorers(services)
+    words = text or ""
+    return [item for item in found if mentions((one for one in item.values() if isinstance(one, str)), words)]
 
 
 def _stored(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
+from quintain.datasets.delimited_files import as_cell_number
 from quintain.datasets.row_files import (
     HUB_NAME,
     RowFiles,
@@ -39,10 +42,13 @@ from quintain.tools.artifacts import url_of
 from quintain.tools.data.dataset_folders import freeze, freeze_text
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
 from quintain.tools.data.multi_run_rows import logged_margin
-from quintain.tools.roots import readable
+from quintain.tools.data.row_columns import require_read_columns
+from quintain.tools.roots import readable, similar_name
 from quintain.tools.services import Services
 
 _PAIR_KINDS = frozenset({"dpo", "reward"})
+_SAMPLED = 200
+"""First rows by which the names in `columns` are checked."""
 
 
 class _Origin(NamedTuple):
@@ -220,12 +226,15 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     place = _place(services, request.path)
     if place is None:
         lines, report = request.aside / "hub.jsonl", Report()
+        _require_read(request, hub_rows(request.path))
         write_lines(_labelled(hub_rows(request.path), request.columns, report), request.columns, lines)
         yield _Origin(lines, f"https://huggingface.co/datasets/{request.path}", sha256_of(lines), report)
         return
     files = RowFiles(_text_files(place), []) if request.text else row_files(place)
     if files.left_out:
         tally.notes.append(_left_out(files.left_out, place))
+    if files.taken:
+        _require_read(request, rows_of(files.taken[0], Report()))
     for number, file in enumerate(files.taken):
         lines, report = file, Report()
         if request.columns or needs_lines(file, text=request.text):
@@ -241,13 +250,20 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
         yield _Origin(lines, _safe(name) if services.settings.redact else name, sha256_of(file), report)
 
 
+def _require_read(request: _RowRequest, rows: Iterable[NumberedValue]) -> None:
+    first: list[NumberedValue] = []
+    with suppress(InvalidInput):  # a damaged file is reported where it is read
+        first += islice(_labelled(rows, request.columns, Report()), _SAMPLED if request.columns else 0)
+    require_read_columns(request.columns, [row.value for row in first], request.aside, text=request.text)
+
+
 def _labelled(rows: Iterable[NumberedValue], columns: Mapping[str, str], report: Report) -> Iterator[NumberedValue]:
     """Yield rows with the column that is named as the label as true or false; reject those whose label is neither."""
     column = columns.get("label")
     for number, row in rows:
         if column is None or not isinstance(row, Mapping) or row.get(column) is None:
             yield NumberedValue(number, row)
-        elif (label := as_label(row[column])) is None:
+        elif (label := as_label(row[column])) is None and (label := as_label(as_cell_number(row[column]))) is None:
             report.reject(
                 number, f"expected true, false, 1, 0 or -1 in {column!r}, the label, got {shown(row[column])}"
             )
@@ -276,7 +292,8 @@ def _place(services: Services, path: str) -> Path | None:
         return place
     if HUB_NAME.fullmatch(path) is None or is_rows(place):
         raise NotFound(
-            f"expected a file or folder of rows, got nothing at {clip(path)!r}; name one under {str(services.settings.inbox_dir)!r}"
+            f"expected a file or folder of rows, got nothing at {clip(path)!r}{similar_name(services, path)}; "
+            f"name one under {str(services.settings.inbox_dir)!r}"
         )
     if not services.settings.allow_hub:
         raise Refused(

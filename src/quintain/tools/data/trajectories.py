@@ -48,6 +48,9 @@ Messages = Annotated[
     Field(description="The run as chat messages, OpenAI or Anthropic style; needs `task` for its prompt."),
 ]
 
+_MOST_COUNTED = 10_000
+"""Most matching runs that a search counts."""
+
 
 def record_trajectory(
     services: Services,
@@ -93,7 +96,9 @@ def record_trajectory(
     if trajectory_id is not None:
         return _state_outcome(services, trajectory_id, {**parts, "trajectory": trajectory, "live": live})
     if (trajectory is None) == (messages is None):
-        raise InvalidInput("give exactly one of `trajectory` and `messages`; see guide://pipeline for both shapes")
+        raise InvalidInput(
+            "expected exactly one of `trajectory` and `messages`, got both or neither; see guide://pipeline for both shapes"
+        )
     run = _of_messages(parts, unfinished=live == "open") if trajectory is None else _canonical(trajectory, parts)
     require_tags(run.tags, "trajectory.tags")
     require_one_part(run)
@@ -141,7 +146,14 @@ def search_trajectories(
             if following
             else Hint(read, ", or score them all with ", score, ".")
         )
-    return SearchResult(items=items, next_cursor=following, next_step=step)
+    count = None if cursor or sort else _count(services, wanted) if following else len(items)
+    return SearchResult(items=items, next_cursor=following, count=count, next_step=step)
+
+
+def _count(services: Services, wanted: TrajectoryFilter) -> int | None:
+    """Return how many runs match; None if they are more than a call counts."""
+    found = services.store.trajectories.count(wanted, _MOST_COUNTED + 1)
+    return found if found <= _MOST_COUNTED else None
 
 
 def get_trajectory(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from quintain.environments.questions import ENVIRONMENT_ID as QUESTIONS
 from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.dataset import Dataset
@@ -18,7 +20,9 @@ BENCHMARK = "quintain/benchmark"
 def benchmark_reference(
     services: Services, dataset: Dataset, environment: str | Mapping[str, float] | None
 ) -> str | InvalidInput | NotFound:
-    """Return the reference that plays the tasks of a benchmark, or why they cannot be played where they were recorded.
+    """Return the reference that plays the tasks of a benchmark, or why they cannot be played.
+
+    Each is played where it was recorded. Questions with answers that were recorded nowhere are asked.
 
     Args:
         services: Whose settings hold the roots.
@@ -44,13 +48,15 @@ def benchmark_reference(
     try:
         return usable_reference(services, write_reference(Reference(BENCHMARK, {"file": path})))
     except (InvalidInput, NotFound) as error:
+        with suppress(InvalidInput):  # rows of prompt and answer, which had neither tools nor a system prompt
+            return usable_reference(services, write_reference(Reference(QUESTIONS, {"file": path, "plain": "true"})))
         return error
 
 
 def chosen_environment(reference: str) -> str | None:
     """Return the environment that a caller named to play a benchmark; None if each task was played where it was recorded."""
     name, options = parse_reference(reference)
-    if name == BENCHMARK:
+    if name == BENCHMARK or (name == QUESTIONS and "file" in options):
         return None
     return write_reference(Reference(name, {option: value for option, value in options.items() if option != "tasks"}))
 

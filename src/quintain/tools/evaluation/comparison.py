@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -34,8 +35,10 @@ from quintain.tools.results import CompareResult, Contrast, RunOutline
 from quintain.tools.services import Services
 from quintain.tools.training.agents import ENDPOINT, resolve_agent
 
-_FLIPS = 20
+_FLIPS = 8
 """Flips in the answer to a new comparison; of a stored one as many as fit on a page."""
+_MOST_TASKS = 500
+"""Default of the tasks that a sequential comparison plays at most."""
 
 
 def compare_agents(
@@ -52,7 +55,7 @@ def compare_agents(
     correction: Annotated[Correction, Field(description="Of p-values for several pairs.")] = "holm",
     show: Annotated[bool, Field(description="Also the picture, and a task that only one solved.")] = False,
     sequential: Annotated[bool, Field(description="Play two agents in turn until sure or hopeless.")] = False,
-    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="sequential: tasks at most.")] = 500,
+    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="sequential: tasks at most.")] = _MOST_TASKS,
     repeats: Annotated[int, Field(ge=1, le=256, description="sequential: episodes a task.")] = 1,
 ) -> CompareResult:
     """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
@@ -66,7 +69,12 @@ def compare_agents(
     if sequential:
         found = compare_sequentially(services, agents, environment, n_tasks=n_tasks, repeats=repeats)
         return found if isinstance(found, CompareResult) else _result(services, found, show=show)
-    place = None if environment is None else plain_reference(environment)
+    if n_tasks != _MOST_TASKS or repeats != 1:
+        raise InvalidInput(
+            "`n_tasks` and `repeats` are of sequential comparisons, got one without `sequential`; finished evaluations are compared "
+            "on all tasks that they share: leave them out, or set sequential=true"
+        )
+    place = None if environment is None else _place(services, environment)
     recorded = recorded_evaluations(services, agents, place)
     chosen = recorded or _evaluations(services, agents, place)
     comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
@@ -76,6 +84,14 @@ def compare_agents(
     curves = learning_curves(services, agents, chosen)
     comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})
     return _result(services, services.store.evaluations.add_comparison(comparison, services.clock()), show=show)
+
+
+def _place(services: Services, environment: str | Mapping[str, float]) -> str:
+    """Return the reference of an environment, or the id of the dataset that is named instead."""
+    if isinstance(environment, str):
+        with suppress(NotFound):
+            return services.store.datasets.get(environment).id
+    return plain_reference(environment)
 
 
 def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:
@@ -182,7 +198,7 @@ def _candidates(services: Services, name: str, environment: str | None) -> list[
         return _of_fixed_size([services.store.evaluations.get(name)])
     agent = resolve_agent(services, name) if name.startswith(ENDPOINT) else services.store.agents.get(name)
     found = services.store.evaluations.of_agent(agent.id or "")
-    found = [item for item in found if environment in {None, item.environment}]
+    found = [item for item in found if environment in {None, item.environment, item.dataset_id}]
     found.sort(key=lambda item: item.purpose == "selection")  # stable: by which rounds were chosen last
     if not found:
         where = f" in {environment}" if environment else ""

@@ -27,7 +27,7 @@ NOTE = (
 def recorded_evaluations(
     services: Services, agents: Sequence[str], environment: str | None = None
 ) -> list[Evaluation] | None:
-    """Return an evaluation for each agent, which is not stored; None where one is registered or none has a run.
+    """Return an evaluation for each agent, which is not stored; None where one is registered or none is known by runs.
 
     Args:
         services: Where agents and runs are looked up.
@@ -40,7 +40,7 @@ def recorded_evaluations(
     if any(name.startswith(("eval-", "endpoint:")) or services.store.agents.find(name) for name in agents):
         return None
     results = {name: _newest_by_task(services, name, environment) for name in agents}
-    if not any(results.values()):
+    if not any(results.values()) and not all(_has_runs(services, name, environment) for name in agents):
         return None
     shared = sorted(set.intersection(*map(set, results.values())))
     if not shared:
@@ -50,6 +50,8 @@ def recorded_evaluations(
                 f"expected a task with a recorded outcome of each agent, got none (tasks with an outcome: {counts}); state outcomes "
                 "with ",
                 call("record_trajectory", trajectory_id=..., outcome=...),
+                ", compare their mean scores with ",
+                call("score_trajectories", scorer=..., filter={"agent": agents[0]}),
                 ", or let the agents act with ",
                 call("evaluate_agent", agent=..., environment=...),
             ),
@@ -73,6 +75,12 @@ def recorded_evaluations(
             )
         )
     return found
+
+
+def _has_runs(services: Services, agent: str, environment: str | None) -> bool:
+    return bool(
+        services.store.trajectories.search(TrajectoryFilter(agent=agent, environment=environment), limit=1).items
+    )
 
 
 def _newest_by_task(services: Services, agent: str, environment: str | None) -> dict[str, EpisodeResult]:

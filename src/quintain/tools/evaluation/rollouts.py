@@ -269,7 +269,8 @@ def _suite_of(
         reference = benchmark_reference(services, dataset, environment)
         if isinstance(reference, str):
             return _Suite(reference, dataset, "all", min(n_tasks, dataset.rows))
-        note = Hint(f"Its tasks cannot be played, so only the first call is compared: {reference.message}")
+        fault = reference.message.partition("; ")[0]  # of the first row: a benchmark may have thousands
+        note = Hint(f"Its tasks cannot be played, so only the first call is compared: {fault}")
         return _Suite(None, dataset, asked, n_tasks, (note,))
     if environment is not None:
         raise InvalidInput(

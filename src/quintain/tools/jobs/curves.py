@@ -14,6 +14,9 @@ _LOWER_IS_BETTER = "validation_loss"
 STAGED_KINDS = frozenset({"evolve", "recipe"})
 """Kinds of jobs that run other jobs as stages."""
 
+_POINTS, _ALL_POINTS = 200, 2000
+"""Most points of a curve in an answer, and of all its curves."""
+
 Points = dict[str, dict[int, float]]
 """Metric -> step -> value."""
 
@@ -69,13 +72,18 @@ def resumptions(reports: Iterable[StepReport]) -> list[int]:
     return steps
 
 
-def thin_points(curve: Curve, most: int = 200) -> Curve:
-    """Return at most `most` points of a curve, the first and the last among them."""
+def thin_curves(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    """Return curves that an answer can hold: at most 200 points each and 2,000 together, with six digits."""
+    most = max(2, min(_POINTS, _ALL_POINTS // max(1, len(curves))))
+    return {name: _thin_points(curve, most) for name, curve in curves.items()}
+
+
+def _thin_points(curve: Curve, most: int) -> Curve:
+    """Return at most `most` points of a curve, the first and the last among them, and the best step in addition."""
     n = len(curve.steps)
-    if n <= most:
-        return curve
-    kept = [round(i * (n - 1) / (most - 1)) for i in range(most)]
-    steps, values = (tuple(column[i] for i in kept) for column in (curve.steps, curve.values))
+    spread = range(n) if n <= most else [round(i * (n - 1) / (most - 1)) for i in range(most)]
+    kept = sorted({*spread, *(() if curve.best_step is None else (curve.steps.index(curve.best_step),))})
+    steps, values = tuple(curve.steps[i] for i in kept), tuple(float(f"{curve.values[i]:.6g}") for i in kept)
     return curve.model_copy(update={"steps": steps, "values": values})
 
 

@@ -21,7 +21,7 @@ from quintain.records.job import (
 )
 from quintain.records.record import counted
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
-from quintain.tools.jobs.curves import metric_curves, thin_points
+from quintain.tools.jobs.curves import metric_curves, thin_curves
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
@@ -85,8 +85,7 @@ def job_log(services: Services, job_id: str, tail: int = 100) -> str:
 
 def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
     if detail == "metrics":
-        curves = metric_curves(services, view.job_id)
-        return view.model_copy(update={"curves": {name: thin_points(curve) for name, curve in curves.items()}})
+        return view.model_copy(update={"curves": thin_curves(metric_curves(services, view.job_id))})
     if detail == "log":
         return view.model_copy(update={"log": job_log(services, view.job_id)})
     return view

@@ -11,7 +11,7 @@ from quintain.records.score import Score
 from quintain.tools.results import ScoreSummary, Unscored
 
 SHOWN = 20
-"""Unscored runs and reasons that an answer lists."""
+"""Reasons that an answer lists."""
 
 _KINDS = 50
 """Most components and reasons with a count of their own."""
@@ -54,9 +54,10 @@ class Tally:
     components: dict[str, Summary] = field(default_factory=dict)
     feedback: dict[str, str] = field(default_factory=dict)
     """Component -> feedback of its latest value."""
-    unscored: list[Unscored] = field(default_factory=list)
     unscored_count: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    """Reason -> the first run that is unscored for it."""
 
     def add(self, score: Score) -> None:
         """Add the score of a run."""
@@ -65,14 +66,20 @@ class Tally:
             self.values.add(score.value)
         else:
             reason = score.reason or "no reason given"
+            reason = reason if reason in self.reasons or len(self.reasons) < _KINDS else "other reasons"
             self.unscored_count += 1
-            self.reasons[reason if reason in self.reasons or len(self.reasons) < _KINDS else "other reasons"] += 1
-            if len(self.unscored) < SHOWN:
-                self.unscored.append(Unscored(id=score.trajectory_id, reason=reason))
+            self.reasons[reason] += 1
+            self.examples.setdefault(reason, score.trajectory_id)
         for part in score.components:
             if part.value is not None and (part.name in self.components or len(self.components) < _KINDS):
                 self.components.setdefault(part.name, Summary()).add(part.value)
                 self.feedback[part.name] = part.feedback
+
+    @property
+    def unscored(self) -> tuple[Unscored, ...]:
+        """Return the most frequent reasons, each with its first run and its count."""
+        found = self.reasons.most_common(SHOWN)
+        return tuple(Unscored(id=self.examples[reason], reason=reason, count=count) for reason, count in found)
 
     def constant_parts(self) -> list[str]:
         """Return a warning for each part of several that has one value in all runs, and so ranks none of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -213,12 +213,42 @@ def describe_methods() -> tuple[dict[str, Any], ...]:
     return tuple(rows)
 
 
-def outline_methods() -> tuple[dict[str, Any], ...]:
-    """As `describe_methods`, with the types, defaults and bounds of settings alone: all sentences together would be long."""
-    return tuple(
-        {**about, "hyperparameters": {name: line.partition(": ")[0] for name, line in about["hyperparameters"].items()}}
-        for about in describe_methods()
-    )
+def list_methods(text: str | None) -> tuple[dict[str, Any], ...]:
+    """List the methods, with as much of their settings as the request narrows down.
+
+    Args:
+        text: A method's name, or `*` for the shared settings: that entry alone, each setting with its sentence. Other words: entries
+            that mention them, with the domains of their settings, and entries with settings that mention them, with these alone.
+            None: all entries, the shared settings with their domains; null stands for the settings of the methods, which together are
+            longer than all the rest.
+    """
+    rows = describe_methods()
+    if text is None:
+        return tuple(
+            {**row, "hyperparameters": _domains(row["hyperparameters"]) if row["method"] == "*" else None}
+            for row in rows
+        )
+    if named := [row for row in rows if row["method"] == text.strip().lower()]:
+        return tuple(named)
+    found = []
+    for row in rows:
+        lines = row["hyperparameters"]
+        fitting = {name: line for name, line in lines.items() if mentions((name, line), text)}
+        if mentions((row["method"], row["summary"]), text):
+            found.append({**row, "hyperparameters": _domains(lines)})
+        elif fitting:
+            found.append({**row, "hyperparameters": fitting})
+    return tuple(found)
+
+
+def mentions(texts: Iterable[str], words: str) -> bool:
+    """Whether texts together contain each of the words, in any case."""
+    whole = " ".join(texts).casefold()
+    return all(word in whole for word in words.casefold().split())
+
+
+def _domains(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: line.partition(": ")[0] for name, line in settings.items()}
 
 
 @cache
