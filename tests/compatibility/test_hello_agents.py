@@ -74,7 +74,7 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
     )
     assert (sft["status"], sft["algorithm"], sft["dataset_size"]) == ("success", "SFT", 8), sft
     assert Path("output/sft/adapter_config.json").is_file()
-    few = {"group_size": 2, "tasks_per_step": 2, "max_new_tokens": 8}
+    few = {"group_size": 2, "tasks_per_step": 2, "max_new_tokens": 8, "max_turns": 1}
     grpo = run(
         action="train",
         algorithm="grpo",
@@ -99,7 +99,8 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
         assert (loaded["status"], loaded["format"], loaded["dataset_size"]) == ("success", given["format"], size), (
             loaded
         )
-    measured = run(action="evaluate", model_path="./output/sft", max_samples=2, sampling={"max_new_tokens": 8})
+    brief = {"max_turns": 1, "sampling": {"max_new_tokens": 8}}
+    measured = run(action="evaluate", model_path="./output/sft", max_samples=2, **brief)
     assert (measured["status"], measured["num_samples"]) == ("success", 2), measured
     assert "gsm8k-test.jsonl" in measured["environment"]
     assert measured["accuracy"] == 0.0
@@ -136,6 +137,7 @@ def test_the_documented_wrappers_train_and_save(gsm8k: Path) -> None:
         num_generations=2,
         tasks_per_step=2,
         max_completion_length=8,
+        max_turns=1,
     )
     assert grpo.train()["status"] == "success"
     assert create_accuracy_reward() == "answer"

@@ -47,11 +47,8 @@ def test_a_loop_is_recorded_turn_by_turn(home: Path) -> None:
     assert (first.reward, first.model, last.model) == (0.25, "tiny", "large")
     assert first.actions[1].raw_args == '{"path": "b"}'
     assert (kept.task.id, kept.session_id, kept.tags, kept.agent.name) == ("t1", "s1", ("prod", "nightly"), "mine")
-    assert (kept.outcome.status, kept.outcome.reward, kept.outcome.scores) == (
-        OutcomeStatus.SUCCESS,
-        1.0,
-        {"tests": 0.5},
-    )
+    outcome = kept.outcome
+    assert (outcome.status, outcome.reward, outcome.scores) == (OutcomeStatus.SUCCESS, 1.0, {"tests": 0.5})
 
 
 def test_an_exception_of_the_loop_passes_through_and_is_the_outcome(home: Path) -> None:
