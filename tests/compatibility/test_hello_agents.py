@@ -99,8 +99,7 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
         assert (loaded["status"], loaded["format"], loaded["dataset_size"]) == ("success", given["format"], size), (
             loaded
         )
-    brief = {"max_turns": 1, "sampling": {"max_new_tokens": 8}}
-    measured = run(action="evaluate", model_path="./output/sft", max_samples=2, **brief)
+    measured = run(action="evaluate", model_path="./output/sft", max_samples=2, sampling={"max_new_tokens": 8})
     assert (measured["status"], measured["num_samples"]) == ("success", 2), measured
     assert "gsm8k-test.jsonl" in measured["environment"]
     assert measured["accuracy"] == 0.0
