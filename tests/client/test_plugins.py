@@ -17,12 +17,8 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "examples" / "plugins"
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
 TICKETS = [
-    {
-        "ticket": 1,
-        "customer": "Where is my parcel?",
-        "replies": ["At the depot.", "It arrives today."],
-        "resolved": True,
-    },
+    {"ticket": 1, "customer": "Where is my parcel?", "replies": ["At the depot.", "It arrives today."]}
+    | {"resolved": True},
     {"ticket": 2, "customer": "Cancel my order.", "replies": ["It is cancelled."]},
     {"ticket": 3, "customer": "Hello?", "replies": []},
 ]

@@ -131,15 +131,8 @@ def test_the_command_refuses_two_words_for_one_setting_and_files_of_other_method
 
 REPORT: dict[str, Any] = {
     "rounds": [
-        {
-            "round": 1,
-            "environment": INVENTORY,
-            "explored": 240,
-            "explored_success": 0.4583,
-            "selected": 31,
-            "success": 0.95,
-        }
-        | {"gain": 0.61, "ci_low": 0.503, "ci_high": 0.698, "decision": "better"},
+        {"round": 1, "environment": INVENTORY, "explored": 240, "explored_success": 0.4583, "selected": 31}
+        | {"success": 0.95, "gain": 0.61, "ci_low": 0.503, "ci_high": 0.698, "decision": "better"},
         {"round": 2, "environment": INVENTORY, "explored": 240, "explored_success": None, "selected": 0}
         | {"decision": "nothing_selected"},
     ],

@@ -45,15 +45,8 @@ def test_only_three_folders_of_the_home_folder_are_read(folders: Settings, ask: 
         *("jobs/job-1/notes.txt", "endpoints.toml", "quintain.db"),
         *("../inbox/../endpoints.toml", "../datasets/../jobs", "~/../../etc/hostname"),
     )
-    shared = (
-        ".",
-        "notes.txt",
-        "../datasets",
-        "../exports/notes.txt",
-        "exports/notes.txt",
-        "inbox",
-        str(folders.inbox_dir),
-    )
+    files = ("notes.txt", "../exports/notes.txt", "exports/notes.txt")
+    shared = (".", *files, "../datasets", "inbox", str(folders.inbox_dir))
 
     for path in private:
         for tool, arguments in (
