@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from quintain.cli.main import app
-from quintain.cli.train import _show
+from quintain.cli.train import _show_rounds
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig, round_dataset_id
@@ -147,7 +147,7 @@ def test_the_command_shows_each_round_and_the_last_comparison(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    _show(Console(width=120, soft_wrap=True), JobResult(agent="agent:keeper@1", report=REPORT))
+    _show_rounds(Console(width=120, soft_wrap=True), JobResult(agent="agent:keeper@1", report=REPORT))
     shown = " ".join(capsys.readouterr().out.split())
     assert "1 240 45.8% 31 95.0% +61.0% [+50%, +70%] better" in shown
     assert "2 240 unknown 0 unknown nothing selected" in shown
