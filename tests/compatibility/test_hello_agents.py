@@ -74,7 +74,7 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
     )
     assert (sft["status"], sft["algorithm"], sft["dataset_size"]) == ("success", "SFT", 8), sft
     assert Path("output/sft/adapter_config.json").is_file()
-    few = {"group_size": 2, "tasks_per_step": 2, "max_new_tokens": 8, "max_turns": 1}
+    few = {"group_size": 2, "tasks_per_step": 2, "max_new_tokens": 8}
     grpo = run(
         action="train",
         algorithm="grpo",

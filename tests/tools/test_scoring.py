@@ -110,6 +110,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"scorer": "rules", "rubric": "default"}, "are for a judge"),
     ({"scorer": "judge", "mode": "pairwise"}, "get_judging_batch"),
     ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a scorer that runs as a job"),
+    ({"scorer": "rules", "combine": "lower_bound"}, "at least two"),
     ({"scorer": {"rules": -1}}, "weights must be finite"),
 ]
 

@@ -59,12 +59,15 @@ UNFIT = {
 def test_a_gguf_file_that_no_job_can_load_is_refused_with_its_fault(
     services: Services, inbox: Path, dataset: str
 ) -> None:
+    (inbox / "m.gguf").write_bytes(whole())
+    register_agent(services, "sound", "m.gguf")
     for content, code, words in UNFIT.values():
         (inbox / "m.gguf").write_bytes(content)
         error = error_of(register_agent, services, "other", "m.gguf")
         assert (error.code, words in error.message) == (code, True), error
-        plan = plan_training(services, method="sft", model="m.gguf", dataset_id=dataset)
-        assert [one.code for one in plan.blockers] == [code], plan.blockers
+        for model in ("m.gguf", "sound"):
+            plan = plan_training(services, method="sft", model=model, dataset_id=dataset)
+            assert [one.code for one in plan.blockers] == [code], plan.blockers
 
 
 def test_every_tool_refuses_a_gguf_file_that_no_job_can_load_before_a_job_starts(
@@ -87,8 +90,6 @@ def test_every_tool_refuses_a_gguf_file_that_no_job_can_load_before_a_job_starts
     for start in starts:
         for error in (error_of(start, "m.gguf"), error_of(start, "sound")):
             assert (error.code, words in error.message) == (code, True), error
-    plan = plan_training(services, method="sft", model="sound", dataset_id=dataset)
-    assert [one.code for one in plan.blockers] == [code], plan.blockers
     (inbox / "good.gguf").unlink()
     gone = error_of(evaluate_agent, services, "sound", **ACTING)
     assert (gone.code, "copy it there again" in gone.message) == ("model_not_found", True)
