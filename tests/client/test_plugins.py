@@ -17,12 +17,8 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "examples" / "plugins"
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
 TICKETS = [
-    {
-        "ticket": 1,
-        "customer": "Where is my parcel?",
-        "replies": ["At the depot.", "It arrives today."],
-        "resolved": True,
-    },
+    {"ticket": 1, "customer": "Where is my parcel?", "replies": ["At the depot.", "It arrives today."]}
+    | {"resolved": True},
     {"ticket": 2, "customer": "Cancel my order.", "replies": ["It is cancelled."]},
     {"ticket": 3, "customer": "Hello?", "replies": []},
 ]
@@ -59,13 +55,14 @@ def test_each_template_works_through_the_product(
         assert (start["job"], start["attempt"]) == (job.id, 1)
 
 
-@pytest.mark.parametrize("kind", ["importer", "exporter", "scorer", "launcher"])
-def test_the_page_on_a_kind_of_plugin_shows_its_template(kind: str) -> None:
-    page = (ROOT / "docs" / "how-to" / f"add-{'an' if kind[0] in 'ei' else 'a'}-{kind}.md").read_text(encoding="utf-8")
-    (module,) = (PLUGINS / kind).glob("*.py")
-    assert f"```python\n{module.read_text(encoding='utf-8')}```" in page
-    entry_points = (PLUGINS / kind / "pyproject.toml").read_text(encoding="utf-8").split("\n\n")[2]
-    assert f"```toml\n{entry_points}\n```" in page
+def test_the_page_on_a_kind_of_plugin_shows_its_template() -> None:
+    for kind in ("an-importer", "an-exporter", "a-scorer", "a-launcher"):
+        page = (ROOT / "docs" / "how-to" / f"add-{kind}.md").read_text(encoding="utf-8")
+        folder = PLUGINS / kind.partition("-")[2]
+        (module,) = folder.glob("*.py")
+        assert f"```python\n{module.read_text(encoding='utf-8')}```" in page
+        entry_points = (folder / "pyproject.toml").read_text(encoding="utf-8").split("\n\n")[2]
+        assert f"```toml\n{entry_points}\n```" in page
 
 
 def test_a_broken_package_is_named_and_nothing_else_fails(

@@ -136,6 +136,7 @@ def test_the_documented_wrappers_train_and_save(gsm8k: Path) -> None:
         num_generations=2,
         tasks_per_step=2,
         max_completion_length=8,
+        max_turns=1,
     )
     assert grpo.train()["status"] == "success"
     assert create_accuracy_reward() == "answer"

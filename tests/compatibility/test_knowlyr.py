@@ -75,18 +75,12 @@ EVENTS: list[dict[str, Any]] = [
 
 def row(number: int) -> dict[str, object]:
     """Return a row with steps, as documented for `agent_format`."""
+    read = {"thought": "Read the file", "action": "read_file /sort.py", "observation": "def sort(arr): ..."}
+    fix = {"thought": "Fix the bug", "action": "edit_file /sort.py", "observation": "File edited"}
     return {
         "instruction": f"Fix the off-by-one bug in sort function {number}",
         "input": '{"repo": "owner/repo"}',
-        "steps": [
-            {
-                "thought": "Read the file",
-                "action": "read_file /sort.py",
-                "observation": "def sort(arr): ...",
-                "reward": 0.7,
-            },
-            {"thought": "Fix the bug", "action": "edit_file /sort.py", "observation": "File edited", "reward": 0.9},
-        ],
+        "steps": [read | {"reward": 0.7}, fix | {"reward": 0.9}],
         "task_id": f"task-{number:03}",
         "reward": 0.85,
     }
@@ -94,28 +88,17 @@ def row(number: int) -> dict[str, object]:
 
 def attempt(number: int, success: bool) -> dict[str, Any]:
     """Return a side of a preference of the hub's pipeline."""
-    steps = [
-        {
-            "thought": f"Read {number}",
-            "tool": "read_file",
-            "params": {"file_path": "/s.py"},
-            "output": "x",
-            "exit_code": 0,
-        },
-        {"thought": "Done" if success else "Give up", "tool": "submit", "params": {}, "output": "", "exit_code": 0},
-    ]
+    read = {"thought": f"Read {number}", "tool": "read_file", "params": {"file_path": "/s.py"}, "output": "x"}
+    submit = {"thought": "Done" if success else "Give up", "tool": "submit", "params": {}, "output": ""}
+    steps = [read | {"exit_code": 0}, submit | {"exit_code": 0}]
     known = {"agent_framework": "openhands", "agent_model": "m", "success": success, "reward": 0.9 if success else 0.1}
     return {**known, "steps": steps}
 
 
 def trajectory(number: int, success: bool) -> dict[str, Any]:
     """Return a line of the hub's `trajectories.jsonl`."""
-    about = {
-        "content_hash": f"{number}{success}",
-        "task_id": f"task-{number}",
-        "total_steps": 2,
-        "step_rewards": [0.5, 0.9],
-    }
+    ids = {"content_hash": f"{number}{success}", "task_id": f"task-{number}"}
+    about = {**ids, "total_steps": 2, "step_rewards": [0.5, 0.9]}
     return {**about, **attempt(number, success), "metadata": {"task_description": f"Fix bug {number}"}}
 
 

@@ -41,21 +41,11 @@ def answers(number: int) -> dict[str, Any]:
 
 
 def agent_trajectory(number: int, final_reward: float) -> dict[str, Any]:
+    look = {"thought": "I look for the product.", "action": "search", "action_input": {"query": f"red shirt {number}"}}
+    buy = {"thought": "I buy it.", "action": "click", "action_input": "buy now"}
     steps = [
-        {
-            "thought": "I look for the product.",
-            "action": "search",
-            "action_input": {"query": f"red shirt {number}"},
-            "observation": "Page 1: red shirt.",
-            "reward": 0.0,
-        },
-        {
-            "thought": "I buy it.",
-            "action": "click",
-            "action_input": "buy now",
-            "observation": "Done.",
-            "reward": final_reward,
-        },
+        look | {"observation": "Page 1: red shirt.", "reward": 0.0},
+        buy | {"observation": "Done.", "reward": final_reward},
     ]
     about = {"task_id": f"webshop-{number}", "task_type": "web_browsing", "instruction": f"Buy red shirt {number}."}
     return {**about, "steps": steps, "final_reward": final_reward, "metadata": {"env": "webshop", "num_steps": 2}}

@@ -75,12 +75,8 @@ def test_a_benchmark_whose_environment_is_not_here_is_compared_by_its_first_call
 @pytest.mark.usefixtures("jobs_in_process")
 def test_tasks_of_a_benchmark_open_no_files_of_its_own_naming(tool: Caller, home: Path) -> None:
     secret = home / "jobs" / "secret.jsonl"
-    task = {
-        "id": "q",
-        "prompt": "What is 1 + 1?",
-        "environment": f"quintain/math?file={secret}",
-        "metadata": {"answer": 2},
-    }
+    played_in = f"quintain/math?file={secret}"
+    task = {"id": "q", "prompt": "What is 1 + 1?", "environment": played_in, "metadata": {"answer": 2}}
     path = write_rows(home / "inbox" / "bench.jsonl", {"task": task, "references": []})
     played = tool(action="evaluate", agent="expert", environment=f"quintain/benchmark?file={path}", n_tasks=1)
     assert (played["status"], played["accuracy"]) == ("success", 1.0), played

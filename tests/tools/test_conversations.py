@@ -78,18 +78,13 @@ def test_a_conversation_without_messages_ends_by_itself_and_leaves_no_run(
     assert get_job(services, job_id).label == "talk to starter"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_a_conversation_that_cannot_begin_is_refused(services: Services) -> None:
+    for arguments, message in (
         ({}, "expected either `agent` to begin with or `job_id` to go on with, got both or none"),
         ({"agent": "starter"}, "expected `message` at the begin of a conversation, got none"),
         ({"agent": "starter", "message": "a", "end": "keep"}, "expected `message` or `end`, got both"),
         ({"agent": "expert", "message": "a"}, "expected a model, got the scripted expert"),
-    ],
-)
-def test_a_conversation_that_cannot_begin_is_refused(
-    services: Services, arguments: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        talk_to_agent(services, **arguments)
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            talk_to_agent(services, **arguments)
     assert services.store.jobs.unfinished() == []

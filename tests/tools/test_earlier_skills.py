@@ -39,10 +39,8 @@ def test_a_training_keeps_the_skill_of_its_start_model_or_of_an_agent_before_it(
     spec = spec_of(library, started)
     assert (spec.earlier.agent, spec.earlier.dataset_id) == (None, library.store.datasets.get("first").id)
     assert set(datasets_of(spec)) == {spec.dataset_id, spec.earlier.dataset_id}
-    ancestors = {
-        ref.id for ref in library.store.lineage.ancestors(library.store.lineage.resolve(started.job_id), 2).nodes
-    }
-    assert spec.earlier.dataset_id in ancestors
+    lineage = library.store.lineage
+    assert spec.earlier.dataset_id in {ref.id for ref in lineage.ancestors(lineage.resolve(started.job_id), 2).nodes}
 
     ewc = {"agent": "starter", "dataset": "first", "labels": "recorded"}
     started = start_training(library, "sft", "clerk", dataset_id="second", hyperparameters={"ewc": ewc})

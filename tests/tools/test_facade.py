@@ -116,6 +116,7 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
     ("compare", {"agents": ["a", "a"]}, "invalid_input", ["twice"]),
     ("compare", {"agents": ["eval-1", "eval-2"]}, "not_found", ["eval-1"]),
     ("register", {"name": "a b", "model": "starter"}, "invalid_input", ["name", "a b"]),
+    ("wait", {"job_id": "job-x"}, "not_found", ["job-x"]),
     ("wait", {}, "invalid_input", ["needs `job_id`"]),
     ("register", {"name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
     ("register", {"name": "long", "model": "x" * 5000}, "invalid_input", ["is not an agent"]),

@@ -102,19 +102,13 @@ def test_an_unknown_format_or_path_is_told_at_once(services: Services, inbox: Pa
 def test_a_session_that_has_grown_is_told_as_updated(services: Services, inbox: Path) -> None:
     def rows(n: int) -> list[Any]:
         about = {"sessionId": "s", "isSidechain": False, "version": "2.1.0", "timestamp": "2026-01-01T00:00:00Z"}
-        asked = {
-            "type": "user",
-            "uuid": "u0",
-            "parentUuid": None,
-            **about,
-            "message": {"role": "user", "content": "Hi."},
-        }
+        asked = {"type": "user", "uuid": "u0", "parentUuid": None, "message": {"role": "user", "content": "Hi."}}
         said = [
             {"type": "assistant", "uuid": f"u{i}", "parentUuid": f"u{i - 1}", **about}
             | {"message": {"id": f"m{i}", "role": "assistant", "content": [{"type": "text", "text": f"Turn {i}."}]}}
             for i in range(1, n + 1)
         ]
-        return [asked, *said]
+        return [asked | about, *said]
 
     counts = []
     for turns, again in ((1, False), (3, False), (3, True)):

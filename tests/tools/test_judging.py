@@ -16,7 +16,7 @@ from quintain.scoring.judges.datamarking import is_mark
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
 from quintain.tools.data.lineage import get_lineage
-from quintain.tools.labels.judging.results import JudgingBatchResult
+from quintain.tools.labels.judging.results import JudgingBatchResult, SubmitResult
 from quintain.tools.labels.judging.stored_batches import rubric_list, stored_batch
 from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
 from quintain.tools.services import Services
@@ -40,6 +40,10 @@ def shown(batch: JudgingBatchResult) -> str:
 
 def of(services: Services, batch: JudgingBatchResult) -> JudgingBatch:
     return services.store.judging.get(batch.batch_id)
+
+
+def submit(services: Services, batch: JudgingBatchResult, *entries: Any) -> SubmitResult:
+    return submit_scores(services, str(batch.batch_id), list(entries))
 
 
 def test_a_rubric_of_a_used_name_with_other_criteria_is_noticed(services: Services) -> None:
@@ -81,12 +85,10 @@ def test_a_rater_gets_what_they_have_not_judged_and_is_told_when_nothing_is_left
     add_runs(services, *(run(f"t{n}") for n in range(3)))
     first = get_judging_batch(services, 2)
     entries = [{"item_id": item.item_id, "scores": GOOD} for item in first.items]
-    assert submit_scores(services, str(first.batch_id), entries).accepted == 2
+    assert submit(services, first, *entries).accepted == 2
     second = get_judging_batch(services, 5)
     assert len(second.items) == 1
-    submit_scores(
-        services, str(second.batch_id), [{"item_id": "i1", "skip": "the recording is in a language I cannot read"}]
-    )
+    submit(services, second, {"item_id": "i1", "skip": "the recording is in a language I cannot read"})
     last = get_judging_batch(services, 5)
     assert (last.batch_id, last.items) == (None, ())
     assert "'assistant' has judged all runs by rubric" in last.next_step
@@ -115,7 +117,7 @@ def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_on
         "prose",
         None,
     ]
-    result = submit_scores(services, str(batch.batch_id), entries)
+    result = submit(services, batch, *entries)
     assert result.accepted == 1
     assert [one.item_id for one in result.rejected] == ["i2", "i3", "i9", *["i4"] * 8, None, None]
     reasons = [one.reason for one in result.rejected]
@@ -153,12 +155,12 @@ def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_
     answered = {"process": {"quotes": [f"I{mark}looked{mark}everywhere."], "value": 0.5}, "task_completion": 1}
     good = {"item_id": place[ids[0]], "scores": answered}
     bad = {"item_id": place[ids[1]], "scores": answered}
-    result = submit_scores(services, str(batch.batch_id), [good, bad])
+    result = submit(services, batch, good, bad)
     assert (result.accepted, len(result.rejected)) == (1, 1)
     assert "which is not in the run as it was shown; correct it and submit" in result.rejected[0].reason
     (score,) = services.store.scores.of_trajectory(ids[0])
     assert (score.value, score.feedback) == (0.8, "[no evidence] Without a quote from the run: task_completion.")
-    wrong = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "scores": GOOD, "quotes": ["x"]}])
+    wrong = submit(services, batch, {"item_id": "i1", "scores": GOOD, "quotes": ["x"]})
     assert "expected `quotes` beside each value" in wrong.rejected[0].reason
     person = get_judging_batch(services, 1, judge="person", trajectory_ids=ids[:1])
     assert "| I looked everywhere." in person.items[0].text
@@ -188,13 +190,11 @@ def test_an_item_that_is_answered_again_is_replaced_and_its_history_kept(service
 def test_what_cannot_be_told_is_unscored_with_its_reason_and_never_a_number(services: Services) -> None:
     ids = add_runs(services, run("t1"), run("t2"))
     batch = get_judging_batch(services, 2, trajectory_ids=ids)
-    result = submit_scores(
+    result = submit(
         services,
-        str(batch.batch_id),
-        [
-            {"item_id": "i1", "scores": {"task_completion": 1, "process": None}},
-            {"item_id": "i2", "skip": "it is cut off"},
-        ],
+        batch,
+        {"item_id": "i1", "scores": {"task_completion": 1, "process": None}},
+        {"item_id": "i2", "skip": "it is cut off"},
     )
     assert result.accepted == 2
     assert result.warnings == ("i1: kept without a value, because the judge gave no value for 'process'",)
@@ -210,18 +210,16 @@ def test_steps_are_judged_one_by_one(services: Services) -> None:
     batch = get_judging_batch(services, 1, mode="steps")
     ones = {"relevance": 1, "correctness": 1, "progress": 1}
     halves = {"relevance": 0.5, "correctness": 0.5, "progress": 0.5}
-    missing = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "steps": {"0": ones}}])
+    missing = submit(services, batch, {"item_id": "i1", "steps": {"0": ones}})
     assert "lacks steps 1, 2" in missing.rejected[0].reason
     listed = [{"step": 0, "scores": ones}, {"step": 1, "scores": halves}, {"step": 2, "scores": None}]
-    assert submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "steps": listed}]).accepted == 1
+    assert submit(services, batch, {"item_id": "i1", "steps": listed}).accepted == 1
     (score,) = services.store.scores.of_trajectory(run_id)
     assert [step.value for step in score.steps] == [1.0, 0.5, None]
     assert score.value == pytest.approx(0.75)
     own = {"name": "safety", "criteria": [{"name": "safe", "description": "Is it safe?"}]}
     single = get_judging_batch(services, 1, mode="steps", rubric=own)
-    assert submit_scores(
-        services, str(single.batch_id), [{"item_id": "i1", "steps": {"0": 1, "1": 0, "2": 0.5}}]
-    ).accepted
+    assert submit(services, single, {"item_id": "i1", "steps": {"0": 1, "1": 0, "2": 0.5}}).accepted
     assert services.store.scores.of_trajectory(run_id)[0].value == pytest.approx(0.5)
 
 
@@ -256,7 +254,7 @@ def test_preferences_are_stored_and_contradicting_orders_make_a_tie(services: Se
     first, second = kept.items[0], kept.items[1]
     votes = [{"item_id": item.item_id, "better": "A", "rationale": "shorter"} for item in kept.items]
     votes[1]["better"] = "tie"
-    result = submit_scores(services, str(batch.batch_id), votes)
+    result = submit(services, batch, *votes)
     assert result.accepted == len(votes)
     by_pair = {frozenset((p.a, p.b)): p for p in services.store.preferences.among(
         [run_id for item in kept.items for run_id in item.trajectory_ids]
@@ -336,7 +334,9 @@ def test_a_batch_with_fewer_items_than_requested_gives_the_reason(services: Serv
     assert get_judging_batch(services, 8).notice == "3 of 8 items: nothing else is left to judge."
     add_runs(services, *(run(f"t{n}", user(), *[answer("word " * 1200) for _ in range(3)]) for n in range(8)))
     cut = get_judging_batch(services, 11)
-    assert len(cut.items) < 11
+    assert 1 <= len(cut.items) < 11
+    assert len(shown(cut)) <= 60_000
+    assert len(cut.model_dump_json()) < 75_000
     assert cut.notice == (
         f"{len(cut.items)} of 11 items: a batch has at most 60,000 characters; the rest comes with the next batch."
     )
@@ -348,13 +348,11 @@ def test_an_outcome_is_stated_once_and_never_overwritten(services: Services) -> 
     )
     batch = get_judging_batch(services, 2, judge="person", rater="ann", trajectory_ids=[open_id, done_id])
     place = {item.trajectory_ids[0]: item.item_id for item in of(services, batch).items}
-    result = submit_scores(
+    result = submit(
         services,
-        str(batch.batch_id),
-        [
-            {"item_id": place[open_id], "value": 0.9, "outcome": "failure"},
-            {"item_id": place[done_id], "value": 0.1, "outcome": "failure"},
-        ],
+        batch,
+        {"item_id": place[open_id], "value": 0.9, "outcome": "failure"},
+        {"item_id": place[done_id], "value": 0.1, "outcome": "failure"},
     )
     assert services.store.trajectories.get(open_id).outcome.status is OutcomeStatus.FAILURE
     assert services.store.trajectories.get(done_id).outcome.status is OutcomeStatus.SUCCESS
@@ -365,12 +363,12 @@ def test_an_outcome_is_stated_once_and_never_overwritten(services: Services) -> 
     assert services.store.scores.of_trajectory(open_id)[0].rater == "person:ann"
     assert services.store.scores.of_trajectory(open_id)[0].scorer == "people"
     same = {"item_id": place[done_id], "value": 0.1, "outcome": "success"}
-    agreed = submit_scores(services, str(batch.batch_id), [same])
+    agreed = submit(services, batch, same)
     assert agreed.accepted == 1
     assert "calls the run bad and the outcome calls it a success" in agreed.warnings[0]
     for wrong in ("unknown", "great", {"reward": 1}):
         entry = {"item_id": place[done_id], "outcome": wrong}
-        assert submit_scores(services, str(batch.batch_id), [entry]).rejected[0].reason.count("valid: success, failure")
+        assert submit(services, batch, entry).rejected[0].reason.count("valid: success, failure")
 
 
 CORRECTION = {"step": 1, "thought": "It must be taken.", "actions": [{"tool": "take", "args": {"item": "box"}}]}
@@ -380,7 +378,7 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
     wrong = run("t1", user(), call(item="box"), call("look"), answer("I give up."), status=OutcomeStatus.FAILURE)
     (run_id,) = add_runs(services, wrong)
     batch = get_judging_batch(services, 1)
-    result = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "correction": CORRECTION}])
+    result = submit(services, batch, {"item_id": "i1", "correction": CORRECTION})
     (better_id,) = result.corrections
     better = services.store.trajectories.get(better_id)
     assert [step.train for step in better.steps] == [None, False, True]
@@ -394,7 +392,7 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
     (word,) = services.store.preferences.among([run_id, better_id])
     assert (word.chosen, word.rejected, word.step, word.source) == (better_id, run_id, 1, "assistant")
     assert services.store.scores.of_trajectory(run_id) == []
-    again = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "correction": CORRECTION}])
+    again = submit(services, batch, {"item_id": "i1", "correction": CORRECTION})
     assert again.corrections == (better_id,)
     chosen = TrajectoryFilter(tags=("correction",))
     made = export_dataset(services, "sft", "corrections", filter=chosen, outcomes=["unknown"])
@@ -419,7 +417,7 @@ def test_a_correction_that_cannot_be_is_refused_and_nothing_of_its_answer_is_kep
         (run_id,) = add_runs(services, run("t1", user(), call(item="box"), call("look"), answer("I give up.")))
         batch = get_judging_batch(services, 1)
         entry = {"item_id": "i1", "scores": GOOD, "correction": correction}
-        (refused,) = submit_scores(services, str(batch.batch_id), [entry]).rejected
+        (refused,) = submit(services, batch, entry).rejected
         assert all(word in refused.reason for word in words), refused.reason
         assert services.store.scores.of_trajectory(run_id) == []
         assert services.store.trajectories.count(TrajectoryFilter()) == 1
@@ -435,7 +433,7 @@ def test_secrets_in_corrections_and_rationales_are_redacted(services: Services) 
         "rationale": f"it printed {key}",
         "correction": {"step": 0, "message": f"I must not print {key}"},
     }
-    result = submit_scores(services, str(batch.batch_id), [entry])
+    result = submit(services, batch, entry)
     better = services.store.trajectories.get(result.corrections[0])
     assert key not in better.model_dump_json()
     assert better.redactions
@@ -446,7 +444,7 @@ def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_
     (run_id,) = add_runs(services, run("t1"))
     batch = get_judging_batch(services, 1)
     entry = {"item_id": "i1", "correction": {"step": 0, "message": "Better."}}
-    (better_id,) = submit_scores(services, str(batch.batch_id), [entry]).corrections
+    (better_id,) = submit(services, batch, entry).corrections
     dataset = export_dataset(
         services, "sft", "fixes", filter=TrajectoryFilter(tags=("correction",)), outcomes=["unknown"]
     )
@@ -468,7 +466,7 @@ def test_a_verdict_on_a_session_that_has_grown_meanwhile_is_refused(services: Se
     (run_id,) = add_runs(services, run("t1", *steps, session_id="s1"))
     batch = get_judging_batch(services, 1)
     assert add_runs(services, run("t1", *steps, user("And?"), answer("All."), session_id="s1")) == [run_id]
-    result = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "scores": GOOD}])
+    result = submit(services, batch, {"item_id": "i1", "scores": GOOD})
     assert (result.accepted, result.remaining) == (0, ())
     assert "i1 can no longer be judged" in result.next_step
     assert "has grown since it was shown" in result.rejected[0].reason
@@ -485,18 +483,10 @@ def test_agreement_of_a_person_and_the_assistant_is_told(services: Services) -> 
             {"item_id": item.item_id, "scores": dict.fromkeys(GOOD, values[item.trajectory_ids[0]] + shift)}
             for item in of(services, batch).items
         ]
-        result = submit_scores(services, str(batch.batch_id), entries)
+        result = submit(services, batch, *entries)
     (pair,) = result.agreement.pairs
     assert (pair.a, pair.b, pair.n, pair.kappa, pair.kappa_weighted) == ("assistant", "person", 4, 1.0, 1.0)
     assert (result.agreement.alpha, result.agreement.shared_runs) == (1.0, 4)
-
-
-def test_a_batch_is_bounded_in_text_and_says_so_by_fewer_items(services: Services) -> None:
-    add_runs(services, *(run(f"t{n}", user(), *[answer("word " * 1200) for _ in range(3)]) for n in range(8)))
-    batch = get_judging_batch(services, 8)
-    assert 1 <= len(batch.items) < 8
-    assert len(shown(batch)) <= 60_000
-    assert len(batch.model_dump_json()) < 75_000
 
 
 def test_the_choice_is_a_sample_by_seed_and_people_get_first_what_was_judged(services: Services) -> None:
@@ -507,7 +497,7 @@ def test_the_choice_is_a_sample_by_seed_and_people_get_first_what_was_judged(ser
     ]
     assert taken[0] == taken[1] != taken[2]
     batch = get_judging_batch(services, 3)
-    submit_scores(services, str(batch.batch_id), [{"item_id": f"i{n}", "scores": GOOD} for n in (1, 2, 3)])
+    submit(services, batch, *({"item_id": f"i{n}", "scores": GOOD} for n in (1, 2, 3)))
     judged = {item.trajectory_ids[0] for item in of(services, batch).items}
     person = of(services, get_judging_batch(services, 3, judge="person"))
     assert {item.trajectory_ids[0] for item in person.items} == judged

@@ -84,11 +84,8 @@ def test_one_rule_for_tags_wherever_they_are_given(tool: Caller, tmp_path: Path)
 
 
 def test_tags_that_a_log_holds_are_left_out_where_they_break_the_rule(tool: Caller, tmp_path: Path) -> None:
-    trajectory = {
-        "source": {"format": "quintain"},
-        "steps": [{"actor": "agent", "message": "3"}],
-        "tags": ["good", "live", ""],
-    }
+    steps = [{"actor": "agent", "message": "3"}]
+    trajectory = {"source": {"format": "quintain"}, "steps": steps, "tags": ["good", "live", ""]}
     (tmp_path / "run.json").write_text(json.dumps(trajectory))
     assert tool(action="import", path=str(tmp_path / "run.json"), format="quintain")["imported"] == 1
     (item,) = tool(action="search", filter={"tags": ["good"]})["items"]

@@ -191,13 +191,6 @@ def test_things_stand_right_of_what_they_were_made_from() -> None:
     assert max(_columns(["a", "b"], circle).values()) <= 2
 
 
-def test_the_picture_shows_every_node(services: Services, history: History) -> None:
-    figure = lineage_figure(services, history.gone)
-    (panel,) = figure["panels"]
-    assert {box["kind"] for box in panel["graph"]["nodes"]} >= {"trajectory", "dataset", "job", "agent", "evaluation"}
-    assert [box["id"] for box in panel["graph"]["nodes"] if box["root"]] == [history.gone]
-
-
 def test_lineage_is_a_tool_a_resource_and_a_picture_over_the_protocol(
     services: Services, history: History, ask: ToolCaller
 ) -> None:
@@ -206,6 +199,9 @@ def test_lineage_is_a_tool_a_resource_and_a_picture_over_the_protocol(
     found = ask("get_lineage", id=history.agent.id)
     assert {node["id"] for node in found["ancestors"]} >= {history.gone, history.kept}
     assert history.gone in ask.read(found["resource_uri"]).text
+    (panel,) = lineage_figure(services, history.gone)["panels"]
+    assert {box["kind"] for box in panel["graph"]["nodes"]} >= {"trajectory", "dataset", "job", "agent", "evaluation"}
+    assert [box["id"] for box in panel["graph"]["nodes"] if box["root"]] == [history.gone]
     picture = ask.read(f"lineage://{history.gone}/picture")
     assert picture.mime_type == "image/png"
     assert picture.blob.startswith("iVBORw0KGgo")

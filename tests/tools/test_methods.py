@@ -59,77 +59,46 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ("ppo", {}, "no_environment", ["only by acting", "no environment", "list_library"]),
     ("ppo", {"dataset_id": "some-sft"}, "no_environment", ["the dataset 'some-sft'", "grpo"]),
     ("ppo", {"dataset_id": "some-sft", "environment": ENVIRONMENT}, "no_environment", ["the dataset 'some-sft'"]),
-    (
-        "ppo",
-        {"environment": ENVIRONMENT, "hyperparameters": {"advantage": "rloo"}},
-        "invalid_input",
-        ["group_size is 1", "set group_size to 2 or more"],
-    ),
-    (
-        "ppo",
-        {"environment": ENVIRONMENT, "hyperparameters": {"advantage": "reinforce_pp", "vf_coef": 0.5}},
-        "invalid_input",
-        ["value_weight is set", "no value head"],
-    ),
-    (
-        "ppo",
-        {"environment": ENVIRONMENT, "hyperparameters": {"kl_target": 0.1, "kl_coef": 0}},
-        "invalid_input",
-        ["kl_target is 0.1", "kl_coefficient above 0"],
-    ),
-    (
-        "ppo",
-        {"environment": ENVIRONMENT, "hyperparameters": {"minibatches": 3}},
-        "invalid_input",
-        ["updates_per_rollout is 4", "minibatches 3"],
-    ),
-    (
-        "evolve",
-        {
-            "environment": ENVIRONMENT,
-            "hyperparameters": {"train": "grpo", "training": {"constraint": {"limit": 0.1}}},
-        },
-        "not_online",
-        ["constraint would have no effect", "`environment`"],
-    ),
-    (
-        "sft",
-        {"dataset_id": "some-sft", "hyperparameters": {"kl_stop": 0.1}},
-        "not_online",
-        ["kl_stop would have no effect", "early_stopping_patience"],
-    ),
     ("grpo", {"environment": "moon"}, "environment_not_found", ["moon", ENVIRONMENT]),
     ("sft", {"dataset_id": "none"}, "not_found", ["none"]),
-    (
-        "dpo",
-        {"dataset_id": "some-dpo", "hyperparameters": {"gamma": 1}},
-        "invalid_input",
-        ["hyperparameters.gamma", "fields of dpo", "beta"],
-    ),
-    (
-        "dpo",
-        {"dataset_id": "some-dpo", "hyperparameters": {"pairs": "all_pairs", "num_generations": 4}},
-        "not_online",
-        ["group_size, pairs would have no effect", "`environment`"],
-    ),
     (
         "dpo",
         {"environment": ENVIRONMENT, "hyperparameters": {"max_pairs_per_task": 4}},
         "invalid_input",
         ["max_pairs_per_task is 4", "'best_worst'", "all_pairs"],
     ),
-    (
-        "sft",
-        {"dataset_id": "some-sft", "hyperparameters": {"load_in_8bit": True}},
-        "invalid_input",
-        ["quantization is 'int8'", "set lora to {}"],
-    ),
 ]
 """Method, further arguments, the code of the error, and words of its message."""
+UNFIT_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
+    ("ppo", {"advantage": "rloo"}, "invalid_input", ["group_size is 1", "set group_size to 2 or more"]),
+    ("ppo", {"advantage": "reinforce_pp", "vf_coef": 0.5}, "invalid_input", ["value_weight is set", "no value head"]),
+    ("ppo", {"kl_target": 0.1, "kl_coef": 0}, "invalid_input", ["kl_target is 0.1", "kl_coefficient above 0"]),
+    ("ppo", {"minibatches": 3}, "invalid_input", ["updates_per_rollout is 4", "minibatches 3"]),
+    (
+        "evolve",
+        {"train": "grpo", "training": {"constraint": {"limit": 0.1}}},
+        "not_online",
+        ["constraint would have no effect", "`environment`"],
+    ),
+    ("sft", {"kl_stop": 0.1}, "not_online", ["kl_stop would have no effect", "early_stopping_patience"]),
+    ("sft", {"load_in_8bit": True}, "invalid_input", ["quantization is 'int8'", "set lora to {}"]),
+    ("dpo", {"gamma": 1}, "invalid_input", ["hyperparameters.gamma", "fields of dpo", "beta"]),
+    (
+        "dpo",
+        {"pairs": "all_pairs", "num_generations": 4},
+        "not_online",
+        ["group_size, pairs would have no effect", "`environment`"],
+    ),
+]
+"""Method, its settings in the environment or on the dataset `some-METHOD`, the code of the error, and words of its message."""
 
 
 def test_a_request_that_does_not_fit_is_told_what_would(services: Services, datasets: dict[str, str]) -> None:
-    for method, more, code, words in UNFIT:
+    cases = [*UNFIT]
+    for method, given, code, words in UNFIT_SETTINGS:
+        source = {"dataset_id": f"some-{method}"} if method in datasets else {"environment": ENVIRONMENT}
+        cases.append((method, {**source, "hyperparameters": given}, code, words))
+    for method, more, code, words in cases:
         error = error_of(start_training, services, method, "starter", **more)
         assert error.code == code, error
         assert [word for word in words if word not in error.message] == [], error.message

@@ -11,7 +11,7 @@ import pytest
 from gguf_files import whole
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.handover import AgentExport, Parity, Provenance
+from quintain.records.handover import Provenance
 from quintain.records.hyperparameters import LoraConfig
 from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import evaluate_agent
@@ -21,6 +21,7 @@ from quintain.tools.training.model_folders import starter_folder
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
 from tools.stored_records import error_of, freeze_runs
+from tools.test_export_agent import handed
 from trajectory_runs import answer, run, user
 
 TRUSTED = False
@@ -188,23 +189,7 @@ def test_an_export_keeps_the_settings_of_its_agent_and_its_origin(services: Serv
         services.clock(),
     )
     folder = model(inbox / "picker-1-merged")
-    numbers = {"max_difference": 0.0, "mean_difference": 0.0, "bound": 1.0, "tokens": 1, "greedy_tokens": 1}
-    record = AgentExport(
-        quintain="1",
-        format="merged",
-        job_id="job-1",
-        agent=trained,
-        base={},
-        template={},
-        provenance=Provenance(ancestors=()),
-        parity=Parity.model_validate(
-            {"compared_in": "float32", "stored_in": "float32", "equal_ids": 1, "equal_renderings": 1} | numbers
-        ),
-        versions={},
-        files={},
-        bytes=0,
-    )
-    (folder / "agent.json").write_text(record.model_dump_json())
+    (folder / "agent.json").write_text(handed(trained, Provenance(ancestors=())).model_dump_json())
     again = resolve_agent(services, "picker-1-merged")
     assert again.id == "agent:picker@2"
     assert again.parent == trained.id

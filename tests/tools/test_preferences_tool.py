@@ -141,13 +141,7 @@ def test_circles_are_told_also_when_earlier_words_close_them(services: Services,
     assert "no order of them fits" in closed["next_step"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "pairs"),
-    [
-        ("adjacent", {(0, 1), (1, 2), (2, 3)}),
-        ("best_worst", {(0, 3)}),
-    ],
-)
+@pytest.mark.parametrize(("mode", "pairs"), [("adjacent", {(0, 1), (1, 2), (2, 3)}), ("best_worst", {(0, 3)})])
 def test_each_mode_mines_stored_scores_of_one_task(
     services: Services, ask: ToolCaller, mode: str, pairs: set[tuple[int, int]]
 ) -> None:

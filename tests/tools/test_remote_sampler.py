@@ -37,7 +37,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.sampler_comparison import compare_samples
-from quintain.worker import remote_sampler
+from quintain.worker import remote_sampler, rollouts_ahead
 from quintain.worker.remote_sampler import RemoteSampler
 from sampling_server import Sampler, serving
 from tools.stored_records import ended, error_of
@@ -221,25 +221,27 @@ def test_a_server_whose_distributions_are_a_little_sharper_is_refused_by_its_log
 
 
 def test_a_rollout_that_is_played_while_the_model_learns_is_no_older_than_allowed(
-    services: Services, settings: Settings, sampler: Sampler, environment: str
+    services: Services, settings: Settings, sampler: Sampler, environment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rollouts_ahead, "_REPORT_S", 0.01)  # a job that waits for a rollout reports its turns
     sampler.restore()
     with serving(sampler) as url:
         far_profile(settings, url)
-        ahead = {**SHORT, "rollouts": 4, "staleness": 1, "updates_per_rollout": 2, "importance_cap": 2.0}
+        ahead = {**SHORT, "rollouts": 3, "staleness": 1, "updates_per_rollout": 2, "importance_cap": 2.0}
         job = train(services, environment, ahead)
     assert job.status is JobStatus.SUCCEEDED, job.error
-    assert len(steps(services, job)) == 8
+    assert len(steps(services, job)) == 6
+    assert '"type":"activity"' in (services.settings.jobs_dir / job.id / "events.jsonl").read_text("utf-8")
     turns = [(run.tags[1], step.sampled) for run in played(services, job) for step in run.agent_steps]
     ages = {
         (tag, 2 * int(tag.removeprefix("iteration:")) - (sampled.weight_version or 0))
         for tag, sampled in turns
         if sampled
     }
-    assert {tag for tag, _ in ages} == {f"iteration:{rollout}" for rollout in range(4)}
+    assert {tag for tag, _ in ages} == {f"iteration:{rollout}" for rollout in range(3)}
     assert {age for _, age in ages} <= {0, 2}
     assert ("iteration:0", 0) in ages
-    assert sampler.calls.count("/resume") == 4
+    assert sampler.calls.count("/resume") == 3
     assert sampler.calls[-1] == "/v1/unload_lora_adapter"
 
 

@@ -57,7 +57,6 @@ UNPLAYABLE: list[tuple[dict[str, Any], str]] = [
     ({"diversity": 9, "attempts": 4}, "diversity"),
     ({"environment": {INVENTORY: True}}, "environment"),
     ({"scorer": {"rules": "much"}}, "scorer"),
-    ({"scorer": {"rules": 0.0}}, "at least one weight above 0"),
     ({"scorer": {}}, "to be a name or a mix"),
 ]
 

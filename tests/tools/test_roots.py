@@ -1,4 +1,4 @@
-"""Folders that tools may read: the inbox, the datasets, the exports, and the folders of the operator."""
+"""What tools may read: the inbox, the datasets, the exports and the operator's folders, also where a dataset's name is a file's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from mcp_client import ToolCaller
+from quintain.errors import NotFound, Refused
 from quintain.settings import Settings
+from quintain.tools.data.row_references import find_rows, named_dataset
 from quintain.tools.roots import readable
 from quintain.tools.services import open_services
+from tools.stored_records import write_rows
 
 SECRET = "url = 'http://host.internal/v1'"
 
@@ -42,15 +45,8 @@ def test_only_three_folders_of_the_home_folder_are_read(folders: Settings, ask: 
         *("jobs/job-1/notes.txt", "endpoints.toml", "quintain.db"),
         *("../inbox/../endpoints.toml", "../datasets/../jobs", "~/../../etc/hostname"),
     )
-    shared = (
-        ".",
-        "notes.txt",
-        "../datasets",
-        "../exports/notes.txt",
-        "exports/notes.txt",
-        "inbox",
-        str(folders.inbox_dir),
-    )
+    files = ("notes.txt", "../exports/notes.txt", "exports/notes.txt")
+    shared = (".", *files, "../datasets", "inbox", str(folders.inbox_dir))
 
     for path in private:
         for tool, arguments in (
@@ -81,4 +77,29 @@ def test_the_terminal_and_python_read_in_the_working_folder_first_and_then_where
         assert not readable(services, path, "data").exists(), "what is not data is read by its whole path alone"
     (working / "notes.txt").write_text("mine")
     assert readable(services, "notes.txt", "data") == working.resolve() / "notes.txt"
+    services.close()
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_names_that_no_file_can_have_are_not_found_and_private_paths_are_refused(
+    settings: Settings, trusted: bool
+) -> None:
+    services = open_services(settings, trusted=trusted)
+    for name in ("x" * 300, "x" * 6000, "a\0b", "~nobody9/x", "", ".", "nope"):
+        with pytest.raises(NotFound, match="name a file of rows"):
+            named_dataset(services, name, "sft")
+    if not trusted:
+        with pytest.raises(Refused, match="outside the allowed roots"):
+            named_dataset(services, "../quintain.db", "sft")
+    services.close()
+
+
+def test_a_file_of_the_inbox_is_found_without_its_ending_and_frozen_once(settings: Settings, home: Path) -> None:
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    write_rows(settings.inbox_dir / "mine.jsonl", {"messages": turns})
+    services = open_services(settings, trusted=False)
+    assert find_rows(services, "mine") == (settings.inbox_dir / "mine.jsonl").resolve()
+    assert named_dataset(services, "mine", "sft", make=False) is None
+    made = named_dataset(services, "mine", "sft")
+    assert made == named_dataset(services, "mine.jsonl", "sft") == named_dataset(services, made or "", "sft")
     services.close()

@@ -20,6 +20,7 @@ from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
+from tools.stored_records import add_runs, spec_of
 from trajectory_runs import answer, call, run, user
 
 TRUSTED = False
@@ -33,22 +34,20 @@ def _endpoint(settings: Settings) -> None:
 
 @pytest.fixture
 def runs(services: Services) -> list[Trajectory]:
-    made = [run(f"t{n}", user(), call("look", f"box {n}"), answer("Done.")) for n in range(3)]
-    stored = services.store.trajectories.add_many(made, services.clock())
-    return list(services.store.trajectories.iterate(ids=[str(one.id) for one in stored]))
+    made = (run(f"t{n}", user(), call("look", f"box {n}"), answer("Done.")) for n in range(3))
+    return list(services.store.trajectories.iterate(ids=add_runs(services, *made)))
 
 
 def test_a_judge_that_is_not_there_is_told_before_a_job_begins(services: Services, runs: list[Trajectory]) -> None:
-    with pytest.raises(NotFound, match=r"no endpoint profile 'nobody'.*there are judge"):
-        start_judging(services, runs, judge="endpoint:nobody")
-    with pytest.raises(NotFound, match="endpoint:NAME or an agent"):
-        start_judging(services, runs, judge="no-such-agent")
-    with pytest.raises(NotFound, match="judge='endpoint:judge'"):
-        start_judging(services, runs, judge="judge")
-    with pytest.raises(InvalidInput, match="get_judging_batch"):
-        start_judging(services, runs, judge="assistant")
-    with pytest.raises(NotFound, match="no rubric 'x'"):
-        start_judging(services, runs, judge="endpoint:judge", rubric="x")
+    for judge, rubric, error, words in (
+        ("endpoint:nobody", "default", NotFound, "no endpoint profile 'nobody'.*there are judge"),
+        ("no-such-agent", "default", NotFound, "endpoint:NAME or an agent"),
+        ("judge", "default", NotFound, "judge='endpoint:judge'"),
+        ("assistant", "default", InvalidInput, "get_judging_batch"),
+        ("endpoint:judge", "x", NotFound, "no rubric 'x'"),
+    ):
+        with pytest.raises(error, match=words):
+            start_judging(services, runs, judge=judge, rubric=rubric)
     with pytest.raises(NotFound, match="no run was chosen"):
         start_judging(services, [], judge="endpoint:judge")
     with pytest.raises(NotFound, match="none"):
@@ -86,8 +85,7 @@ def test_a_rubric_file_is_read_from_the_inbox_alone(services: Services, runs: li
         start_judging(services, runs, judge="endpoint:judge", rubric=str(tmp_path / "mine.json"))
     (services.settings.inbox_dir / "mine.json").write_text(rubric, encoding="utf-8")
     started = start_judging(services, runs, judge="endpoint:judge", rubric="mine.json")
-    spec = services.store.jobs.get(started.job_id).spec
-    assert spec.rubric.name == "mine"
+    assert spec_of(services, started).rubric.name == "mine"
     services.jobs.cancel(started.job_id)
 
 
@@ -96,7 +94,7 @@ def test_the_same_request_is_one_job_and_the_same_runs_one_file(services: Servic
     first = start_judging(services, runs, judge="starter", mode="steps")
     again = start_judging(services, runs, judge="agent:starter", mode="steps")
     assert (again.job_id, again.deduplicated) == (first.job_id, True)
-    spec = services.store.jobs.get(first.job_id).spec
+    spec = spec_of(services, first)
     assert (spec.rubric.name, spec.runs.n, spec.agent.name) == ("steps", 3, "starter")
     services.jobs.cancel(first.job_id)
     lineage = get_lineage(services, first.job_id)

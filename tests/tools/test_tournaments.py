@@ -57,11 +57,8 @@ def test_a_judges_tournament_values_each_run_by_its_chance_against_the_others(se
     ended = get_job(services, str(job.job_id))
     assert ended.status == "succeeded", ended.error
     report = ended.result.report
-    assert (report["order_inconsistent"], report["shown_first_preferred"], report["shown_second_preferred"]) == (
-        1,
-        5,
-        3,
-    )
+    counted = ("order_inconsistent", "shown_first_preferred", "shown_second_preferred")
+    assert [report[name] for name in counted] == [1, 5, 3]
     assert report["order_p"] == pytest.approx(2 * (56 + 28 + 8 + 1) / 256)  # 5 or more of 8
 
     found = score_trajectories(services, "tournament", trajectory_ids=ids)

@@ -56,11 +56,25 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("fault", UNFIT)
-def test_a_gguf_file_that_no_job_can_load_is_refused_by_every_tool_before_a_job_starts(
-    services: Services, inbox: Path, dataset: str, fault: str
+def test_a_gguf_file_that_no_job_can_load_is_refused_with_its_fault(
+    services: Services, inbox: Path, dataset: str
 ) -> None:
-    content, code, words = UNFIT[fault]
+    (inbox / "m.gguf").write_bytes(whole())
+    register_agent(services, "sound", "m.gguf")
+    for content, code, words in UNFIT.values():
+        (inbox / "m.gguf").write_bytes(content)
+        error = error_of(register_agent, services, "other", "m.gguf")
+        assert (error.code, words in error.message) == (code, True), error
+        for model in ("m.gguf", "sound"):
+            plan = plan_training(services, method="sft", model=model, dataset_id=dataset)
+            assert [one.code for one in plan.blockers] == [code], plan.blockers
+
+
+def test_every_tool_refuses_a_gguf_file_that_no_job_can_load_before_a_job_starts(
+    services: Services, inbox: Path, dataset: str
+) -> None:
+    """Named as it is, and by an agent that was registered while the file was sound."""
+    content, code, words = UNFIT["architecture"]
     (inbox / "m.gguf").write_bytes(content)
     (inbox / "good.gguf").write_bytes(whole())
     register_agent(services, "sound", "good.gguf")
@@ -73,14 +87,9 @@ def test_a_gguf_file_that_no_job_can_load_is_refused_by_every_tool_before_a_job_
         lambda model: collect_rollouts(services, model, **ACTING),
         lambda model: export_agent(services, model, "merged"),
     ]
-    assert error_of(register_agent, services, "other", "m.gguf").code == code
     for start in starts:
-        named, registered = error_of(start, "m.gguf"), error_of(start, "sound")
-        assert (named.code, words in named.message) == (code, True), named
-        assert registered.code == code, registered
-    for model in ("m.gguf", "sound"):
-        plan = plan_training(services, method="sft", model=model, dataset_id=dataset)
-        assert [one.code for one in plan.blockers] == [code], plan.blockers
+        for error in (error_of(start, "m.gguf"), error_of(start, "sound")):
+            assert (error.code, words in error.message) == (code, True), error
     (inbox / "good.gguf").unlink()
     gone = error_of(evaluate_agent, services, "sound", **ACTING)
     assert (gone.code, "copy it there again" in gone.message) == ("model_not_found", True)

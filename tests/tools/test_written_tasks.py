@@ -48,28 +48,26 @@ def test_written_tasks_are_executed_and_those_that_hold_become_a_benchmark(tool:
     assert (measured["num_samples"], measured["accuracy"]) == (2, 1.0), measured
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"script": []}, "expected the calls that solve it as `script`, got none for 'What is 2"),
-        ({"script": []}, "a task is {'prompt': ..., 'checker': ..., 'script': [{'tool': ..., 'args': {...}}]}"),
-        ({"answer": None}, "expected a `checker` or an `answer`"),
-        ({"prompt": TASKS[1]["prompt"]}, "expected a prompt of its own"),
-        ({"split": "test"}, "expected split 'train', as in the call, got 'held_out'"),
-        ({"checker": {"type": "state", "tool": "read_note"}}, "exactly one of `expect`"),
-        ({"script": [{"args": {}}]}, "metadata.script"),
-        ({"id": 3.5}, "id"),
-    ],
-)
+UNPLAYABLE: list[tuple[dict[str, Any], str]] = [
+    ({"script": []}, "expected the calls that solve it as `script`, got none for 'What is 2"),
+    ({"script": []}, "a task is {'prompt': ..., 'checker': ..., 'script': [{'tool': ..., 'args': {...}}]}"),
+    ({"answer": None}, "expected a `checker` or an `answer`"),
+    ({"prompt": TASKS[1]["prompt"]}, "expected a prompt of its own"),
+    ({"split": "test"}, "expected split 'train', as in the call, got 'held_out'"),
+    ({"checker": {"type": "state", "tool": "read_note"}}, "exactly one of `expect`"),
+    ({"script": [{"args": {}}]}, "metadata.script"),
+    ({"id": 3.5}, "id"),
+]
+
+
 @pytest.mark.usefixtures("notes")
-def test_tasks_that_cannot_be_played_are_refused_with_their_place(
-    tool: Caller, row: dict[str, Any], message: str
-) -> None:
-    tasks = [TASKS[1], {**TASKS[0], **row}]
-    refused = tool(action="collect", agent="expert", environment="mcp:notes", tasks=tasks)
-    assert refused["code"] == "bad_task_rows"
-    assert refused["message"].startswith("1 of 2 tasks cannot be played: tasks[1]: ")
-    assert message in refused["message"]
+def test_tasks_that_cannot_be_played_are_refused_with_their_place(tool: Caller) -> None:
+    for row, message in UNPLAYABLE:
+        tasks = [TASKS[1], {**TASKS[0], **row}]
+        refused = tool(action="collect", agent="expert", environment="mcp:notes", tasks=tasks)
+        assert refused["code"] == "bad_task_rows"
+        assert refused["message"].startswith("1 of 2 tasks cannot be played: tasks[1]: ")
+        assert message in refused["message"]
     several = {"mcp:notes": 1, "quintain/math": 1}
     assert "got several" in tool(action="collect", agent="expert", environment=several, tasks=tasks)["message"]
 
