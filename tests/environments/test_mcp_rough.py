@@ -169,9 +169,10 @@ def test_an_episode_has_its_own_server_in_its_state_unless_the_profile_shares_it
 
 
 def test_tasks_are_generated_alike_for_the_same_server_and_too_few_are_an_error_with_the_remedy() -> None:
-    few, several = (ServerSource(profile(), lambda name: None).tasks("train", n, 0) for n in (2, 4))
+    asked = profile(generate_from=("get_*",))
+    few, several = (ServerSource(asked, lambda name: None).tasks("train", n, 0) for n in (2, 4))
     assert few == several[:2]
     assert {task.type for task in several} == {"get_square"}, "an error is no answer"
-    failing = ServerSource(profile(tools=("get_missing",)), lambda name: None)
+    failing = ServerSource(profile(tools=("get_missing",), generate_from=("get_missing",)), lambda name: None)
     with pytest.raises(InvalidInput, match=r"expected 3 tasks in train from .*, got 0.*`values`.*file of `tasks`"):
         failing.tasks("train", 3, 0)

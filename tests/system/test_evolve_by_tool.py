@@ -50,7 +50,7 @@ def test_an_evolution_ends_in_an_agent_whose_lineage_and_gain_can_be_looked_at(s
             assert str(report["final"]["evaluations"]) in view["next_step"]
 
             learned = (await call(client, "get_lineage", id=result["agent"]))["learned_from"]
-            assert learned == {"count": one["rows"], "filters": [{"dataset_id": one["dataset_id"]}]}
+            assert learned == {"count": one["rows"], "filters": [{"dataset_id": one["dataset_id"], "split": "train"}]}
             runs = await call(client, "search_trajectories", filter=learned["filters"][0], limit=50)
             assert {run["outcome"] for run in runs["items"]} == {"success"}
             played = await call(
