@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from tiny_models import save_tiny_model
 
 
-@pytest.fixture(autouse=True)
+@contextmanager
 def _one_thread() -> Iterator[None]:
     """Tiny models gain nothing from a second thread, and lose much when the machine is busy.
 
@@ -21,6 +22,19 @@ def _one_thread() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision(products)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _models_of_a_module() -> Iterator[None]:
+    """Models that the tests of a module share are trained before the fixtures of any test."""
+    with _one_thread():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _models_of_a_test() -> Iterator[None]:
+    with _one_thread():
+        yield
 
 
 @pytest.fixture(scope="session")
