@@ -25,11 +25,11 @@ from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episo
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
-from quintain.records.hyperparameters import CONFIGS, SFTConfig
-from quintain.records.job import JobSpec, RolloutSpec, TrainSpec
+from quintain.records.hyperparameters.methods import CONFIGS, SFTConfig
+from quintain.records.jobs.job import JobSpec, RolloutSpec, TrainSpec
 from quintain.records.trajectory import AgentInfo, Trajectory
 from quintain.worker import job_kinds
-from quintain.worker.reporter import FileReporter
+from quintain.worker.processes.reporter import FileReporter
 
 ENVIRONMENT = "quintain/inventory?forbidden=key"
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))

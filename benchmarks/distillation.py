@@ -18,8 +18,8 @@ from benchmarks.figures import report, say
 from benchmarks.forgetting import FIRST, STARTER, Bench, Size
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset
-from quintain.records.hyperparameters import DistillConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import DistillConfig
+from quintain.records.jobs.job import TrainSpec
 
 SEEDS = 5
 SIZE = Size(seeds=SEEDS, first=100, second=25, tasks=60, epochs=4)

@@ -23,12 +23,12 @@ from quintain.datasets.splits import KeyedRow
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset, DatasetRow
-from quintain.records.hyperparameters import EWCConfig, ReplayConfig, SFTConfig
-from quintain.records.job import EvaluateSpec, JobSpec, RolloutSpec, TrainSpec
-from quintain.records.recipe import EarlierSkill
+from quintain.records.hyperparameters.methods import EWCConfig, ReplayConfig, SFTConfig
+from quintain.records.jobs.job import EvaluateSpec, JobSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.recipe import EarlierSkill
 from quintain.records.trajectory import Trajectory
 from quintain.worker import job_kinds
-from quintain.worker.reporter import FileReporter
+from quintain.worker.processes.reporter import FileReporter
 
 FIRST, SECOND = "quintain/inventory", "quintain/math?difficulty=easy&types=collection"
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))

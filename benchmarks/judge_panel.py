@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from benchmarks.figures import report, summarize
 from quintain.evaluation.bradley_terry import ELO_SCALE, Game, fit_games
-from quintain.records.calibration import Calibration
+from quintain.records.labels.calibration import Calibration
 from quintain.scoring.calibration.fitting import ALL, apply, fit_all
 from quintain.scoring.calibration.panel import JudgedRun, choose_panel, fit_panel, panel_value
 

@@ -21,7 +21,7 @@ from benchmarks.figures import report, say, summarize
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import DryRun
 from quintain.records.imports import IngestStatus
-from quintain.records.judging import Criterion, JudgeControl, JudgingMode, Rubric
+from quintain.records.labels.judging import Criterion, JudgeControl, JudgingMode, Rubric
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark, mark_of, neutral
 from quintain.scoring.judges.judging_items import JudgedItem, JudgingItem, Rater, conclude, control_from, item_of

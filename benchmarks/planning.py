@@ -22,7 +22,7 @@ from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import UNFINISHED, Job
+from quintain.records.jobs.job import UNFINISHED, Job
 from quintain.records.trajectory import AgentInfo
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset

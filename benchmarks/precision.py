@@ -60,8 +60,8 @@ def _gemma(home: Path) -> Any:
     import torch
 
     from quintain.records.agent import ModelRef
-    from quintain.records.hyperparameters import LoraConfig
-    from quintain.trainers.models import load_model
+    from quintain.records.hyperparameters.methods import LoraConfig
+    from quintain.trainers.models.loading import load_model
 
     torch.manual_seed(0)
     return load_model(ModelRef(source="gguf", path=str(model_file(home))), lora=LoraConfig(), train=True).model
@@ -78,7 +78,7 @@ def _compare(name: str, load: Callable[[], Any], lora: Any, asked: argparse.Name
     import numpy as np
     import torch
 
-    from quintain.records.hyperparameters import SFTConfig
+    from quintain.records.hyperparameters.methods import SFTConfig
     from quintain.trainers.data.streams import token_row
     from quintain.trainers.engine.machine import prepare
     from quintain.trainers.loop.precision import choose
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, default=Settings().home, help="folder whose cache keeps the model")
     asked = parser.parse_args(arguments)
     limit_spinning()
-    from quintain.records.hyperparameters import LoraConfig
+    from quintain.records.hyperparameters.methods import LoraConfig
 
     figures = {
         "lora": lambda: _compare("lora_step", lambda: _gemma(asked.home), LoraConfig(), asked),

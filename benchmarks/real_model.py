@@ -66,7 +66,7 @@ class Bench:
         import torch
 
         from quintain.records.agent import ModelRef
-        from quintain.trainers.models import load_model
+        from quintain.trainers.models.loading import load_model
 
         ref = ModelRef(source="gguf", path=str(self.file))
         loaded = load_model(ref, dtype=getattr(torch, self.type))

@@ -30,7 +30,7 @@ from quintain.environments.tools_1k.catalogue import FAMILY, Need, build_need, c
 from quintain.environments.tools_1k.lexicon import CATEGORIES
 from quintain.environments.tools_1k.retriever import ranking_metrics, words_of
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import TERMINAL
+from quintain.records.jobs.job import TERMINAL
 from quintain.records.protocols import TextRetriever
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset

@@ -31,10 +31,10 @@ from quintain.jobs.directory import JobDirectory
 from quintain.jobs.ingestion import ingest
 from quintain.jobs.runner import JobOptions, JobRunner
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import Job, JobStatus, SelftestSpec
+from quintain.records.jobs.job import Job, JobStatus, SelftestSpec
 from quintain.store.store import Store, open_store
 from quintain.tools.services import utc_now
-from quintain.worker.reporter import FileReporter
+from quintain.worker.processes.reporter import FileReporter
 
 ACTORS_PER_HOME = 16
 DAY_S = 86_400.0

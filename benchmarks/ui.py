@@ -23,8 +23,8 @@ from benchmarks.figures import report, summarize
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation, Rate
-from quintain.records.job import Job, JobStatus, SelftestSpec, TrainSpec
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import Job, JobStatus, SelftestSpec, TrainSpec
+from quintain.records.jobs.job_events import JobEvent
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.store.job_spans import Span
 from quintain.store.store import Store, open_store

@@ -17,11 +17,11 @@ import torch
 from quintain.importers.transcripts.chat_messages import from_messages
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow
-from quintain.records.hyperparameters import LoraConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import LoraConfig, TrainingConfig
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, TokenRow
-from quintain.trainers.models import LoadedModel, load_model
+from quintain.trainers.models.loading import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
 
 VOCABULARY = 8000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from quintain.records.foreign_settings import RENAMED
-from quintain.records.setting_aliases import ACCUMULATION, PRECISIONS
+from quintain.records.hyperparameters.foreign_settings import RENAMED
+from quintain.records.hyperparameters.setting_aliases import ACCUMULATION, PRECISIONS
 from quintain.tools.training.methods import describe_methods
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "training-settings.md"

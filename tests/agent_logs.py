@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quintain.importers.files.probing import probe
 from quintain.importers.log_file import LogFile
-from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import Detection, detect, importer
 from quintain.records.trajectory import Step, Trajectory, text_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quintain.records.audit import AuditReport
+from quintain.records.labels.audit import AuditReport
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.scoring.integrity.auditor import Auditor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from quintain.records.judging import Endpoint
+from quintain.records.labels.judging import Endpoint
 from quintain.settings import Settings
 
 

@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
+from quintain.importers.files.probing import probe
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
-from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report
 from quintain.importers.registry import detect, importer
 from quintain.importers.run_sink import DryRun

@@ -16,7 +16,7 @@ import pytest
 from quintain.jobs import processes
 from quintain.jobs.directory import ExitRecord, JobDirectory, ShimRecord
 from quintain.jobs.launch import Launch
-from quintain.trainers.gguf_copies import keep_copies
+from quintain.trainers.models.gguf_copies import keep_copies
 from quintain.worker import __main__ as worker
 
 

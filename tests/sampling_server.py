@@ -24,8 +24,8 @@ from quintain.records.agent import ModelRef
 from quintain.trainers.acting.decoding import Decoder
 from quintain.trainers.acting.kv_cache import Row
 from quintain.trainers.acting.sampling import Draws, TokenLimits, pick
-from quintain.trainers.adapters import adapter_tensors, require_adapter, with_adapter
-from quintain.trainers.models import load_model
+from quintain.trainers.models.adapters import adapter_tensors, require_adapter, with_adapter
+from quintain.trainers.models.loading import load_model
 
 
 class Refusal(Exception):

@@ -11,7 +11,7 @@ import torch
 from fake_endpoint import Answer, Asked, fails
 from quintain.records.agent import ModelRef
 from quintain.tools.training.model_folders import starter_folder
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 
 STARTER = ModelRef(source="starter", path=str(starter_folder()))
 

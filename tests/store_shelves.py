@@ -8,7 +8,7 @@ from typing import Any
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Comparison, Evaluation, LeaderboardRow, PairedComparison, Rate
-from quintain.records.job import EvaluateSpec, Job, JobSpec, JobStatus, RolloutSpec, SelftestSpec, TrainSpec
+from quintain.records.jobs.job import EvaluateSpec, Job, JobSpec, JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.store.store import Store
 from trajectory_runs import NOW
 

@@ -26,14 +26,14 @@ from quintain.evaluation.suites import plan_suite
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.job import RolloutSpec
+from quintain.records.jobs.job import RolloutSpec
 from quintain.records.trajectory import Trajectory
 from quintain.worker.actors import pool
 from quintain.worker.actors.local import LocalActor
 from quintain.worker.actors.messages import ActorSetup, Answer, Batch
 from quintain.worker.actors.playing import ActingPlayer
 from quintain.worker.job_kinds import rollouts
-from quintain.worker.reporter import FileReporter
+from quintain.worker.processes.reporter import FileReporter
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 

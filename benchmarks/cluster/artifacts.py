@@ -28,9 +28,9 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import TextRow
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import TrainSpec
-from quintain.worker.reporter import FileReporter
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.job import TrainSpec
+from quintain.worker.processes.reporter import FileReporter
 
 _UPLOAD = """
 import sys

@@ -25,8 +25,8 @@ from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.launchers.contract import ClusterOptions
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
-from quintain.store.paging import read_pages
+from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
+from quintain.store.database.paging import read_pages
 from quintain.store.store import Store, open_store
 
 LIMIT_S = 120.0
@@ -210,7 +210,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import Job, UNFINISHED, SelftestSpec
+from quintain.records.jobs.job import Job, UNFINISHED, SelftestSpec
 from quintain.store.store import open_store
 url, folder, me, n = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 store = open_store(url)

@@ -47,8 +47,8 @@ def prepared(folder: Path, name: str, **settings: Any) -> Any:
     from benchmarks.workload import row_of
     from quintain.files import sha256_of
     from quintain.records.agent import Agent, ModelRef
-    from quintain.records.hyperparameters import SFTConfig
-    from quintain.records.job import TrainSpec
+    from quintain.records.hyperparameters.methods import SFTConfig
+    from quintain.records.jobs.job import TrainSpec
     from quintain.tools.training.model_folders import starter_folder
 
     model, data = ModelRef(source="starter", path=str(starter_folder())), folder / "data"
@@ -86,7 +86,7 @@ def prepared(folder: Path, name: str, **settings: Any) -> Any:
 def job_folder(folder: Path, name: str, spec: Any) -> Any:
     """A job folder that no server knows."""
     from quintain.jobs.directory import JobDirectory
-    from quintain.records.job import Job, JobStatus
+    from quintain.records.jobs.job import Job, JobStatus
 
     directory = JobDirectory(folder / name / "jobs" / name)
     now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,7 +120,7 @@ def attempt(job: Any, number: int, when: float | None, chance: random.Random) ->
 def events(job: Any) -> list[Any]:
     """Complete events of a job."""
     from quintain.jobs.directory import read_lines
-    from quintain.records.job_events import JobEvent
+    from quintain.records.jobs.job_events import JobEvent
 
     return [JobEvent.model_validate_json(line) for line in read_lines(job.events, 0).lines]
 

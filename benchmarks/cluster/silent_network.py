@@ -26,10 +26,10 @@ from benchmarks.figures import not_run, report, say, summarize
 from benchmarks.postgres_server import NoServer, Server
 from quintain.jobs.launch import JobOptions, Launch
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import GRPOConfig, LoraConfig, SamplerConfig
-from quintain.records.job import TrainSpec
-from quintain.records.judging import Endpoint
-from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.records.hyperparameters.methods import GRPOConfig, LoraConfig, SamplerConfig
+from quintain.records.jobs.job import TrainSpec
+from quintain.records.labels.judging import Endpoint
+from quintain.records.labels.reward import LengthReward, RewardPart, RewardSpec
 from quintain.store.store import open_store
 from quintain.tools.training.model_folders import starter_folder
 

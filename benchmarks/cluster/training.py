@@ -82,22 +82,22 @@ def rank(job: Path) -> None:
 
     from benchmarks.workload import Writer, row_of
     from quintain.records.agent import Agent, ModelRef
-    from quintain.records.hyperparameters import SFTConfig
-    from quintain.records.job import TrainSpec
+    from quintain.records.hyperparameters.methods import SFTConfig
+    from quintain.records.jobs.job import TrainSpec
     from quintain.trainers.distributed.process_group import initialize
     from quintain.trainers.engine.machine import peak_memory_mb
+    from quintain.trainers.models.tokenizer_files import load_tokenizer
     from quintain.trainers.run_setup import Data
-    from quintain.trainers.tokenizer_files import load_tokenizer
     from quintain.trainers.train import follow, train
     from quintain.worker.rank import SilentReporter
-    from quintain.worker.shared_rollouts import playing_partner
+    from quintain.worker.rollouts.shared_rollouts import playing_partner
 
     torch.set_num_threads(2)
     group = initialize()
     about = json.loads((job / "about.json").read_bytes())
     model = ModelRef(source="folder", path=about.pop("model"))
     if group.is_first:
-        from quintain.trainers.model_files import model_files
+        from quintain.trainers.models.model_files import model_files
 
         writer = Writer(load_tokenizer(model_files(model)))
         rows = [row_of(writer.run(6)) for _ in range(STEPS * about["batch_size"])]

@@ -166,7 +166,7 @@ def _definitions(folder: Path) -> int:
         if _run([str(program.with_name("pip")), "install", "-q", TDQS]).returncode:
             say(f"tdqs: skipped: pip cannot install {TDQS}")
             return 0
-    from quintain.server.bindings import bind_all
+    from quintain.server.calls.bindings import bind_all
     from quintain.tools.catalog import CATALOG
 
     bound = bind_all(CATALOG)

@@ -37,7 +37,7 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
+from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
 from quintain.server.tasks import is_declared, task_of_start
 
 Context = ServerRequestContext[Any, Any]

@@ -239,7 +239,7 @@ def search_conditions(folder: Path, *, quick: bool) -> None:
 
 def _cursors(store: Store, n: int) -> list[str | None]:
     """Cursors from the first page on, and others far down, made of the first by its own form."""
-    from quintain.store.paging import encode_cursor
+    from quintain.store.database.paging import encode_cursor
 
     draw = Random(3)
     return [None, *(encode_cursor(draw.randint(1_000, n), "trajectories") for _ in range(200))]

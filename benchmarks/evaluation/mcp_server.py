@@ -22,7 +22,7 @@ from quintain.environments.mcp_server.generation import expert
 from quintain.environments.registry import task_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import UNFINISHED
+from quintain.records.jobs.job import UNFINISHED
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.trajectory import Action, AgentInfo
 from quintain.settings import Settings

@@ -17,10 +17,10 @@ from benchmarks.figures import report, say
 from quintain.evaluation.statistics.significance import mcnemar_exact
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvaluateSpec, JobSpec, TrainSpec
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.job import EvaluateSpec, JobSpec, TrainSpec
 from quintain.worker import job_kinds
-from quintain.worker.reporter import FileReporter
+from quintain.worker.processes.reporter import FileReporter
 
 ENVIRONMENT = "quintain/inventory"
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from benchmarks.figures import report
 from quintain.environments.demonstrations import expert_of
-from quintain.environments.isolated import IsolatedSource
+from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.environments.registry import task_source
 from quintain.environments.wrappers import (
     episode_statistics,

@@ -22,8 +22,8 @@ from benchmarks.faults.home import FaultHome, call, fault_home
 from benchmarks.figures import not_run, report, reported, say
 from benchmarks.server import Client
 from quintain.errors import QuintainError
-from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
-from quintain.store.backup import back_up
+from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
+from quintain.store.database.backup import back_up
 
 SIZE_MB = 64
 NAMESPACE = ["unshare", "-rm"]

@@ -21,8 +21,8 @@ from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.tools.training.model_folders import starter_folder
 from quintain.worker.rank import SilentReporter
@@ -282,7 +282,7 @@ def _not_refused(folder: Path, file: str) -> str | None:
 
 
 def _refusal(folder: Path) -> str | None:
-    from quintain.trainers.models import load_model
+    from quintain.trainers.models.loading import load_model
 
     try:
         load_model(ModelRef(source="folder", path=str(folder)))

@@ -22,12 +22,12 @@ from benchmarks.server import OURS, Client
 from quintain.jobs.directory import JobDirectory, read_lines
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import UNFINISHED, Job, JobStatus
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import UNFINISHED, Job, JobStatus
+from quintain.records.jobs.job_events import JobEvent
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.settings import sqlite_url
-from quintain.store.damage import problems
-from quintain.store.paging import read_pages
+from quintain.store.database.damage import problems
+from quintain.store.database.paging import read_pages
 from quintain.store.store import Store, open_store
 
 SECRET = "quintain-canary-7f3a91"

@@ -21,7 +21,7 @@ from benchmarks.server import Client
 from quintain.jobs.attempts import ends
 from quintain.jobs.launch import JobLimits
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import UNFINISHED, Job, JobStatus, SelftestSpec
+from quintain.records.jobs.job import UNFINISHED, Job, JobStatus, SelftestSpec
 
 SHORT = SelftestSpec(steps=20, step_s=0.05, checkpoint_every_steps=3)
 DEATH_S = 1.0

@@ -14,7 +14,7 @@ import psutil
 
 from benchmarks.faults.home import FaultHome, call, environment, fault_home
 from benchmarks.figures import not_run, report, say
-from quintain.records.job import Job, JobStatus, SelftestSpec
+from quintain.records.jobs.job import Job, JobStatus, SelftestSpec
 
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 """Control groups of memory (version 1)."""

@@ -20,8 +20,8 @@ from benchmarks.faults.home import exit_code, fault_home, forked, wait_for
 from benchmarks.figures import report, say
 from quintain.jobs import processes
 from quintain.jobs.directory import write_atomically
-from quintain.records.job import JobStatus, SelftestSpec
-from quintain.store.engine import create_engine
+from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.store.database.engine import create_engine
 from quintain.store.jobs import Jobs
 
 ROUNDS = 5

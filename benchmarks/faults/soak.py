@@ -16,7 +16,7 @@ import psutil
 from benchmarks.faults.home import FaultHome, call, fault_home
 from benchmarks.figures import report
 from benchmarks.server import OURS, Client
-from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobStatus, SelftestSpec
 
 WARM_UP = 0.2
 """Share of the time after which the growth of the server is counted."""

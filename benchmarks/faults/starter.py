@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from quintain.jobs.directory import SPEC
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import UNFINISHED, JobSpec
+from quintain.records.jobs.job import UNFINISHED, JobSpec
 from quintain.store.store import open_store
 
 OPTIONS = TypeAdapter(JobOptions)

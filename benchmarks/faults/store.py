@@ -23,10 +23,10 @@ from benchmarks.figures import not_run, report
 from benchmarks.postgres_server import NoServer, Server, in_full
 from benchmarks.server import Client
 from quintain.errors import Unavailable
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
-from quintain.store.damage import problems
-from quintain.store.engine import BUSY_TIMEOUT_S, create_engine, write_transaction
+from quintain.store.database.damage import problems
+from quintain.store.database.engine import BUSY_TIMEOUT_S, create_engine, write_transaction
 from quintain.store.migrations import REVISIONS
 from quintain.store.store import open_store
 from quintain.store.trajectories.rows import encode_run

@@ -21,7 +21,7 @@ from benchmarks.faults.home import FaultHome, call, environment, fault_home
 from benchmarks.figures import not_run, report, say
 from benchmarks.ray_cluster import ray_head
 from quintain.jobs.launchers.contract import ClusterOptions
-from quintain.records.job import ImportSpec, JobStatus, SelftestSpec
+from quintain.records.jobs.job import ImportSpec, JobStatus, SelftestSpec
 from quintain.tools.training.model_folders import starter_folder
 
 CANARY = "canary-of-a-hostile-input"

@@ -23,7 +23,7 @@ def decoding(gpu: Gpu) -> None:
     from quintain.records.agent import Sampling
     from quintain.records.protocols import Message, Turn
     from quintain.trainers.acting.policy import LocalPolicy
-    from quintain.trainers.models import LoadedModel
+    from quintain.trainers.models.loading import LoadedModel
     from quintain.trainers.rendering.renderer import Renderer
 
     n_rows, n_new = (4 if gpu.short else 32), NEW_TOKENS[gpu.shape]

@@ -91,8 +91,8 @@ class Gpu:
         Args:
             attention: Attention implementation of transformers; None: its own choice.
         """
-        from quintain.records.hyperparameters import LoraConfig
-        from quintain.trainers.adapters import with_new_adapter
+        from quintain.records.hyperparameters.methods import LoraConfig
+        from quintain.trainers.models.adapters import with_new_adapter
 
         model = self.copied()
         if attention is not None:
@@ -106,7 +106,7 @@ class Gpu:
 
     def config(self, kind: type[Any], **settings: Any) -> Any:
         from benchmarks.trainers.sides import SAME
-        from quintain.records.hyperparameters import LoraConfig
+        from quintain.records.hyperparameters.methods import LoraConfig
 
         return kind(**SAME, **settings, precision=self.precision, lora=LoraConfig())
 

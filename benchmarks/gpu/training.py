@@ -15,7 +15,7 @@ from benchmarks.gpu.model import Gpu, labels
 
 def lora_sft(gpu: Gpu) -> None:
     """Runs of 20 turns, four a step: about 16,000 tokens."""
-    from quintain.records.hyperparameters import SFTConfig
+    from quintain.records.hyperparameters.methods import SFTConfig
 
     config = gpu.config(SFTConfig)
     writer, examples = gpu.workload(config, 1)
@@ -25,7 +25,7 @@ def lora_sft(gpu: Gpu) -> None:
 
 def dpo_half_shared(gpu: Gpu) -> None:
     """Pairs that agree in half of their 20 turns, two a step; what comes after the branch is scored."""
-    from quintain.records.hyperparameters import DPOConfig
+    from quintain.records.hyperparameters.methods import DPOConfig
 
     config = gpu.config(DPOConfig, step_level=True)
     writer, examples = gpu.workload(config, 2)
@@ -40,7 +40,7 @@ def dpo_half_shared(gpu: Gpu) -> None:
 
 def grpo_groups(gpu: Gpu) -> None:
     """Stored groups of 8 runs with a prompt of 2,000 tokens and 5 turns, one a step."""
-    from quintain.records.hyperparameters import GRPOConfig
+    from quintain.records.hyperparameters.methods import GRPOConfig
 
     config = gpu.config(GRPOConfig)
     writer, examples = gpu.workload(config, 3)
@@ -56,7 +56,7 @@ def grpo_groups(gpu: Gpu) -> None:
 def per_turn(gpu: Gpu) -> None:
     """A run of 16 turns stored as 16 rows, each with all that came before."""
     from benchmarks.workload import per_turn as rows_of_turns
-    from quintain.records.hyperparameters import GRPOConfig
+    from quintain.records.hyperparameters.methods import GRPOConfig
 
     config = gpu.config(GRPOConfig)
     writer, examples = gpu.workload(config, 4)

@@ -34,8 +34,8 @@ from benchmarks.hostile.servers import ERAS, Answer, HttpTarget, StdioTarget, Ta
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.filters import TrajectoryFilter
 from quintain.server.listings import stored_listings
-from quintain.store.damage import problems
-from quintain.store.paging import read_pages
+from quintain.store.database.damage import problems
+from quintain.store.database.paging import read_pages
 from quintain.store.store import open_store
 
 ANSWER_S = 5.0

@@ -21,7 +21,7 @@ from benchmarks.load.server import MB, Server
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import JobOptions
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from quintain.store.store import open_store
 
 

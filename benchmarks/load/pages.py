@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.data.store import fill_runs
 from benchmarks.figures import not_run, percentile, report
 from benchmarks.load.server import MB, Server
-from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobStatus, SelftestSpec
 
 
 def pages(folder: Path, *, quick: bool) -> None:
@@ -74,7 +74,7 @@ def many_runs(folder: Path, *, quick: bool) -> None:
 
 
 def _pages_of(server: Server, name: str, tool: str, given: dict[str, Any], n: int, calls: int) -> None:
-    from quintain.store.paging import encode_cursor
+    from quintain.store.database.paging import encode_cursor
 
     noun = "trajectories" if tool == "search_trajectories" else "jobs"
     depths = itertools.cycle([None, n // 2, n - 100, n // 3, 10_000])

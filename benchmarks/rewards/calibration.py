@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.figures import report
-from quintain.records.calibration import Calibration
+from quintain.records.labels.calibration import Calibration
 from quintain.scoring.calibration.fitting import ALL, apply, fit_all
 
 LABELS, FRESH, RUNS_OF_A_TASK, ROUNDS = 200, 2000, 4, 20

@@ -18,7 +18,7 @@ from quintain.datasets.rows import read_rows
 from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.records.dataset import PairRow
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import TERMINAL
+from quintain.records.jobs.job import TERMINAL
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.evaluation.rollouts import collect_rollouts

@@ -15,13 +15,13 @@ from benchmarks.trainers.steps import Bench
 from benchmarks.workload import CONTEXT, Writer
 from quintain.records.agent import Sampling
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import GRPOConfig
+from quintain.records.hyperparameters.methods import GRPOConfig
 from quintain.records.protocols import Message, Reply, Turn
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.engine.machine import products_of
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 
 GROUP = 4

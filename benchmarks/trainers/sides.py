@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quintain.records.hyperparameters import TrainingConfig
+from quintain.records.hyperparameters.methods import TrainingConfig
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, products_of

@@ -28,13 +28,13 @@ from benchmarks.figures import report, say
 from benchmarks.trainers.rounds import AGREE, Rounds, agreement, run_rounds
 from benchmarks.trainers.sides import SAME, Ours, Side, Theirs, rows_of, trl_dpo, trl_grpo, trl_sft
 from benchmarks.workload import Examples, Writer, first_tokens, load, load_moved, per_turn
-from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig, SFTConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import DPOConfig, GRPOConfig, LoraConfig, SFTConfig, TrainingConfig
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.attention import Layout, packed_attention
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, allow_exact_medium, products_of
 from quintain.trainers.engine.packing import Segment
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.reference_log_probs import with_reference
 
 Steps = list[list[Example]]

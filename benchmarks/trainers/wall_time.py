@@ -80,7 +80,7 @@ def _write_data(folder: Path, n: int, batch_size: int, *, quick: bool) -> None:
 
 
 def _config(batch_size: int) -> Any:
-    from quintain.records.hyperparameters import SFTConfig
+    from quintain.records.hyperparameters.methods import SFTConfig
 
     return SFTConfig(
         epochs=1, batch_size=batch_size, learning_rate=RATE, schedule="constant", warmup_ratio=0.0, weight_decay=0.0
@@ -92,7 +92,7 @@ def _ours(folder: Path) -> dict[str, Any]:
     from benchmarks.trainers.sides import Listener
     from quintain.files import sha256_of
     from quintain.records.agent import Agent, ModelRef
-    from quintain.records.job import TrainSpec
+    from quintain.records.jobs.job import TrainSpec
     from quintain.worker.job_kinds.train import run
 
     listener, job = Listener(), folder / f"job-{os.getpid()}"

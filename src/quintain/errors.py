@@ -12,7 +12,7 @@
     +-- WaitTimeout         a job did not end within the time of a wait; it goes on (also a TimeoutError)
 
 Each error has a short stable `code`. Its message has the form `expected WHAT, got WHAT; REMEDY`. The server turns
-errors into tool errors (server/failures.py), the facade into `{"status": "error"}`, the worker into the job's `error`.
+errors into tool errors (server/calls/failures.py), the facade into `{"status": "error"}`, the worker into the job's `error`.
 All of them pickle.
 """
 

@@ -169,7 +169,7 @@ def test_the_protocol_is_spoken_by_the_server_the_demo_and_the_environment_of_mc
         for name in imported(node)
         if name.partition(".")[0] == "mcp"
     }
-    allowed = ("server/", "environments/mcp_server/", "cli/demo.py")
+    allowed = ("server/", "environments/mcp_server/", "cli/commands/demo.py")
     assert not [path for path in speakers if not path.startswith(allowed)]
 
 

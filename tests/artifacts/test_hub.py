@@ -13,7 +13,7 @@ from jobs_in_process import in_process
 from quintain.artifacts.pushing import push
 from quintain.errors import Refused, Unavailable
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import JobStatus
+from quintain.records.jobs.job import JobStatus
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.jobs.jobs import get_job

@@ -14,7 +14,7 @@ from mcp.client import advertise
 from browser.conftest import BUILD
 from evaluation.test_comparison import evaluated
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.apps import EXTENSION, MIME_TYPE, PAGE
 from quintain.settings import Settings

@@ -14,9 +14,9 @@ from browser.conftest import Site, serve
 from browser.paths import paths_of
 from browser.visitor import Visitor
 from quintain.records.trajectory import Step
-from quintain.store.engine import write_transaction
+from quintain.store.database.engine import write_transaction
+from quintain.store.database.tables import jobs
 from quintain.store.store import open_store
-from quintain.store.tables import jobs
 from trajectory_runs import NOW, answer, call, run, user
 
 RUNS = 10_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quintain.cli.doctor import run_doctor
+from quintain.cli.commands.doctor import run_doctor
 from quintain.cli.main import command
 from quintain.cli.table import COMMANDS, SECTIONS
 from quintain.errors import Unavailable, disk_remedy

@@ -19,7 +19,7 @@ from quintain.errors import QuintainError
 from quintain.jobs.processes import try_lock, unlock
 from quintain.next_step import Hint, ToolCall
 from quintain.next_step import call as tool_call
-from quintain.records.hyperparameters import DATASET_KINDS
+from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG, tool
 from quintain.tools.invocation import call

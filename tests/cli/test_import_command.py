@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from quintain.cli.imports import show_import
+from quintain.cli.commands.imports import show_import
 from quintain.records.imports import ImportedFile
 from quintain.tools.results import ImportResult
 from terminal import quintain

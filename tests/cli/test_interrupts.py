@@ -16,10 +16,10 @@ import pytest
 from rich.console import Console
 
 from jobs_in_process import in_process
-from quintain.cli.jobs import watch
+from quintain.cli.commands.jobs import watch
 from quintain.cli.session import collected_interrupts
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from quintain.settings import Settings
 from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.services import open_services

@@ -15,7 +15,7 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.exporters.preview_page import preview_page
 from quintain.records.dataset import DatasetRow
-from quintain.records.preview import Histogram, PreviewReport, PreviewRow, Span, SplitCounts, Statistics
+from quintain.records.jobs.preview import Histogram, PreviewReport, PreviewRow, Span, SplitCounts, Statistics
 from quintain.records.text import printable
 from quintain.settings import Settings
 from quintain.tools.services import open_services

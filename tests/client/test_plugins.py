@@ -10,7 +10,7 @@ import pytest
 import quintain as q
 from installed_packages import Install, install_template
 from jobs_in_process import in_process
-from quintain.cli.doctor import list_extensions, run_doctor
+from quintain.cli.commands.doctor import list_extensions, run_doctor
 from quintain.errors import Conflict, Unavailable
 
 ROOT = Path(__file__).parents[2]

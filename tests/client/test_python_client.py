@@ -17,7 +17,7 @@ import quintain as q
 from jobs_in_process import in_process
 from quintain.client.thing import in_thread
 from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from quintain.tools.catalog import CATALOG
 
 

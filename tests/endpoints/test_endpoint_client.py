@@ -18,7 +18,7 @@ from quintain.endpoints.faults import UNANSWERED
 from quintain.endpoints.masking import KeyMask
 from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
-from quintain.records.judging import Endpoint
+from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Message, Stop
 from quintain.records.trajectory import Action
 

@@ -12,7 +12,7 @@ import pytest
 
 from environments.child_processes import group_is_gone
 from quintain.environments.inventory import Inventory
-from quintain.environments.isolated import IsolatedSource
+from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.errors import QuintainError
 from quintain.records.trajectory import Action, Task
 
@@ -118,7 +118,7 @@ def test_a_faulty_environment_ends_only_its_own_episode(bad: str, tmp_path: Path
 def test_children_and_servers_end_when_their_host_is_killed() -> None:
     program = f"""
 import json, sys, time
-from quintain.environments.isolated import IsolatedSource
+from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.environments.mcp_server.source import ServerSource
 from quintain.environments.servers import ServerProfile
 from quintain.records.trajectory import Task

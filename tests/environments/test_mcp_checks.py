@@ -10,7 +10,7 @@ from quintain.environments.mcp_server.checks import judge, read_checks
 from quintain.environments.mcp_server.generation import _calls, draw_arguments
 from quintain.environments.mcp_server.tasks import digest, mine_tasks, write_rows
 from quintain.environments.servers import Call, ServerProfile, ToolResult
-from quintain.environments.task_files import read_tasks, split_of
+from quintain.environments.tasks.task_files import read_tasks, split_of
 from quintain.errors import InvalidInput
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
 

@@ -15,9 +15,9 @@ from quintain.environments.references import MAX_PARTS, parse_reference, parts_o
 from quintain.environments.registry import open_source, task_source
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.job import EvaluateSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.recipe import EvaluateStage
 from quintain.records.protocols import Environment
-from quintain.records.recipe import EvaluateStage
 from quintain.records.trajectory import Task
 from quintain.settings import Settings
 from quintain.tools.evaluation.environment_references import plain_reference, usable_reference

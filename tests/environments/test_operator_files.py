@@ -17,7 +17,7 @@ from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.environments import configuration
 from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import UNFINISHED
+from quintain.records.jobs.job import UNFINISHED
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import collect_rollouts

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from quintain.environments.families import FamilySource
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox import Sandboxed
 from quintain.environments.sandbox.cases import Call, outcome_of
@@ -17,6 +16,7 @@ from quintain.environments.sandbox.projects import (
     build_project,
     occurs_as_word,
 )
+from quintain.environments.tasks.families import FamilySource
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.records.trajectory import Task
 from quintain.sandbox import sandbox as room

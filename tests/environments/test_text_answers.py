@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from playing import Scripted, play
-from quintain.environments.isolated import IsolatedSource
+from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.environments.math import Math
 from quintain.environments.references import write_mixture
 from quintain.environments.registry import task_source

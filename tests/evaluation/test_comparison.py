@@ -16,7 +16,7 @@ from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import summarize
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import EpisodeResult, Evaluation
-from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec
+from quintain.records.jobs.job import EvaluateDatasetSpec, EvaluateSpec
 
 STATUS = {"1": "success", "0": "failure", "t": "truncated", "?": "unknown", "e": "error"}
 

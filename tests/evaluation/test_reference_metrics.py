@@ -9,7 +9,7 @@ from quintain.evaluation.reference_metrics import forbidden_calls, reference_met
 from quintain.evaluation.suites import Suite
 from quintain.evaluation.summary import summarize
 from quintain.records.evaluation import EpisodeResult
-from quintain.records.job import EvaluateSpec
+from quintain.records.jobs.job import EvaluateSpec
 
 
 def test_the_tools_are_compared_as_sets() -> None:

@@ -14,7 +14,7 @@ from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.protocols import Policy
 from quintain.records.trajectory import AgentInfo
 from quintain.trainers.acting.policy import open_policy
-from quintain.trainers.models import LoadedModel, load_model
+from quintain.trainers.models.loading import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
 
 FOLDER = Path(quintain.__file__).parent / "starter"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quintain.importers.probing import probe
+from quintain.importers.files.probing import probe
 from quintain.importers.protocol import Probe
 from quintain.importers.registry import IMPORTERS, detect
 from small_logs import SMALL_LOGS, log_path

@@ -11,8 +11,8 @@ import pytest
 
 from hostile import MB, imported, log, memory_below, zip_of, zstd_zip_of
 from quintain.errors import InvalidInput
-from quintain.importers import archives
-from quintain.importers.archives import archive
+from quintain.importers.files import archives
+from quintain.importers.files.archives import archive
 
 
 def opened(folder: Path, raw: bytes, name: str, *members: str) -> list[bytes]:

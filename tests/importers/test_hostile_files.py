@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from hostile import CALM, JSON, MB, OBJECTS, imported, log, memory_below, rows, zip_of
 from quintain.errors import InvalidInput
-from quintain.importers import byte_streams, json_parser
+from quintain.importers.files import byte_streams, json_parser
+from quintain.importers.files.probing import outline, probe
+from quintain.importers.files.raw_values import elements, lines
 from quintain.importers.log_file import LogFile
-from quintain.importers.probing import outline, probe
 from quintain.importers.protocol import Report
-from quintain.importers.raw_values import elements, lines
 from quintain.records.imports import ImportReport
 from quintain.records.text import require_clean
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from quintain.importers.byte_streams import ReadState
+from quintain.importers.files.byte_streams import ReadState
+from quintain.importers.files.probing import MAX_ROWS, probe_file
 from quintain.importers.log_file import LogFile
-from quintain.importers.probing import MAX_ROWS, probe_file
 from quintain.importers.protocol import Report
 from quintain.records.trajectory import Trajectory
 from quintain.redaction.redact import redact, texts_of

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput, Unavailable
-from quintain.importers import byte_streams, log_file, raw_values, run_splitting
+from quintain.importers import log_file, run_splitting
 from quintain.importers.coding_agents import claude_graph
-from quintain.importers.json_parser import Parser
+from quintain.importers.files import byte_streams, raw_values
+from quintain.importers.files.json_parser import Parser
+from quintain.importers.files.raw_values import LongValue
+from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import parse_long_row
 from quintain.importers.pipeline import ImportOptions, import_logs
-from quintain.importers.raw_values import LongValue
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import PART_CHARS
-from quintain.importers.spooled_list import SpooledList
 from quintain.importers.training_data import chat_records
 from quintain.importers.transcripts import transcript
 from quintain.importers.transcripts.transcript import Transcript, make_call

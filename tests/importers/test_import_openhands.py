@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_logs import function_call, message, outline, read_as, read_log, read_one, tokens, write
-from quintain.importers.probing import probe
+from quintain.importers.files.probing import probe
 from quintain.importers.registry import detect
 from quintain.records.trajectory import OutcomeStatus
 from small_logs import small_log

@@ -16,9 +16,9 @@ from scripts import log_formats
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.importers import registry
+from quintain.importers.files.probing import probe
 from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import UNPACKED, ImportOptions, import_logs, measure
-from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_sink import DryRun
 from quintain.importers.transcripts.transcript import Transcript
@@ -386,7 +386,7 @@ def test_a_file_alone_is_imported_without_its_neighbours(tmp_path: Path) -> None
 
 
 def test_detection_of_a_huge_object_looks_at_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quintain.importers.probing.MAX_PROBE_BYTES", 2**20)
+    monkeypatch.setattr("quintain.importers.files.probing.MAX_PROBE_BYTES", 2**20)
     history = [{"role": "user", "content": "x" * 1000}] * 3000
     write(tmp_path / "t.traj", {"environment": "e", "trajectory": [{"action": "ls"}], "history": history, "info": {}})
     found = probe(tmp_path / "t.traj", tmp_path)

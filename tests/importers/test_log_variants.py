@@ -10,8 +10,8 @@ import pytest
 
 from agent_logs import message, outline, read, read_as, read_one, write
 from hostile import survives
+from quintain.importers.files.probing import probe
 from quintain.importers.pipeline import ImportOptions, import_logs
-from quintain.importers.probing import probe
 from quintain.importers.registry import detect
 from quintain.importers.run_sink import DryRun
 from quintain.importers.training_data.verl import rendered_messages

@@ -19,8 +19,8 @@ from benchmarks.postgres_server import VARIABLE, new_database
 
 from quintain.jobs.directory import JobDirectory, read_lines
 from quintain.jobs.runner import JobOptions, JobRunner
-from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import UNFINISHED, Job, JobSpec, JobStatus
+from quintain.records.jobs.job_events import JobEvent
 from quintain.store.store import open_store
 
 

@@ -19,7 +19,7 @@ from quintain.jobs.launchers.contract import ClusterOptions
 from quintain.jobs.launchers.ray_jobs import RayLauncher
 from quintain.jobs.launchers.slurm import SlurmLauncher
 from quintain.jobs.runner import JobRunner
-from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobStatus, SelftestSpec
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome

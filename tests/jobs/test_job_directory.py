@@ -11,7 +11,7 @@ import pytest
 
 from quintain.jobs.directory import JobDirectory, append_line, read_lines
 from quintain.jobs.shim import LogRing, group_memory
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from store_shelves import queued
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from quintain.jobs import processes
-from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobStatus, SelftestSpec
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quintain.cli.doctor import run_doctor
+from quintain.cli.commands.doctor import run_doctor
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.devices import assign_devices, devices_needed
@@ -25,8 +25,8 @@ from quintain.jobs.launchers.registry import open_launcher
 from quintain.jobs.reconciler import Reconciler
 from quintain.jobs.runner import JobRunner
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import JobStatus, RolloutSpec, SelftestSpec, TrainSpec
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.job import JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.settings import Settings
 from quintain.tools.jobs.stalls import lease_notice
 

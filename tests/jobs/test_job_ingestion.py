@@ -15,12 +15,12 @@ from quintain.jobs.directory import write_atomically
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset, DatasetOutput
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobError, JobResult, JobStatus, SelftestSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
-from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.tables import jobs as table
-from quintain.worker.reporter import FileReporter
+from quintain.store.database.engine import read_transaction, write_transaction
+from quintain.store.database.tables import jobs as table
+from quintain.worker.processes.reporter import FileReporter
 from store_shelves import evaluation
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 
 from quintain.errors import Conflict, NotFound
 from quintain.jobs.launch import URL_VARIABLE
-from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobStatus, SelftestSpec
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome

@@ -16,7 +16,7 @@ from quintain.jobs import processes
 from quintain.jobs.attempts import AttemptEnd, pause_left_s
 from quintain.jobs.directory import write_atomically
 from quintain.jobs.launch import JobLimits
-from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobStatus, SelftestSpec
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.postgres_server import NoServer, Server, in_full, new_database
 
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import JobStatus
+from quintain.records.jobs.job import JobStatus
 from quintain.store.store import open_store
 
 _SERVERS, _RUNS, _JOBS = 8, 250, 25
@@ -21,7 +21,7 @@ import sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from quintain.jobs.runner import JobOptions, JobRunner
-from quintain.records.job import UNFINISHED, SelftestSpec
+from quintain.records.jobs.job import UNFINISHED, SelftestSpec
 from quintain.store.store import open_store
 from trajectory_runs import NOW, run
 

@@ -13,7 +13,7 @@ from quintain.errors import InvalidInput
 from quintain.jobs.processes import try_lock, unlock
 from quintain.jobs.pruning import ENDED, prunable
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.job import EvaluateSpec, JobStatus, SelftestSpec
+from quintain.records.jobs.job import EvaluateSpec, JobStatus, SelftestSpec
 from quintain.settings import Settings
 from quintain.tools.data.forgetting import forget
 from quintain.tools.services import open_services

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.learning_rates import default_rate
+from quintain.records.hyperparameters.learning_rates import default_rate
+from quintain.records.hyperparameters.methods import CONFIGS
 
 
 @pytest.mark.parametrize(

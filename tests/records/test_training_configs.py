@@ -11,9 +11,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
-from quintain.records import setting_aliases as aliases
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import (
+from quintain.records.hyperparameters import setting_aliases as aliases
+from quintain.records.hyperparameters.methods import (
     CONFIGS,
     DATASET_KINDS,
     ONLINE_METHODS,
@@ -24,6 +23,7 @@ from quintain.records.hyperparameters import (
     SFTConfig,
     TrainingConfig,
 )
+from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.record import explain, nearest
 from quintain.tools.training.config_files import canonical_document
 

@@ -7,7 +7,7 @@ import pytest
 from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.imports import PERSONAL_KINDS
-from quintain.records.job import ImportSpec
+from quintain.records.jobs.job import ImportSpec
 from quintain.redaction.redact import redact_text
 from quintain.settings import Settings, read_settings
 from quintain.tools.data.datasets import export_dataset

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from audit_cases import audit, chat
-from quintain.records.audit import AuditReport, Finding
+from quintain.records.labels.audit import AuditReport, Finding
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.integrity.auditor import Auditor

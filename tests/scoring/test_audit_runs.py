@@ -6,7 +6,7 @@ import pytest
 
 import audit_cases
 from audit_cases import FIX, TIDES, audit, chat, create, edit, sh, work
-from quintain.records.audit import AuditReport
+from quintain.records.labels.audit import AuditReport
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.integrity.auditor import Auditor

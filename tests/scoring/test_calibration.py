@@ -9,7 +9,7 @@ import pytest
 from benchmarks.rewards.calibration import JUDGES, error_ratio
 
 from quintain.errors import InvalidInput
-from quintain.records.calibration import Calibration, CalibrationMap
+from quintain.records.labels.calibration import Calibration, CalibrationMap
 from quintain.scoring.calibration.fitting import (
     ALL,
     MIN_DOMAIN_LABELS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.scoring.preferences.consensus import circles, consensus, disagreements
 from quintain.scoring.preferences.mining import Pair
 

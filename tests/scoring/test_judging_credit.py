@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from benchmarks.judges import CLEAN, TEXTS, ignoring_marks, respecting_marks, value_after
 
-from quintain.records.judging import Criterion, JudgeControl, JudgingMode, Rubric
+from quintain.records.labels.judging import Criterion, JudgeControl, JudgingMode, Rubric
 from quintain.records.score import Score
 from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.datamarking import datamark, mark_of

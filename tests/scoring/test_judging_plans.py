@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quintain.records.judging import JudgingMode
+from quintain.records.labels.judging import JudgingMode
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.datamarking import mark_of
 from quintain.scoring.judges.judging_items import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.records.profiles import DomainProfile
+from quintain.records.labels.profiles import DomainProfile
 from quintain.scoring.judges.rubrics import RUBRICS, read_rubric_file, rubric
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quintain.records.judging import Criterion, Rubric
+from quintain.records.labels.judging import Criterion, Rubric
 from quintain.scoring.judges.answer_parsing import read_preference, read_ranking, read_verdict
 from quintain.scoring.judges.crediting import score_of
 from quintain.scoring.judges.shown_run import show_run

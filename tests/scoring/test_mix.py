@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
-from quintain.records.reward import Combine
+from quintain.records.labels.reward import Combine
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.mix import MixScorer, WeightedScorer, cap_score

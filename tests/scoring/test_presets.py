@@ -9,7 +9,7 @@ import pytest
 from benchmarks.rewards.known_order import DOMAINS, cases, pairs
 from benchmarks.rewards.ranking import misordered
 
-from quintain.records.profiles import DomainProfile
+from quintain.records.labels.profiles import DomainProfile
 from quintain.records.score import Score
 from quintain.records.trajectory import Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.scoring.presets import PRESETS

@@ -20,13 +20,13 @@ from jinja2.exceptions import SecurityError
 from quintain.errors import QuintainError
 from quintain.records.agent import ModelRef
 from quintain.records.documents import read_document
-from quintain.records.hyperparameters import LoraConfig
+from quintain.records.hyperparameters.methods import LoraConfig
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.imports import import_trajectories
 from quintain.tools.services import open_services
 from quintain.tools.training.agents import register_agent
-from quintain.trainers.models import load_model, save_model
+from quintain.trainers.models.loading import load_model, save_model
 from tiny_models import save_tiny_model
 
 Change = Callable[[Path, Path], object]

@@ -13,11 +13,11 @@ from benchmarks.hostile.servers import StdioTarget
 from benchmarks.hostile.trials import Trial, draws_of, run
 
 from quintain.errors import NotFound
-from quintain.server.failures import protocol_failure
-from quintain.server.logs import JsonFormatter
+from quintain.server.calls.failures import protocol_failure
+from quintain.server.transport.logs import JsonFormatter
 
 WITHOUT_THE_CHECK_OF_IDS = (
-    "import quintain.server.json_rpc_lines as lines, quintain.server.stdio as stdio; "
+    "import quintain.server.transport.json_rpc_lines as lines, quintain.server.transport.stdio as stdio; "
     "lines.encodable_id = stdio.encodable_id = lambda value: value; from quintain.cli.main import app; app()"
 )
 

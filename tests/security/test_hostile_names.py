@@ -12,7 +12,7 @@ import pytest
 
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 from quintain.jobs.launchers.slurm import SlurmLauncher
-from quintain.server.bindings import bind_all
+from quintain.server.calls.bindings import bind_all
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.services import open_services

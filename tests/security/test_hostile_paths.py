@@ -12,7 +12,7 @@ import pytest
 
 from quintain.errors import QuintainError
 from quintain.jobs.processes import try_lock, unlock
-from quintain.server.bindings import Binding, bind_all, read_arguments
+from quintain.server.calls.bindings import Binding, bind_all, read_arguments
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.roots import writable

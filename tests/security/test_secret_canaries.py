@@ -10,8 +10,8 @@ import pytest
 
 from quintain.errors import QuintainError
 from quintain.records.filters import TrajectoryFilter
-from quintain.server.bindings import bind_all, read_arguments
-from quintain.server.failures import tool_failure
+from quintain.server.calls.bindings import bind_all, read_arguments
+from quintain.server.calls.failures import tool_failure
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.services import open_services

@@ -170,7 +170,7 @@ CATALOG = (
 if __name__ == "__main__":
     from quintain.server.http.serving import serve_http
     from quintain.server.http.tokens import TokenFile
-    from quintain.server.stdio import serve_stdio
+    from quintain.server.transport.stdio import serve_stdio
 
     # PORT [HOME]: over HTTP, with the token of the home folder where one is named.
     port, home = [*sys.argv[1:], None, None][:2]

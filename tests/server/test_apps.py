@@ -11,7 +11,7 @@ from mcp.client import advertise
 from mcp.types import ImageContent
 
 from jobs_in_process import in_process
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.apps import EXTENSION, MIME_TYPE, PAGE
 from quintain.settings import Settings

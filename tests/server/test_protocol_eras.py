@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.completions import SOURCES
 from quintain.server.lifespan import JobEvent, events_between

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client, MCPError
 
 from jobs_in_process import jobs_in_process  # noqa: F401
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from quintain.server.app import build_server, create_server
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from quintain.server.json_rpc_lines import MAX_LINE_BYTES, LineCutter, LongLine, Refusal, read_line
+from quintain.server.transport.json_rpc_lines import MAX_LINE_BYTES, LineCutter, LongLine, Refusal, read_line
 
 SCRIPT = Path(__file__).with_name("small_server.py")
 COMMAND = [sys.executable, "-W", "error", str(SCRIPT)]

@@ -11,7 +11,7 @@ from mcp import Client
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.server.app import QuintainServer, build_server
-from quintain.server.bindings import select
+from quintain.server.calls.bindings import select
 from server.small_server import CATALOG, Shelf
 from server.talks import ERAS, serve
 

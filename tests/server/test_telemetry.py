@@ -15,7 +15,7 @@ from opentelemetry.trace import StatusCode
 from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call
 from quintain.errors import Unavailable
-from quintain.records.job import SelftestSpec
+from quintain.records.jobs.job import SelftestSpec
 from quintain.server.app import build_server, create_server
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG

@@ -16,10 +16,10 @@ import pytest
 from full_disk import full_disk
 from jobs_in_process import in_process
 from quintain.errors import QuintainError
-from quintain.records.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.settings import Settings
-from quintain.store.backup import back_up
-from quintain.store.restore import restore, verify
+from quintain.store.database.backup import back_up
+from quintain.store.database.restore import restore, verify
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import open_services
 from terminal import quintain

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from quintain.cli.doctor import run_doctor
+from quintain.cli.commands.doctor import run_doctor
 from quintain.errors import Conflict, Unavailable
 from quintain.records.filters import TrajectoryFilter
-from quintain.store.damage import problems, readable, salvage
-from quintain.store.engine import write_transaction
+from quintain.store.database.damage import problems, readable, salvage
+from quintain.store.database.engine import write_transaction
 from quintain.store.store import open_store
 from trajectory_runs import run
 

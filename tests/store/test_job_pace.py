@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quintain.records.job_events import Activity, JobEvent
+from quintain.records.jobs.job_events import Activity, JobEvent
 from quintain.store.job_rows import pace_of
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy.event import listens_for
 
 from quintain.errors import Conflict, NotFound
-from quintain.records.job import Job, JobError, JobResult, JobStatus, SelftestSpec
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import Job, JobError, JobResult, JobStatus, SelftestSpec
+from quintain.records.jobs.job_events import JobEvent
+from quintain.store.database.paging import encode_cursor
 from quintain.store.job_spans import Lease, Span
-from quintain.store.paging import encode_cursor
 from quintain.store.store import Store
 from store_shelves import queued
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quintain.errors import NotFound
-from quintain.records.judging import BatchItem, Criterion, JudgingBatch, Rubric
+from quintain.records.labels.judging import BatchItem, Criterion, JudgingBatch, Rubric
 from quintain.store.store import Store
 from trajectory_runs import NOW
 

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from quintain.errors import Conflict, NotFound
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters import GRPOConfig, SFTConfig
-from quintain.records.job import RecipeSpec
-from quintain.records.job_events import JobEvent
+from quintain.records.hyperparameters.methods import GRPOConfig, SFTConfig
+from quintain.records.jobs.job import RecipeSpec
+from quintain.records.jobs.job_events import JobEvent
 from quintain.records.lineage import Lineage
 from quintain.records.score import Score
-from quintain.store import engine
+from quintain.store.database import engine
 from quintain.store.job_spans import Span
 from quintain.store.lineage.links import Ref
 from quintain.store.store import Store, open_store

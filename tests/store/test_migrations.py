@@ -18,9 +18,9 @@ from sqlalchemy import Connection
 
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import Job, JobStatus, TrainSpec
+from quintain.records.jobs.job import Job, JobStatus, TrainSpec
 from quintain.records.trajectory import Trajectory
-from quintain.store.engine import create_engine, write_transaction
+from quintain.store.database.engine import create_engine, write_transaction
 from quintain.store.lineage.links import Ref
 from quintain.store.migrations import REVISIONS
 from quintain.store.store import open_store

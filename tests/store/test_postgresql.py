@@ -18,8 +18,8 @@ from quintain.errors import InvalidInput, Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Task
-from quintain.store import postgresql
-from quintain.store.engine import create_engine, read_transaction, write_transaction
+from quintain.store.database import postgresql
+from quintain.store.database.engine import create_engine, read_transaction, write_transaction
 from quintain.store.store import Store, open_store
 from trajectory_runs import NOW, answer, later, run, user
 

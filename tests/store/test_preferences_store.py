@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quintain.errors import NotFound
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.store.store import Store
 from trajectory_runs import NOW, answer, later, run, user
 

@@ -15,18 +15,24 @@ from sqlalchemy import Engine, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from quintain.errors import Unavailable
-from quintain.store.engine import create_engine, insert_missing, read_transaction, wal_is_safe, write_transaction
+from quintain.store.database.engine import (
+    create_engine,
+    insert_missing,
+    read_transaction,
+    wal_is_safe,
+    write_transaction,
+)
+from quintain.store.database.tables import metadata, trajectory_tags
+from quintain.store.database.write_queue import writers_turn
 from quintain.store.migrations import REVISIONS
 from quintain.store.store import Store, open_store
-from quintain.store.tables import metadata, trajectory_tags
-from quintain.store.write_queue import writers_turn
 from trajectory_runs import NOW
 
 _INCREMENT = """
 import sys, time
 from pathlib import Path
 import sqlalchemy
-from quintain.store.engine import create_engine
+from quintain.store.database.engine import create_engine
 
 folder, me, other, rounds = *sys.argv[1:4], int(sys.argv[4])
 meet = lambda name: Path(folder, name)

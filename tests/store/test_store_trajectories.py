@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.imports import RunLink
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.records.score import Score
 from quintain.records.trajectory import (
     Action,
@@ -26,7 +26,7 @@ from quintain.records.trajectory import (
     Trajectory,
     Usage,
 )
-from quintain.store import documents
+from quintain.store.database import documents
 from quintain.store.store import Store
 from store_shelves import dataset
 from trajectory_runs import NOW, answer, call, later, run, user

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from quintain.records.filters import TrajectoryFilter
-from quintain.store.engine import read_transaction, write_transaction
+from quintain.store.database.engine import read_transaction, write_transaction
 from quintain.store.store import Store, open_store
 from quintain.store.trajectories.text_index import index_new_texts, trigram_query
 from trajectory_runs import NOW, answer, later, run, user

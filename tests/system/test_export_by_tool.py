@@ -18,7 +18,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.services import Services, open_services
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 from tiny_models import save_tiny_model
 from trajectory_runs import NOW
 

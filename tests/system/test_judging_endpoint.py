@@ -14,7 +14,7 @@ from mcp import Client
 from fake_endpoint import Answer, Asked, fails, profile, says, serving, write_profiles
 from jobs_in_process import in_process, jobs_in_process  # noqa: F401
 from mcp_client import call, ended, until
-from quintain.cli.doctor import run_doctor
+from quintain.cli.commands.doctor import run_doctor
 from quintain.jobs.directory import JobDirectory
 from quintain.records.score import Score
 from quintain.scoring.judges.rubrics import RUBRICS

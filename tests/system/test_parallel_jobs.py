@@ -21,9 +21,9 @@ from expert_runs import store_expert_runs
 from mcp_client import call, ended, server, until
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import GRPOConfig
-from quintain.records.job import Job, JobStatus, TrainSpec
-from quintain.records.job_events import JobEvent
+from quintain.records.hyperparameters.methods import GRPOConfig
+from quintain.records.jobs.job import Job, JobStatus, TrainSpec
+from quintain.records.jobs.job_events import JobEvent
 from quintain.settings import Settings
 from quintain.tools.training.model_folders import starter_folder
 

@@ -11,9 +11,9 @@ import torch
 from mcp_client import ToolCaller, ended, tool_caller
 from quintain.settings import Settings
 from quintain.tools.services import open_services
-from quintain.trainers.gguf_copies import keep_copies
 from quintain.trainers.handover.llama_cpp import model_served
-from quintain.trainers.models import load_model
+from quintain.trainers.models.gguf_copies import keep_copies
+from quintain.trainers.models.loading import load_model
 
 EASY = "quintain/math?difficulty=easy"
 

@@ -13,7 +13,7 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
 from quintain.records.dataset import DatasetRow, Row
-from quintain.records.job import Job
+from quintain.records.jobs.job import Job
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.tools.data.dataset_folders import freeze, new_options

@@ -13,7 +13,7 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.judging import Rubric
+from quintain.records.labels.judging import Rubric
 from quintain.records.record import Record
 from quintain.tools.catalog import CATALOG, tool
 from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, check, with_length_bounds

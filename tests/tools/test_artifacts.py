@@ -14,7 +14,7 @@ from quintain.artifacts.transfers import fetch, upload
 from quintain.datasets.manifest import read_manifest
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import Job, JobStatus
+from quintain.records.jobs.job import Job, JobStatus
 from quintain.settings import Settings, read_settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget

@@ -12,7 +12,7 @@ from jobs_in_process import _run_in_main_thread
 from quintain.errors import Conflict, InvalidInput
 from quintain.jobs import processes
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.talk import MESSAGES, TalkMessage, TalkSpec
+from quintain.records.jobs.talk import MESSAGES, TalkMessage, TalkSpec
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.evaluation.conversations import talk_to_agent, watch_talk
 from quintain.tools.jobs.jobs import get_job, start

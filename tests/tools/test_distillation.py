@@ -12,14 +12,14 @@ import torch
 from fake_endpoint import FakeEndpoint, profile, serving, write_profiles
 from jobs_in_process import in_process
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.job import JobStatus
+from quintain.records.jobs.job import JobStatus
 from quintain.settings import Settings
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.model_folders import starter_folder
 from quintain.tools.training.start import start_training
-from quintain.trainers.models import load_model, save_model
+from quintain.trainers.models.loading import load_model, save_model
 from scoring_endpoint import STARTER, scorer
 from tiny_models import save_tiny_model
 from tools.stored_records import ended, error_of, freeze_runs

@@ -10,7 +10,7 @@ from scripts import server_settings, training_settings
 from scripts.make_tool_reference import PAGE, forms, listings, page
 
 from quintain.cli import option_forms
-from quintain.records.job import JobSpec
+from quintain.records.jobs.job import JobSpec
 from quintain.server.listings import FILE
 from quintain.tools.catalog import CATALOG
 from quintain.tools.invocation import arguments_model

@@ -16,7 +16,7 @@ from mcp_client import call, finished
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import UNFINISHED
+from quintain.records.jobs.job import UNFINISHED
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.data.preview import watch_preview

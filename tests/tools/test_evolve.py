@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from quintain.cli.evolve import _show
+from quintain.cli.commands.evolve import _show
 from quintain.cli.main import app
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.dataset import Dataset
-from quintain.records.evolve import EvolveConfig, round_dataset_id
-from quintain.records.job import EvolveSpec, JobResult
+from quintain.records.jobs.evolve import EvolveConfig, round_dataset_id
+from quintain.records.jobs.job import EvolveSpec, JobResult
 from quintain.settings import Settings
 from quintain.tools.data.forgetting import forget
 from quintain.tools.jobs.jobs import cancel_job, resume_job, view_of

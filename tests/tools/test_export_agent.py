@@ -14,8 +14,8 @@ from quintain.errors import Conflict, Refused
 from quintain.exporters.agent_card import model_card, modelfile
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.handover import AgentExport, Ancestor, ExportAgentSpec, Parity, Provenance
-from quintain.records.job import JobStatus
+from quintain.records.jobs.handover import AgentExport, Ancestor, ExportAgentSpec, Parity, Provenance
+from quintain.records.jobs.job import JobStatus
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget

@@ -12,10 +12,10 @@ from evaluation.test_comparison import evaluated
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.evaluation.reports.figures import line
 from quintain.records.agent import Agent, Agreement, ModelRef
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import DPOConfig, SFTConfig
-from quintain.records.job import EvolveSpec, JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec, TrainSpec
-from quintain.records.job_events import JobEvent
+from quintain.records.hyperparameters.methods import DPOConfig, SFTConfig
+from quintain.records.jobs.evolve import EvolveConfig
+from quintain.records.jobs.job import EvolveSpec, JobResult, JobSpec, JobStatus, RolloutSpec, SelftestSpec, TrainSpec
+from quintain.records.jobs.job_events import JobEvent
 from quintain.store.job_spans import Span
 from quintain.tools.evaluation.comparison import compare_agents, comparison_picture
 from quintain.tools.jobs import pictures

@@ -9,7 +9,7 @@ import pytest
 
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import JobStatus
+from quintain.records.jobs.job import JobStatus
 from quintain.tools.catalog import tool
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget

@@ -12,7 +12,7 @@ import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, profile, says, serving, write_profiles
 from quintain.errors import Refused
-from quintain.records.calibration import Calibration, CalibrationMap, DomainFit, Panel, RaterFit
+from quintain.records.labels.calibration import Calibration, CalibrationMap, DomainFit, Panel, RaterFit
 from quintain.scoring import registry
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.settings import Settings

@@ -8,9 +8,9 @@ import pytest
 
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import TextRow
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvaluateSpec, JobError, JobResult, JobSpec, JobStatus, TrainSpec
-from quintain.records.job_events import Activity, JobEvent
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.job import EvaluateSpec, JobError, JobResult, JobSpec, JobStatus, TrainSpec
+from quintain.records.jobs.job_events import Activity, JobEvent
 from quintain.store.job_spans import Span
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
 from quintain.tools.jobs.labels import label_of

@@ -8,7 +8,7 @@ import pytest
 
 from fake_endpoint import Answer, Asked, profile, serving, write_profiles
 from fake_endpoint import says as replies
-from quintain.records.job import JobStatus
+from quintain.records.jobs.job import JobStatus
 from quintain.records.trajectory import Task
 from quintain.scoring.calibration.fitting import apply
 from quintain.scoring.calibration.panel import panel_value

@@ -10,7 +10,7 @@ import pytest
 from quintain.datasets.rows import read_rows
 from quintain.errors import NotFound
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.judging import JudgingBatch
+from quintain.records.labels.judging import JudgingBatch
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark
 from quintain.tools.data.datasets import export_dataset

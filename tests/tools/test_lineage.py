@@ -15,7 +15,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.agent import Agent
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import JobStatus, TrainSpec
+from quintain.records.jobs.job import JobStatus, TrainSpec
 from quintain.records.lineage import LineageEdge
 from quintain.records.trajectory import OutcomeStatus, Source, Task
 from quintain.tools.data.datasets import export_dataset

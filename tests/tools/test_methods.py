@@ -11,9 +11,9 @@ import pytest
 
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
 from quintain.records.documents import parse_yaml, read_document
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, LoraConfig
-from quintain.records.recipe import EvaluateStage, TrainStage
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, LoraConfig
+from quintain.records.jobs.evolve import EvolveConfig
+from quintain.records.jobs.recipe import EvaluateStage, TrainStage
 from quintain.server.guide import method_page
 from quintain.settings import Settings
 from quintain.tools.services import Services

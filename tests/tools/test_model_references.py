@@ -11,8 +11,8 @@ import pytest
 from gguf_files import whole
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.handover import Provenance
-from quintain.records.hyperparameters import LoraConfig
+from quintain.records.hyperparameters.methods import LoraConfig
+from quintain.records.jobs.handover import Provenance
 from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.services import Services, open_services

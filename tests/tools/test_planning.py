@@ -17,10 +17,17 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, LabelledRow, PairRow
-from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, PPOConfig, SFTConfig
-from quintain.records.learning_rates import default_rate
-from quintain.records.plan import Estimate, TrainingPlan
-from quintain.records.preview import Histogram, Sample, SplitCounts, Statistics
+from quintain.records.hyperparameters.learning_rates import default_rate
+from quintain.records.hyperparameters.methods import (
+    CONFIGS,
+    DATASET_KINDS,
+    ONLINE_METHODS,
+    LoraConfig,
+    PPOConfig,
+    SFTConfig,
+)
+from quintain.records.jobs.plan import Estimate, TrainingPlan
+from quintain.records.jobs.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.library import list_library

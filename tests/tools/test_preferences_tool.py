@@ -11,7 +11,7 @@ import pytest
 from mcp_client import ToolCaller
 from quintain.datasets.rows import read_rows
 from quintain.errors import NotFound
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.records.score import StepScore
 from quintain.records.trajectory import OutcomeStatus, Step, Task, Trajectory
 from quintain.tools.labels.scoring import score_trajectories

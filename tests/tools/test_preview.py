@@ -16,8 +16,8 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.dataset import BenchmarkRow, DatasetRow, PairRow, Row, StepLabelRow, TextRow
-from quintain.records.job import LIGHT_KINDS, Job, RolloutSpec
-from quintain.records.preview import Sample
+from quintain.records.jobs.job import LIGHT_KINDS, Job, RolloutSpec
+from quintain.records.jobs.preview import Sample
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.tools import RLTrainingTool
 from quintain.tools.catalog import tool as tool_spec

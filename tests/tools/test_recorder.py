@@ -18,7 +18,7 @@ from quintain.records.trajectory import MAX_TRAJECTORY_CHARS, OutcomeStatus, Tra
 from quintain.settings import Settings
 from quintain.store.store import open_store
 from quintain.tools import Recorder
-from quintain.tools.recorder import Recording
+from quintain.tools.dict_calls.recorder import Recording
 
 
 def stored(home: Path, recording: Recording) -> Trajectory:

@@ -22,9 +22,9 @@ from jobs_in_process import in_process
 from quintain.endpoints import client as client_module
 from quintain.errors import QuintainError
 from quintain.records.agent import ModelRef, Sampling
-from quintain.records.hyperparameters import LoraConfig, SamplerConfig
-from quintain.records.job import Job, JobStatus
-from quintain.records.judging import Endpoint
+from quintain.records.hyperparameters.methods import LoraConfig, SamplerConfig
+from quintain.records.jobs.job import Job, JobStatus
+from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Message, Turn
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
@@ -34,11 +34,12 @@ from quintain.tools.services import Services
 from quintain.tools.training.model_folders import starter_folder
 from quintain.tools.training.start import start_training
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.models import LoadedModel, load_model
+from quintain.trainers.models.loading import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.sampler_comparison import compare_samples
-from quintain.worker import remote_sampler, rollouts_ahead
-from quintain.worker.remote_sampler import RemoteSampler
+from quintain.trainers.rollouts.sampler_comparison import compare_samples
+from quintain.worker.policies import remote_sampler
+from quintain.worker.policies.remote_sampler import RemoteSampler
+from quintain.worker.rollouts import rollouts_ahead
 from sampling_server import Sampler, serving
 from tools.stored_records import ended, error_of
 from trainers.playing import save_sharp_teacher

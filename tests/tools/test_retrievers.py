@@ -10,7 +10,7 @@ from quintain.environments import retrieval
 from quintain.environments.registry import task_source
 from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import Job, JobStatus
+from quintain.records.jobs.job import Job, JobStatus
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent

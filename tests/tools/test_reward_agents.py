@@ -10,7 +10,7 @@ import pytest
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Agreement
 from quintain.records.dataset import GroupRow, PairRow, StepLabelRow
-from quintain.records.job import JobResult, JobStatus
+from quintain.records.jobs.job import JobResult, JobStatus
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.score_jobs import start_model_scoring

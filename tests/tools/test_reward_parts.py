@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from quintain.records.dataset import Curation
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.records.score import Component, Score
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import Services

@@ -11,7 +11,7 @@ import pytest
 
 from fake_endpoint import profile, write_profiles
 from quintain.errors import InvalidInput
-from quintain.records.job import EvolveSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import EvolveSpec, RolloutSpec, TrainSpec
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.labels.rewards import reward_spec

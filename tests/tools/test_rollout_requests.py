@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.records.calibration import Calibration
+from quintain.records.labels.calibration import Calibration
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.tools.catalog import CATALOG

@@ -12,12 +12,12 @@ from mcp import Client
 from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.calibration import Calibration, CalibrationMap, DomainFit
 from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters import PRMConfig, RewardConfig
-from quintain.records.job import Job, JobResult, TrainSpec
-from quintain.records.run_jobs import ScoreSpec
+from quintain.records.hyperparameters.methods import PRMConfig, RewardConfig
+from quintain.records.jobs.job import Job, JobResult, TrainSpec
+from quintain.records.jobs.run_jobs import ScoreSpec
+from quintain.records.labels.calibration import Calibration, CalibrationMap, DomainFit
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.rubrics import RUBRICS

@@ -13,7 +13,7 @@ from fake_endpoint import Answer, Asked, profile, serving, write_profiles
 from fake_endpoint import says as replies
 from mcp_client import ToolCaller
 from quintain.evaluation.bradley_terry import ELO_SCALE
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.records.trajectory import AgentInfo, Task
 from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.jobs.jobs import get_job

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.hyperparameters import SFTConfig
+from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.curves import step_reports
 from quintain.tools.jobs.jobs import get_job

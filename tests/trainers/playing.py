@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.protocols import Message, Reply, Turn
 from quintain.trainers.acting.policy import LocalPolicy
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.episodes import TOOLS

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import torch
 
 from quintain.records.dataset import Row
-from quintain.records.job import TrainSpec
+from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.distributed.process_group import LOST, ProcessGroup, initialize
 from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.run_setup import Collect, Data
 from quintain.trainers.train import follow, train
 from quintain.worker.rank import SilentReporter
-from quintain.worker.shared_rollouts import playing_partner
+from quintain.worker.rollouts.shared_rollouts import playing_partner
 from trainers.runs import Recorder
 
 

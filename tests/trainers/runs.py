@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow
-from quintain.records.hyperparameters import CONFIGS, LoraConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import CONFIGS, LoraConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.record import Record
 from quintain.records.trajectory import Outcome, OutcomeStatus, SampledTokens, Trajectory
 from quintain.trainers.data.streams import TokenRow

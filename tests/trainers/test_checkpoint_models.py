@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from quintain.records.agent import ModelRef
-from quintain.trainers.models import load_model, stored_heads
+from quintain.trainers.models.loading import load_model, stored_heads
 from trainers.runs import Killed, Recorder, rows_for, run, same, spec
 
 

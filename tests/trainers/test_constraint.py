@@ -10,14 +10,20 @@ from pydantic import ValidationError
 
 from quintain.errors import TrainingFailed
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import ConstraintConfig, GRPOConfig, PPOConfig
+from quintain.records.hyperparameters.methods import ConstraintConfig, GRPOConfig, PPOConfig
 from quintain.records.trajectory import COST
-from quintain.trainers.constraint import ConstrainedGroups, Constraint, constrained_advantages, cost_of, next_multiplier
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.rollout_advantages import RolloutAdvantages
-from quintain.trainers.value_head import attach
+from quintain.trainers.models.value_head import attach
+from quintain.trainers.rollouts.advantages import RolloutAdvantages
+from quintain.trainers.rollouts.constraint import (
+    ConstrainedGroups,
+    Constraint,
+    constrained_advantages,
+    cost_of,
+    next_multiplier,
+)
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.runs import run_of
 

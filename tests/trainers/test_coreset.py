@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import CoresetConfig
+from quintain.records.hyperparameters.methods import CoresetConfig
 from quintain.trainers.data.coreset import coreset, distances, farthest_first, text_features, unit_rows
 
 CORNERS = np.array([[1.0, 0.0], [0.99, 0.1], [0.0, 1.0], [-1.0, 0.0], [-0.99, -0.1]])

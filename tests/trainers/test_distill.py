@@ -15,7 +15,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow
-from quintain.records.job import TrainSpec
+from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.streams import Example, TokenStreams, streams_of, token_row
 from quintain.trainers.data.teacher_tokens import top_arrays, with_own, with_top
 from quintain.trainers.engine.forward import Engine

@@ -12,9 +12,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Row, TextRow
-from quintain.records.hyperparameters import CONFIGS, EWCConfig, LoraConfig
-from quintain.records.job import TrainSpec
-from quintain.records.recipe import EarlierSkill
+from quintain.records.hyperparameters.methods import CONFIGS, EWCConfig, LoraConfig
+from quintain.records.jobs.job import TrainSpec
+from quintain.records.jobs.recipe import EarlierSkill
 from quintain.trainers.data.example_selection import mean_losses
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.data.streams import Example
@@ -22,7 +22,7 @@ from quintain.trainers.engine import head
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import sampled_nll
 from quintain.trainers.loop.ewc import WeightPenalty, fisher_diagonal
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
 from tiny_models import save_tiny_model

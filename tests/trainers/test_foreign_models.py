@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from gguf_files import save_qwen2, write_gguf
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef
-from quintain.records.hyperparameters import LoraConfig
-from quintain.trainers.models import load_model, open_tokenizer, save_model
+from quintain.records.hyperparameters.methods import LoraConfig
+from quintain.trainers.models.loading import load_model, open_tokenizer, save_model
 from tiny_models import save_tiny_model, tiny_tokenizer
 
 TEXT = "The price of the lamp is 40."

@@ -16,10 +16,10 @@ import torch
 from gguf_files import save_qwen2, write_gguf
 from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
-from quintain.records.hyperparameters import LoraConfig
-from quintain.trainers import gguf_copies
-from quintain.trainers.gguf_copies import UnfaithfulCopy, keep_copies, open_copy, write_manifest
-from quintain.trainers.models import LoadedModel, load_model, open_tokenizer
+from quintain.records.hyperparameters.methods import LoraConfig
+from quintain.trainers.models import gguf_copies
+from quintain.trainers.models.gguf_copies import UnfaithfulCopy, keep_copies, open_copy, write_manifest
+from quintain.trainers.models.loading import LoadedModel, load_model, open_tokenizer
 from tiny_models import tiny_tokenizer
 
 

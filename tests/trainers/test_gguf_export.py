@@ -12,11 +12,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.handover import Ancestor, ExportAgentSpec, GgufType, Provenance
+from quintain.records.jobs.handover import Ancestor, ExportAgentSpec, GgufType, Provenance
 from quintain.records.protocols import Message
 from quintain.trainers.handover.gguf_weights import ARCHITECTURES
 from quintain.trainers.handover.llama_cpp import model_served
-from quintain.trainers.models import load_model, save_model
+from quintain.trainers.models.loading import load_model, save_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS
 from quintain.worker.job_kinds.export_agent import run

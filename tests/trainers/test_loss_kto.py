@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from quintain.records.hyperparameters import DPOConfig, KTOConfig
+from quintain.records.hyperparameters.methods import DPOConfig, KTOConfig
 from quintain.trainers.data.mismatched import mismatched_examples
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.loop.report import label_warnings

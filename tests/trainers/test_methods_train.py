@@ -12,11 +12,11 @@ import pytest
 from quintain.errors import TrainingFailed
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, TextRow
-from quintain.records.hyperparameters import CONFIGS, LoraConfig
+from quintain.records.hyperparameters.methods import CONFIGS, LoraConfig
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.report import TrainingReport
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.records.agent import ModelRef
-from quintain.records.hyperparameters import LoraConfig
-from quintain.trainers.models import load_model, save_model
+from quintain.records.hyperparameters.methods import LoraConfig
+from quintain.trainers.models.loading import load_model, save_model
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import CONFIGS, ONLINE_METHODS, TrainingConfig
+from quintain.records.hyperparameters.methods import CONFIGS, ONLINE_METHODS, TrainingConfig
 from quintain.tools.training.methods import read_hyperparameters
 from quintain.trainers.data.streams import streams_of
 from quintain.trainers.engine.head import TokenScores

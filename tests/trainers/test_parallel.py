@@ -23,15 +23,15 @@ from transformers import StableLmConfig, StableLmForCausalLM
 from network_path import NetworkPath
 from quintain.errors import InvalidInput, QuintainError, TrainingFailed
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import LoraConfig, SFTConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import LoraConfig, SFTConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.distributed.launcher import launch
 from quintain.trainers.distributed.passes import deal
 from quintain.trainers.distributed.peer_watch import PeerWatch, break_remote_connections
 from quintain.trainers.distributed.process_group import ProcessGroup
 from quintain.trainers.distributed.sharding import is_sharded
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train

@@ -26,7 +26,7 @@ from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.acting.sampling import Draws, TokenLimits, pick
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.episodes import TOOLS

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from quintain.records.agent import ModelRef
-from quintain.records.hyperparameters import PPOConfig
+from quintain.records.hyperparameters.methods import PPOConfig
 from quintain.trainers.data.streams import Example, streams_of, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.objectives import objective_of
@@ -26,9 +26,9 @@ from quintain.trainers.losses.returns import (
     next_kl_coefficient,
     whiten,
 )
-from quintain.trainers.models import load_model, save_model, stored_heads
-from quintain.trainers.rollout_advantages import RolloutAdvantages
-from quintain.trainers.value_head import attach, has_own_critic, head_of, heads_of
+from quintain.trainers.models.loading import load_model, save_model, stored_heads
+from quintain.trainers.models.value_head import attach, has_own_critic, head_of, heads_of
+from quintain.trainers.rollouts.advantages import RolloutAdvantages
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 
 NAN = math.nan

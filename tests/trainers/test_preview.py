@@ -16,12 +16,12 @@ from quintain.datasets.selection import ExportCounts, ValuedRun
 from quintain.errors import NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
-from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS
-from quintain.records.job import PreviewSpec
-from quintain.records.preview import PreviewReport, Sample
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS
+from quintain.records.jobs.job import PreviewSpec
+from quintain.records.jobs.preview import PreviewReport, Sample
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.models import load_model, open_tokenizer
+from quintain.trainers.models.loading import load_model, open_tokenizer
 from quintain.trainers.preview.dataset import histogram, preview
 from quintain.trainers.preview.row import digest
 from quintain.trainers.preview.spans import spans_of

@@ -8,7 +8,7 @@ import torch
 
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow, TextRow
 from quintain.trainers.loop.probes import Probes, Sample, append_samples, diversity
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model
 from trainers.episodes import episode

@@ -12,13 +12,13 @@ from transformers import AutoModelForCausalLM
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Quantization, Sampling
-from quintain.records.handover import Ancestor, ExportAgentSpec, Provenance
-from quintain.records.hyperparameters import LoraConfig
+from quintain.records.hyperparameters.methods import LoraConfig
+from quintain.records.jobs.handover import Ancestor, ExportAgentSpec, Provenance
 from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.data.streams import token_row
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 from quintain.trainers.reference_log_probs import model_identity
 from quintain.worker.job_kinds.export_agent import run as export
 from quintain.worker.job_kinds.train import _agent

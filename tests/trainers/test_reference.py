@@ -12,11 +12,11 @@ from safetensors.numpy import load_file, save_file
 
 from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import DPOConfig, GRPOConfig, LoraConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.reference_log_probs import References, adapters_off, model_identity, with_reference
 from tiny_models import tiny_model
 from trainers.own_forward import own_logprobs

@@ -15,13 +15,13 @@ from transformers import AutoModel, AutoTokenizer
 from quintain.datasets.recorded_calls import tool_document
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.dataset import DatasetRow
-from quintain.records.hyperparameters import RetrieverConfig
+from quintain.records.hyperparameters.methods import RetrieverConfig
 from quintain.trainers.data.retrieval_examples import relevant_tools
 from quintain.trainers.data.streams import Example, streams_of, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.losses.loss_output import LossOutput, totals_of
 from quintain.trainers.losses.retriever import mean_pooled, retriever_loss
-from quintain.trainers.new_trunk import new_trunk
+from quintain.trainers.models.new_trunk import new_trunk
 from quintain.trainers.retriever import TextEncoder, nearest, open_retriever
 from trainers.runs import LORA, Data, metric, resumed, run, same, spec
 from trajectory_runs import call, user

@@ -12,11 +12,11 @@ import torch
 from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import GRPOConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import GRPOConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.trajectory import Outcome, OutcomeStatus
-from quintain.trainers.reward_model_term import UNREAD, RewardModelTerm
 from quintain.trainers.reward_models import RewardModel, RunValue
+from quintain.trainers.rollouts.reward_model_term import UNREAD, RewardModelTerm
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
 from trainers.episodes import episode

@@ -13,13 +13,13 @@ import torch
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import PairRow, Row, StepLabelRow
-from quintain.records.job import TrainSpec
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.loop.report import TrainingReport
-from quintain.trainers.models import stored_heads
+from quintain.trainers.models.loading import stored_heads
+from quintain.trainers.models.value_head_files import FILE_NAME
 from quintain.trainers.reward_model_scores import score_runs
 from quintain.trainers.reward_models import RewardModel, RunValue, UnreadableRun
-from quintain.trainers.value_head_files import FILE_NAME
 from trainers.episodes import episode
 from trainers.runs import Recorder, rows_for, run, run_of, same, spec
 

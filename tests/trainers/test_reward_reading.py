@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from quintain.records.agent import ModelRef
-from quintain.records.hyperparameters import LoraConfig
+from quintain.records.hyperparameters.methods import LoraConfig
 from quintain.records.trajectory import Actor, Step
 from quintain.trainers.data.streams import Example, TokenRow, streams_of
 from quintain.trainers.data.value_positions import read_run, read_steps, with_labels
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.losses.loss_output import totals_of
 from quintain.trainers.losses.reward import reward_loss
-from quintain.trainers.models import LoadedModel, load_model, save_model, stored_heads
+from quintain.trainers.models.loading import LoadedModel, load_model, save_model, stored_heads
+from quintain.trainers.models.value_head import ValueHead, attach, head_of
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.value_head import ValueHead, attach, head_of
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 from trainers.episodes import episode
 from trainers.runs import run_of

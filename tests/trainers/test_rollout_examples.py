@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import DPOConfig, GRPOConfig
+from quintain.records.hyperparameters.methods import DPOConfig, GRPOConfig
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.losses.advantages import overlong_penalty
-from quintain.trainers.sampler_correction import with_importance_weights
+from quintain.trainers.rollouts.sampler_correction import with_importance_weights
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.own_forward import own_logprobs
 from trainers.runs import run_of

@@ -11,11 +11,11 @@ import torch
 from pydantic import ValidationError
 
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import GRPOConfig, SelfPlayConfig
+from quintain.records.hyperparameters.methods import GRPOConfig, SelfPlayConfig
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import Example, token_row
-from quintain.trainers.rollout_advantages import RoleBaselines
-from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.rollouts.advantages import RoleBaselines
+from quintain.trainers.rollouts.source import RolloutSource
 
 
 def run_of(status: OutcomeStatus, turns: int) -> Trajectory:

@@ -11,7 +11,7 @@ import torch
 from transformers import Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from quintain.records.agent import Sampling
-from quintain.records.hyperparameters import GRPOConfig, SFTConfig
+from quintain.records.hyperparameters.methods import GRPOConfig, SFTConfig
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.rotary import Rotary

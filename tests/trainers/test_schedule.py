@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from quintain.records.hyperparameters import CurriculumConfig, SFTConfig
+from quintain.records.hyperparameters.methods import CurriculumConfig, SFTConfig
 from quintain.trainers.data.curriculum import difficulty, epoch_indices, epoch_size, epoch_steps
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.loop.schedule import EpochSource, learning_rate

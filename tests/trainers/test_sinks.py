@@ -179,7 +179,7 @@ def test_every_sink_that_a_config_can_name_has_a_library_and_an_extra_of_its_nam
     import tomllib
     from typing import get_args
 
-    from quintain.records.hyperparameters import Sink
+    from quintain.records.hyperparameters.methods import Sink
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     assert set(get_args(Sink)) == set(LIBRARIES)

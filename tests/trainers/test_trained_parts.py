@@ -13,15 +13,15 @@ from peft import get_peft_model
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
-from quintain.records.hyperparameters import LoraConfig, SFTConfig
-from quintain.trainers.adapters import merge_adapter, with_new_adapter
+from quintain.records.hyperparameters.methods import LoraConfig, SFTConfig
 from quintain.trainers.data.streams import token_row
 from quintain.trainers.engine.embeddings import embedding_noise
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import pack
-from quintain.trainers.freezing import freeze_layers
 from quintain.trainers.loop.optimizer import adamw, update
-from quintain.trainers.models import load_model
+from quintain.trainers.models.adapters import merge_adapter, with_new_adapter
+from quintain.trainers.models.freezing import freeze_layers
+from quintain.trainers.models.loading import load_model
 from quintain.trainers.reference_log_probs import adapters_off
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.runs import metric, resumed, rows_for, run, same, spec, weights

@@ -12,13 +12,13 @@ import torch
 from quintain.errors import Conflict
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
-from quintain.records.hyperparameters import LoraConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import LoraConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.loop import checkpoints
 from quintain.trainers.loop.report import TrainingReport
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 from quintain.trainers.train import train
 from trainers.episodes import TOOLS, episode
 from trainers.runs import LORA, Data, Killed, Recorder, dataset, metric, rows_for, run, run_of, same, spec

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from full_disk import full_disk
 from quintain.errors import Conflict, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, Row
-from quintain.records.hyperparameters import KTOConfig, SFTConfig
+from quintain.records.hyperparameters.methods import KTOConfig, SFTConfig
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.data.examples import ExampleBatch
 from quintain.trainers.engine.forward import Engine, TokenScores

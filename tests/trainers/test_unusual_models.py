@@ -25,11 +25,11 @@ from transformers import (
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import LoraConfig
-from quintain.trainers.adapters import with_new_adapter
+from quintain.records.hyperparameters.methods import LoraConfig
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.self_check import padded_inputs
-from quintain.worker.policies import open_policy
+from quintain.trainers.models.adapters import with_new_adapter
+from quintain.worker.policies.creation import open_policy
 from trainers.own_forward import gradients, make, own_logprobs, row, weights
 from trainers.playing import GREEDY, TOKENIZER
 

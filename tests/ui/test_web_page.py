@@ -14,12 +14,12 @@ import pytest
 import quintain.ui
 import terminal
 from quintain.cli.main import command
-from quintain.records.job import JobStatus, SelftestSpec
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job_events import JobEvent
 from quintain.store.job_spans import Span
 from quintain.store.store import Store, open_store
 from quintain.tools.catalog import CATALOG
-from quintain.tools.facade import RLTrainingTool
+from quintain.tools.dict_calls.facade import RLTrainingTool
 from quintain.tools.web_address import page_announced
 from quintain.ui.events import MAX_LISTENERS
 from served_page import Site, served

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from quintain.records.agent import Agent, ModelRef
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 

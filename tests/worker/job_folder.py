@@ -15,13 +15,13 @@ from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episo
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.evaluation import Evaluation
-from quintain.records.job import Job, JobSpec, JobStatus
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import Job, JobSpec, JobStatus
+from quintain.records.jobs.job_events import JobEvent
+from quintain.records.jobs.run_jobs import RunsFile
 from quintain.records.record import Record
-from quintain.records.run_jobs import RunsFile
 from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, Trajectory
-from quintain.worker.reporter import FileReporter
+from quintain.worker.processes.reporter import FileReporter
 from trainers.runs import Killed
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvolveSpec, TrainSpec
-from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.evolve import EvolveConfig
+from quintain.records.jobs.job import EvolveSpec, TrainSpec
+from quintain.records.labels.reward import LengthReward, RewardPart, RewardSpec
 from quintain.worker.job_kinds import train as training
 from trainers.runs import same
 from worker.job_folder import STARTER, Stopping, progress, trajectories

@@ -9,10 +9,10 @@ import pytest
 from quintain.errors import Unavailable
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.records.agent import Sampling
-from quintain.records.job import EvaluateSpec, RolloutSpec
-from quintain.records.job_events import Activity
-from quintain.worker.acting_reports import TurnReports
+from quintain.records.jobs.job import EvaluateSpec, RolloutSpec
+from quintain.records.jobs.job_events import Activity
 from quintain.worker.job_kinds import rollouts
+from quintain.worker.rollouts.acting_reports import TurnReports
 from worker.ending_environment import Ending
 from worker.job_folder import STARTER, Stopping, events, warnings
 

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from quintain.errors import InvalidInput, Unavailable
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.records.agent import Agent, Sampling
-from quintain.records.job import RolloutSpec
+from quintain.records.jobs.job import RolloutSpec
 from quintain.worker.actors import pool
 from quintain.worker.actors.local import LocalActor
 from quintain.worker.actors.messages import ActorSetup, Answer, Batch

@@ -14,8 +14,8 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.records.agent import Agent
 from quintain.records.dataset import TextRow
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.job import TrainSpec
 from quintain.worker.job_kinds import train
 from trainers.runs import Killed, same
 from worker.job_folder import Stopping, events, warnings

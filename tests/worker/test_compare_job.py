@@ -8,7 +8,7 @@ import pytest
 
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Comparison, Evaluation
-from quintain.records.job import CompareSpec, EvaluateSpec
+from quintain.records.jobs.job import CompareSpec, EvaluateSpec
 from quintain.worker.job_kinds import compare
 from trainers.runs import Killed
 from worker.job_folder import Stopping, outputs, trajectories

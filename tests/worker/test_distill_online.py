@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import train as training
 from trainers.own_forward import own_logprobs

@@ -16,9 +16,9 @@ from quintain.evaluation.comparison import compare
 from quintain.records.agent import Agent
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, Row, TextRow
 from quintain.records.evaluation import Evaluation
-from quintain.records.job import EvaluateDatasetSpec, JobResult
+from quintain.records.jobs.job import EvaluateDatasetSpec, JobResult
 from quintain.records.trajectory import Action, Task
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import evaluate_dataset
 from trajectory_runs import answer as say

@@ -16,8 +16,8 @@ from quintain.errors import InvalidInput
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
-from quintain.records.evolve import LevelsConfig
-from quintain.records.job import EvolveSpec, JobResult
+from quintain.records.jobs.evolve import LevelsConfig
+from quintain.records.jobs.job import EvolveSpec, JobResult
 from quintain.worker.evolution import loop as evolve
 from quintain.worker.evolution.loop import Curriculum, Patience
 from trainers.runs import Killed, same

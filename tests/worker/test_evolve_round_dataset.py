@@ -12,10 +12,10 @@ from quintain.datasets.rows import read_rows
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset, DatasetRow, GroupRow, PairRow
 from quintain.records.evaluation import EpisodeResult
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import EvolveSpec
-from quintain.records.reward import LengthReward, RewardPart, RewardSpec
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.evolve import EvolveConfig
+from quintain.records.jobs.job import EvolveSpec
+from quintain.records.labels.reward import LengthReward, RewardPart, RewardSpec
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Task, Trajectory
 from quintain.worker.evolution.played_episodes import read_episodes
 from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round

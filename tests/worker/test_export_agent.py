@@ -20,12 +20,12 @@ from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.files import sha256_of
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.handover import AgentExport, Ancestor, ExportAgentSpec, ExportFormat, Provenance
-from quintain.records.hyperparameters import LoraConfig
+from quintain.records.hyperparameters.methods import LoraConfig
+from quintain.records.jobs.handover import AgentExport, Ancestor, ExportAgentSpec, ExportFormat, Provenance
 from quintain.trainers.handover import writing
-from quintain.trainers.models import load_model, save_model
+from quintain.trainers.models.loading import load_model, save_model
+from quintain.trainers.models.value_head import head_of
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
-from quintain.trainers.value_head import head_of
 from quintain.worker.job_kinds.export_agent import run
 from quintain.worker.portable_copies import portable_copy
 from tiny_models import save_tiny_model, tiny_tokenizer

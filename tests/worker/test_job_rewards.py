@@ -11,10 +11,10 @@ import pytest
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
 from quintain.errors import Unavailable
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow
-from quintain.records.reward import ContainsReward, JudgePart, LengthReward, RewardPart, RewardSpec
+from quintain.records.labels.reward import ContainsReward, JudgePart, LengthReward, RewardPart, RewardSpec
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.judges.rubrics import RUBRICS
-from quintain.worker.job_rewards import Rewards
+from quintain.worker.rollouts.job_rewards import Rewards
 from scripted_judges import by_run, recorded, scored
 from trajectory_runs import answer, call, run, user
 

@@ -15,11 +15,11 @@ from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
 from quintain.endpoints import client as client_module
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.job import JobResult
-from quintain.records.judging import JudgeControl, JudgingMode
-from quintain.records.preference import Preference
+from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.run_jobs import JudgeSpec, ScoreSpec
+from quintain.records.labels.judging import JudgeControl, JudgingMode
+from quintain.records.labels.preference import Preference
 from quintain.records.protocols import Reply, Stop, Turn
-from quintain.records.run_jobs import JudgeSpec, ScoreSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Task, Trajectory, text_of
 from quintain.scoring.judges.rubrics import RUBRICS

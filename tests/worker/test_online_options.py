@@ -11,11 +11,11 @@ from typing import Any, Literal
 import pytest
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.reward import RewardSpec
-from quintain.trainers.models import load_model
+from quintain.records.labels.reward import RewardSpec
+from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.worker.held_out_tasks import HeldOutTasks
 from quintain.worker.job_kinds import train as training
+from quintain.worker.rollouts.held_out_tasks import HeldOutTasks
 from worker.job_folder import Stopping, progress
 from worker.online import BREVITY, online
 

@@ -9,21 +9,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from quintain.environments.isolated import IsolatedSource
+from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.agent import Agent
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import SFTConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import SFTConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.store.store import open_store
 from quintain.tools.training.model_folders import role_in
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.models import LoadedModel, load_model
+from quintain.trainers.models.loading import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.worker import online_rollouts
 from quintain.worker.job_kinds import train as training
-from quintain.worker.online_rollouts import reward_of, rollout_collector
+from quintain.worker.rollouts import online_rollouts
+from quintain.worker.rollouts.online_rollouts import reward_of, rollout_collector
 from worker.ending_environment import Ending
 from worker.job_folder import MOMENT, STARTER, Stopping, events, outputs, progress, trajectories, warnings
 from worker.online import online, stopped_as_whole, tasks_file

@@ -13,9 +13,9 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Row, TextRow
-from quintain.records.hyperparameters import CONFIGS
-from quintain.records.job import RecipeSpec
-from quintain.records.recipe import EarlierSkill, EvaluateStage, TrainStage
+from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.jobs.job import RecipeSpec
+from quintain.records.jobs.recipe import EarlierSkill, EvaluateStage, TrainStage
 from quintain.worker.job_kinds import recipe
 from trainers.runs import Killed, dataset, same
 from worker.job_folder import Stopping, events, resuming

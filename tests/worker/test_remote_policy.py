@@ -15,11 +15,11 @@ from quintain.endpoints import client as client_module
 from quintain.environments.inventory import Inventory
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.job import EvaluateSpec, JobResult
+from quintain.records.jobs.job import EvaluateSpec, JobResult
 from quintain.records.trajectory import OutcomeStatus
-from quintain.worker import remote_policy
 from quintain.worker.job_kinds import rollouts
-from quintain.worker.policies import open_policy
+from quintain.worker.policies import remote_policy
+from quintain.worker.policies.creation import open_policy
 from trainers.runs import Killed
 from worker.job_folder import Stopping, evaluation, outputs, resuming, trajectories
 

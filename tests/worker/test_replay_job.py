@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from quintain.records.job import JobResult
-from quintain.records.run_jobs import ReplaySpec
+from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.run_jobs import ReplaySpec
 from quintain.records.score import Score
 from quintain.records.trajectory import (
     STATED_BY,

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from quintain.errors import TrainingFailed
 from quintain.jobs.directory import JobDirectory
-from quintain.records.job import JobError, SelftestSpec
-from quintain.records.job_events import Envelope
+from quintain.records.jobs.job import JobError, SelftestSpec
+from quintain.records.jobs.job_events import Envelope
 from quintain.records.protocols import Reporter
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.worker import job_kinds
-from quintain.worker.attempt import failure_of
-from quintain.worker.reporter import FileReporter
+from quintain.worker.processes.attempt import failure_of
+from quintain.worker.processes.reporter import FileReporter
 from worker.job_folder import MOMENT, events
 
 
@@ -103,7 +103,7 @@ def test_a_worker_dies_with_its_group_when_its_parent_is_gone(tmp_path: Path) ->
     """The worker's child, which inherits neither the lock nor the pipe to the parent, is killed too."""
     code = """
 import os, subprocess, sys, time
-from quintain.worker import parent_watch
+from quintain.worker.processes import parent_watch
 parent_watch.watch_parent(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT))
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(); import time; time.sleep(60)"])
 print(child.pid, flush=True)

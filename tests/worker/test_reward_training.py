@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from quintain.records.agent import Agent
-from quintain.records.job import JobResult
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.job_events import JobEvent
 from quintain.worker.job_kinds import train as training
 from quintain.worker.job_kinds.train import held_out_agreement
 from trainers.runs import rows_for, spec

@@ -12,14 +12,14 @@ import pytest
 from fake_endpoint import Answer, Asked, says, serving
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent, Sampling
-from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec
-from quintain.records.reward import JudgePart, RewardPart, RewardSpec
+from quintain.records.jobs.job import EvaluateSpec, JobResult, RolloutSpec
+from quintain.records.labels.reward import JudgePart, RewardPart, RewardSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.scoring.registry import scorer as find_scorer
-from quintain.worker.exploration import action_sequence
 from quintain.worker.job_kinds import rollouts
-from quintain.worker.reporter import FileReporter
+from quintain.worker.processes.reporter import FileReporter
+from quintain.worker.rollouts.exploration import action_sequence
 from scripted_judges import by_run
 from worker.job_folder import Stopping, evaluation, outputs, scores, trajectories
 

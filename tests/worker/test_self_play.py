@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.job import TrainSpec
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.earlier import EarlierPolicy, save_version
 from quintain.trainers.acting.policy import LocalPolicy
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.worker.online_rollouts import rollout_collector
+from quintain.worker.rollouts.online_rollouts import rollout_collector
 from worker.job_folder import STARTER, Stopping, trajectories
 from worker.online import online, stopped_as_whole
 

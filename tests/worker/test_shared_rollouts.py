@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent
-from quintain.records.job import TrainSpec
-from quintain.records.job_events import Activity
+from quintain.records.jobs.job import TrainSpec
+from quintain.records.jobs.job_events import Activity
 from quintain.records.record import Record
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
-from quintain.worker import acting_reports
-from quintain.worker.online_rollouts import rollout_collector
+from quintain.worker.rollouts import acting_reports
+from quintain.worker.rollouts.online_rollouts import rollout_collector
 from trainers.process_groups import run_on
 from trainers.runs import Recorder, assert_same_figures
 from worker.online import online, tasks_file

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.job import JobResult, StepLabelSpec
+from quintain.records.jobs.job import JobResult, StepLabelSpec
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.worker.job_kinds import step_labels
 from worker.job_folder import STARTER, Stopping, expert_runs, runs_file, scores

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quintain.records.trajectory import Action, Actor, Outcome, OutcomeStatus, Step, Trajectory
-from quintain.worker.exploration import Attempts, action_sequence, scheduled_temperature
+from quintain.worker.rollouts.exploration import Attempts, action_sequence, scheduled_temperature
 
 
 def did(

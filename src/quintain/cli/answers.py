@@ -6,7 +6,7 @@ import json
 
 from rich.console import Console
 
-from quintain.cli.jobs import follow_start, show_job
+from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.layout import print_facts
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.record import Record

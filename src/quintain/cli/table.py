@@ -68,7 +68,7 @@ _RUNS = {"tags": "tag", "filter.tags": "tag", "filter.dataset_id": "dataset"}
 def _listing(kind: str) -> Command:
     return Command(
         "list_library",
-        run="quintain.cli.library:run_library",
+        run="quintain.cli.commands.library:run_library",
         fixed={"kind": kind},
         hidden=("kind",),
         title=f"List the {kind}.",
@@ -78,7 +78,7 @@ def _listing(kind: str) -> Command:
 COMMANDS: Mapping[str, Command] = {
     "record": Command(
         "record_trajectory",
-        run="quintain.cli.record:run_record",
+        run="quintain.cli.commands.record:run_record",
         hidden=("trajectory", "messages", "tools"),
         own=(
             CommandOption(
@@ -93,17 +93,17 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "import": Command(
         "import_trajectories",
-        run="quintain.cli.imports:run_import",
+        run="quintain.cli.commands.imports:run_import",
         positional=("path",),
         listed={"format": "quintain.importers.registry:reader_names"},
         own=(_NO_REDACT,),
     ),
     "runs": Command(
-        "search_trajectories", run="quintain.cli.library:run_search", names=_RUNS, title="List or search runs."
+        "search_trajectories", run="quintain.cli.commands.library:run_search", names=_RUNS, title="List or search runs."
     ),
     "show": Command(
         "get_trajectory",
-        run="quintain.cli.show:run_show",
+        run="quintain.cli.commands.show:run_show",
         positional=("trajectory_id",),
         names={"trajectory_id": "id"},
         title="Show a run, job, dataset, agent, evaluation, comparison or guide.",
@@ -113,10 +113,10 @@ COMMANDS: Mapping[str, Command] = {
     "agents": _listing("agents"),
     "datasets": _listing("datasets"),
     "environments": _listing("environments"),
-    "library": Command("list_library", run="quintain.cli.library:run_library", positional=("kind",)),
+    "library": Command("list_library", run="quintain.cli.commands.library:run_library", positional=("kind",)),
     "score": Command(
         "score_trajectories",
-        run="quintain.cli.score:run_score",
+        run="quintain.cli.commands.score:run_score",
         positional=("scorer",),
         names={**_RUNS, "calibrate": "--calibrate/--raw", "trajectory_ids": "run"},
         mixes=("scorer",),
@@ -130,7 +130,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "calibrate": Command(
         "fit_calibration",
-        run="quintain.cli.score:run_calibrate",
+        run="quintain.cli.commands.score:run_calibrate",
         positional=("scorer",),
         names={**_RUNS, "per_domain": "--per-domain/--one-map"},
         own=(
@@ -142,7 +142,7 @@ COMMANDS: Mapping[str, Command] = {
     "judge": Command(
         "get_judging_batch",
         title="Judge runs, blind, at the terminal.",
-        run="quintain.cli.judge:run_judge",
+        run="quintain.cli.commands.judge:run_judge",
         names={**_RUNS, "trajectory_ids": "run"},
         defaults={"judge": "person", "limit": 5},
         own=(
@@ -156,7 +156,7 @@ COMMANDS: Mapping[str, Command] = {
     "submit": Command("submit_scores", positional=("batch_id", "scores")),
     "prefer mine": Command(
         "record_preferences",
-        run="quintain.cli.prefer:run_prefer",
+        run="quintain.cli.commands.prefer:run_prefer",
         names={**_RUNS, "max_pairs_per_task": "max-pairs", "trajectory_ids": "run"},
         hidden=("source", "pairs"),
         fixed={"source": "mined"},
@@ -165,7 +165,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "prefer imported": Command(
         "record_preferences",
-        run="quintain.cli.prefer:run_prefer",
+        run="quintain.cli.commands.prefer:run_prefer",
         names={**_RUNS, "trajectory_ids": "run"},
         hidden=("source", "pairs", "scorer", "mode", "margin", "max_pairs_per_task", "ties"),
         fixed={"source": "imported"},
@@ -174,7 +174,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "prefer record": Command(
         "record_preferences",
-        run="quintain.cli.prefer:run_record_pairs",
+        run="quintain.cli.commands.prefer:run_record_pairs",
         hidden=(
             *("pairs", "filter", "trajectory_ids", "scorer", "mode", "margin", "max_pairs_per_task", "ties"),
             "source",
@@ -189,7 +189,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "export": Command(
         "export_dataset",
-        run="quintain.cli.export:run_export",
+        run="quintain.cli.commands.export:run_export",
         positional=("kind", "name"),
         names={
             **_RUNS,
@@ -203,7 +203,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "preview": Command(
         "preview_dataset",
-        run="quintain.cli.preview:run_preview",
+        run="quintain.cli.commands.preview:run_preview",
         positional=("dataset_id",),
         names={"hyperparameters": "set"},
         hidden=("max_chars",),
@@ -213,27 +213,27 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "lineage": Command(
         "get_lineage",
-        run="quintain.cli.lineage:run_lineage",
+        run="quintain.cli.commands.lineage:run_lineage",
         positional=("id",),
         own=(CommandOption("png", "--png", Path | None, None, "Also write a picture to this file."),),
     ),
     "forget": Command(
         "forget",
-        run="quintain.cli.lineage:run_forget",
+        run="quintain.cli.commands.lineage:run_forget",
         names={"dry_run": "--dry-run/--for-good", **_RUNS},
         positional=("id",),
         own=(CommandOption("yes", "--yes", bool, False, "Do not ask before forgetting."),),
     ),
     "plan": Command(
         "plan_training",
-        run="quintain.cli.plan:run_plan",
+        run="quintain.cli.commands.plan:run_plan",
         positional=("goal",),
         names={"dataset_id": "dataset", "hyperparameters": "set"},
         summary="Exit status 1 where something prevents the training.",
     ),
     "train": Command(
         "start_training",
-        run="quintain.cli.train:run_train",
+        run="quintain.cli.commands.train:run_train",
         names={"dataset_id": "dataset", "hyperparameters": "set"},
         mixes=("reward",),
         optional=("method", "model"),
@@ -248,7 +248,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "evolve": Command(
         "start_training",
-        run="quintain.cli.evolve:run_evolve",
+        run="quintain.cli.commands.evolve:run_evolve",
         positional=("model",),
         names={"hyperparameters": "set"},
         hidden=("method", "dataset_id"),
@@ -269,7 +269,7 @@ COMMANDS: Mapping[str, Command] = {
     "register": Command("register_agent", positional=("name",)),
     "talk": Command(
         "talk_to_agent",
-        run="quintain.cli.talk:run_talk",
+        run="quintain.cli.commands.talk:run_talk",
         positional=("agent",),
         names={"job_id": "job"},
         own=(CommandOption("keep", "--keep", bool, False, "Store the conversation as a run at the end."),),
@@ -277,7 +277,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "export-agent": Command(
         "export_agent",
-        run="quintain.cli.export:run_export_agent",
+        run="quintain.cli.commands.export:run_export_agent",
         positional=("agent",),
         defaults={"format": "merged"},
         waits=True,
@@ -285,27 +285,31 @@ COMMANDS: Mapping[str, Command] = {
     "collect": Command("collect_rollouts", positional=("agent",), mixes=("reward", "scorer"), waits=True),
     "evaluate": Command(
         "evaluate_agent",
-        run="quintain.cli.evaluate:run_evaluate",
+        run="quintain.cli.commands.evaluate:run_evaluate",
         positional=("agent",),
         names={"dataset_id": "dataset", "forbidden": "forbidden"},
         own=(_REPORT,),
         waits=True,
     ),
     "compare": Command(
-        "compare_agents", run="quintain.cli.evaluate:run_compare", positional=("agents",), own=(_REPORT,), waits=True
+        "compare_agents",
+        run="quintain.cli.commands.evaluate:run_compare",
+        positional=("agents",),
+        own=(_REPORT,),
+        waits=True,
     ),
-    "jobs list": Command("list_jobs", run="quintain.cli.jobs:run_list"),
-    "jobs show": Command("get_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),
+    "jobs list": Command("list_jobs", run="quintain.cli.commands.jobs:run_list"),
+    "jobs show": Command("get_job", run="quintain.cli.commands.jobs:run_show", positional=("job_id",)),
     "jobs watch": Command(
         "get_job",
-        run="quintain.cli.jobs:run_watch",
+        run="quintain.cli.commands.jobs:run_watch",
         positional=("job_id",),
         hidden=("wait_s", "detail", "until"),
         fixed={"wait_s": 30},
         summary="Follow a job until it has ended; Ctrl-C leaves it running.",
     ),
-    "jobs cancel": Command("cancel_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),
-    "jobs resume": Command("resume_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),
+    "jobs cancel": Command("cancel_job", run="quintain.cli.commands.jobs:run_show", positional=("job_id",)),
+    "jobs resume": Command("resume_job", run="quintain.cli.commands.jobs:run_show", positional=("job_id",)),
     "plot": Command(
         "plot_job",
         positional=("job_id",),
@@ -332,34 +336,37 @@ ALIASES: Mapping[str, str] = {"search": "runs", "get": "show", "jobs plot": "plo
 """Earlier name of a command -> its name. They work, and no help lists them."""
 
 FUNCTIONS: Mapping[str, tuple[str, str]] = {
-    "demo": ("quintain.cli.demo:demo", "Watch an agent get better: collect, score, export, train, evaluate, compare."),
-    "serve": ("quintain.cli.serve:serve", "Serve the tools over MCP."),
-    "ui": ("quintain.cli.ui:ui", "Show runs, jobs and agents on a local web page."),
+    "demo": (
+        "quintain.cli.commands.demo:demo",
+        "Watch an agent get better: collect, score, export, train, evaluate, compare.",
+    ),
+    "serve": ("quintain.cli.commands.serve:serve", "Serve the tools over MCP."),
+    "ui": ("quintain.cli.commands.ui:ui", "Show runs, jobs and agents on a local web page."),
     "report": (
-        "quintain.cli.reports:report",
+        "quintain.cli.commands.reports:report",
         "Write a page about a job, comparison, evaluation, agent or dataset to send.",
     ),
-    "jobs prune": ("quintain.cli.prune:prune_command", "Free the disk space of jobs that ended long ago."),
-    "prefer list": ("quintain.cli.prefer:list_preferences", "List stored preferences."),
-    "install": ("quintain.cli.install:install", "Add the server to an MCP client, or its skill."),
-    "backup": ("quintain.cli.backup:backup_command", "Back up the database, datasets, agents and jobs."),
-    "restore": ("quintain.cli.backup:restore_command", "Restore a backup into an empty home."),
-    "doctor": ("quintain.cli.doctor:doctor", "Check this installation, with a real job from start to end."),
+    "jobs prune": ("quintain.cli.commands.prune:prune_command", "Free the disk space of jobs that ended long ago."),
+    "prefer list": ("quintain.cli.commands.prefer:list_preferences", "List stored preferences."),
+    "install": ("quintain.cli.commands.install:install", "Add the server to an MCP client, or its skill."),
+    "backup": ("quintain.cli.commands.backup:backup_command", "Back up the database, datasets, agents and jobs."),
+    "restore": ("quintain.cli.commands.backup:restore_command", "Restore a backup into an empty home."),
+    "doctor": ("quintain.cli.commands.doctor:doctor", "Check this installation, with a real job from start to end."),
     "version": ("quintain.cli.main:version", "Print the version."),
-    "knowlyr-trainer sft": ("quintain.cli.knowlyr:sft", "As train --method sft."),
-    "knowlyr-trainer dpo": ("quintain.cli.knowlyr:dpo", "As train --method dpo."),
-    "knowlyr-trainer grpo": ("quintain.cli.knowlyr:grpo", "As train --method grpo."),
-    "knowlyr-trainer eval": ("quintain.cli.knowlyr:evaluate_file", "As evaluate --dataset."),
-    "knowlyr-hub export": ("quintain.cli.knowlyr:export", "As export --rows --format knowlyr."),
-    "knowlyr-hub evaluate": ("quintain.cli.knowlyr:evaluate", "As evaluate --environment."),
-    "knowlyr-hub online": ("quintain.cli.knowlyr:online", "As evolve."),
-    "knowlyr-hub process": ("quintain.cli.knowlyr:process", "As import."),
-    "knowlyr-hub process-batch": ("quintain.cli.knowlyr:process", "As import of a folder."),
-    "knowlyr-recorder convert": ("quintain.cli.knowlyr:convert", "As import, with the runs in a file."),
-    "knowlyr-recorder validate": ("quintain.cli.knowlyr:validate", "As import --dry-run."),
-    "knowlyr-recorder batch": ("quintain.cli.knowlyr:process", "As import of a folder."),
-    "knowlyr-reward score": ("quintain.cli.knowlyr:score", "As import and score knowlyr."),
-    "knowlyr-reward preferences": ("quintain.cli.knowlyr:preferences", "As import and prefer mine."),
+    "knowlyr-trainer sft": ("quintain.cli.commands.knowlyr:sft", "As train --method sft."),
+    "knowlyr-trainer dpo": ("quintain.cli.commands.knowlyr:dpo", "As train --method dpo."),
+    "knowlyr-trainer grpo": ("quintain.cli.commands.knowlyr:grpo", "As train --method grpo."),
+    "knowlyr-trainer eval": ("quintain.cli.commands.knowlyr:evaluate_file", "As evaluate --dataset."),
+    "knowlyr-hub export": ("quintain.cli.commands.knowlyr:export", "As export --rows --format knowlyr."),
+    "knowlyr-hub evaluate": ("quintain.cli.commands.knowlyr:evaluate", "As evaluate --environment."),
+    "knowlyr-hub online": ("quintain.cli.commands.knowlyr:online", "As evolve."),
+    "knowlyr-hub process": ("quintain.cli.commands.knowlyr:process", "As import."),
+    "knowlyr-hub process-batch": ("quintain.cli.commands.knowlyr:process", "As import of a folder."),
+    "knowlyr-recorder convert": ("quintain.cli.commands.knowlyr:convert", "As import, with the runs in a file."),
+    "knowlyr-recorder validate": ("quintain.cli.commands.knowlyr:validate", "As import --dry-run."),
+    "knowlyr-recorder batch": ("quintain.cli.commands.knowlyr:process", "As import of a folder."),
+    "knowlyr-reward score": ("quintain.cli.commands.knowlyr:score", "As import and score knowlyr."),
+    "knowlyr-reward preferences": ("quintain.cli.commands.knowlyr:preferences", "As import and prefer mine."),
 }
 """Command -> its function, and a line of help: what is not one tool."""
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from quintain.records.dataset import Dataset as DatasetRecord
     from quintain.records.evaluation import Comparison as ComparisonRecord
     from quintain.records.evaluation import Evaluation as EvaluationRecord
-    from quintain.records.job import JobResult, JobStatus
-    from quintain.records.job_events import JobEvent
+    from quintain.records.jobs.job import JobResult, JobStatus
+    from quintain.records.jobs.job_events import JobEvent
     from quintain.records.trajectory import Trajectory as TrajectoryRecord
     from quintain.tools.results import JobView
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, Unavailable
 from quintain.exporters.chat_turns import Losses
-from quintain.exporters.trl import FEATURES, trl_lines
+from quintain.exporters.formats.trl import FEATURES, trl_lines
 from quintain.records.dataset import Dataset, DatasetKind, SplitName
 from quintain.records.record import shown
-from quintain.tools.dict_call_rows import file_of_rows
+from quintain.tools.dict_calls.rows import file_of_rows
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services

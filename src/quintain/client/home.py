@@ -12,7 +12,7 @@ from quintain.client.methods.tools import ToolMethods
 from quintain.client.objects import Agent, Comparison, Dataset, Evaluation, Job
 from quintain.client.runs import Runs, Trajectory
 from quintain.client.session import Session, ids_of
-from quintain.records.job import UNFINISHED
+from quintain.records.jobs.job import UNFINISHED
 
 if TYPE_CHECKING:
     from quintain.client.frames import Rows

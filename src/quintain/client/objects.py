@@ -12,7 +12,7 @@ from quintain.client.methods.objects import AgentMethods, DatasetMethods
 from quintain.client.session import require_success
 from quintain.client.thing import Thing
 from quintain.errors import Conflict, WaitTimeout
-from quintain.records.job import UNFINISHED, JobResult, JobStatus
+from quintain.records.jobs.job import UNFINISHED, JobResult, JobStatus
 
 if TYPE_CHECKING:
     from quintain.records.agent import Agent as AgentRecord
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from quintain.records.dataset import SplitName
     from quintain.records.evaluation import Comparison as ComparisonRecord
     from quintain.records.evaluation import Evaluation as EvaluationRecord
-    from quintain.records.job_events import JobEvent
+    from quintain.records.jobs.job_events import JobEvent
     from quintain.tools.results import Curve, JobView
     from quintain.tools.services import Services
     from quintain.tools.spec import Picture

@@ -13,7 +13,7 @@ import anyio
 import anyio.from_thread
 
 from quintain.errors import Conflict, JobFailed
-from quintain.records.job import JobStatus
+from quintain.records.jobs.job import JobStatus
 from quintain.records.record import Record
 from quintain.settings import read_settings
 

@@ -23,7 +23,7 @@ from quintain.datasets.selection import Criteria, ExportCounts, drop_remedy
 from quintain.datasets.split_leaks import LeakCheck, one_side
 from quintain.datasets.splits import KeyedRow, check_shares, split_of, stratifying_moves, uneven_split
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
-from quintain.importers.garbage_collection import gc_relaxed
+from quintain.importers.files.garbage_collection import gc_relaxed
 from quintain.next_step import Hint
 from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, LabelledRow, PairRow, Row, SplitName
 from quintain.records.record import counted

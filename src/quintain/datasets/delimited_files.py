@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.byte_streams import open_regular
+from quintain.importers.files.byte_streams import open_regular
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.protocol import Report
 

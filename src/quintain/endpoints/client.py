@@ -25,7 +25,7 @@ from quintain.endpoints.masking import KeyMask
 from quintain.endpoints.profiles import is_loopback, require_safe_url
 from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError, Unavailable
-from quintain.records.judging import Endpoint
+from quintain.records.labels.judging import Endpoint
 from quintain.records.record import counted
 from quintain.records.seeds import stable_seed
 

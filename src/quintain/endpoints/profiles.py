@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.documents import read_toml
-from quintain.records.judging import Endpoint
+from quintain.records.labels.judging import Endpoint
 from quintain.records.record import explain, nearest, shown
 
 _FIELDS = tuple(name for name in Endpoint.model_fields if name != "name")

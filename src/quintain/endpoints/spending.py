@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quintain.records.judging import Endpoint
+from quintain.records.labels.judging import Endpoint
 from quintain.records.record import Record
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from quintain.environments.mixture import PartSource
 from quintain.environments.references import Reference, parse_reference, write_reference
 from quintain.environments.registry import PATH_OPTIONS, open_source
-from quintain.environments.task_files import ALL, read_tasks
+from quintain.environments.tasks.task_files import ALL, read_tasks
 from quintain.errors import InvalidInput
 from quintain.records.protocols import TaskSource
 from quintain.records.record import clip

@@ -13,7 +13,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJ
 from quintain.checkers.check import CHECKS, check, kind_of_check, uncheckable
 from quintain.environments.demonstrations import submitted_answer
 from quintain.environments.scripted_policy import policy_by_prompt
-from quintain.environments.task_files import read_tasks
+from quintain.environments.tasks.task_files import read_tasks
 from quintain.environments.tool_calls import read_call, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep

@@ -26,10 +26,10 @@ from quintain.environments.foreign.source import is_foreign
 from quintain.environments.mixture import Mixture
 from quintain.environments.references import mixture_text, parse_reference, parts_of
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
-from quintain.environments.task_files import FileTasks
+from quintain.environments.tasks.task_files import FileTasks
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
 from quintain.extensions import ExtensionGroup, load
-from quintain.records.judging import Endpoint
+from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.record import clip, explain, nearest
 
@@ -179,7 +179,7 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
     assert isinstance(reference, str)
     name, _ = parse_reference(reference)
     if getattr(_factory(name), "may_hang", name not in _BUILT_IN):
-        from quintain.environments.isolated import IsolatedSource
+        from quintain.environments.isolation.isolated import IsolatedSource
 
         return IsolatedSource(reference, servers=configuration().servers)
     return task_source(reference)

@@ -12,7 +12,7 @@ from quintain.evaluation.statistics.success_rates import rate_over_tasks
 from quintain.evaluation.summary import mean_results, metric_estimates, success_rate
 from quintain.records.agent import Sampling
 from quintain.records.evaluation import EpisodeResult, Evaluation, HeldOut, Rate
-from quintain.records.job import EvaluateDatasetSpec
+from quintain.records.jobs.job import EvaluateDatasetSpec
 
 LOSS, ACCURACY, TOKENS = "loss", "token_accuracy", "tokens"
 TOOLS, ACTIONS, STEPS, TRUNCATED = "tool_match", "action_match", "steps", "truncated_turns"

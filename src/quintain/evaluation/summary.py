@@ -26,7 +26,7 @@ from quintain.records.evaluation import (
     Means,
     Rate,
 )
-from quintain.records.job import EvaluateSpec
+from quintain.records.jobs.job import EvaluateSpec
 from quintain.records.trajectory import OutcomeStatus
 
 R = TypeVar("R")

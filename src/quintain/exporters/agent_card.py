@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from quintain.records.agent import Sampling
-from quintain.records.handover import AGENT_FILE, AgentExport, Result
+from quintain.records.jobs.handover import AGENT_FILE, AgentExport, Result
 from quintain.records.record import counted
 
 _OLLAMA = frozenset(

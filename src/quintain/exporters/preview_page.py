@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from typing import Any
 
-from quintain.records.preview import Histogram, PreviewReport, PreviewRow, Span
+from quintain.records.jobs.preview import Histogram, PreviewReport, PreviewRow, Span
 from quintain.records.record import counted
 from quintain.records.text import printable
 

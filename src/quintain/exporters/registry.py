@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from quintain.errors import NotFound, QuintainError, Unavailable
-from quintain.exporters import atif, axolotl, hf_sts, hub, knowlyr, llamafactory, openai, trl, verl
+from quintain.exporters.formats import atif, axolotl, hf_sts, hub, knowlyr, llamafactory, openai, trl, verl
 from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.extensions import ExtensionGroup, load_object, package_of
 from quintain.records.dataset import Dataset

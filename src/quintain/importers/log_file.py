@@ -13,11 +13,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.importers.byte_streams import ReadState, chunks
-from quintain.importers.json_parser import MAX_VALUES, Parser
+from quintain.importers.files.byte_streams import ReadState, chunks
+from quintain.importers.files.json_parser import MAX_VALUES, Parser
+from quintain.importers.files.raw_values import (
+    INNER,
+    MAX_LINE_BYTES,
+    OUTER,
+    LongValue,
+    RawValue,
+    elements,
+    is_lines,
+    lines,
+)
+from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.protocol import Report
-from quintain.importers.raw_values import INNER, MAX_LINE_BYTES, OUTER, LongValue, RawValue, elements, is_lines, lines
-from quintain.importers.spooled_list import SpooledList
 from quintain.records.text import MAX_DEPTH
 
 MAX_DOCUMENT_BYTES = 256 * 2**20

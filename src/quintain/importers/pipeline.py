@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.importers.archives import is_zip, unpack
-from quintain.importers.byte_streams import ReadState, open_regular
-from quintain.importers.garbage_collection import gc_relaxed
+from quintain.importers.files.archives import is_zip, unpack
+from quintain.importers.files.byte_streams import ReadState, open_regular
+from quintain.importers.files.garbage_collection import gc_relaxed
+from quintain.importers.files.log_folder import FoundFile, LogFolder, log_folder, printable_name
+from quintain.importers.files.probing import probe_file
 from quintain.importers.import_summary import FileSummary, ImportSummary, Links
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.log_folder import FoundFile, LogFolder, log_folder, printable_name
-from quintain.importers.probing import probe_file
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import FAULTS, Detection, detect, importer, installed_readers
 from quintain.importers.run_sink import RunSink

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from quintain.records.hyperparameters import TrainingConfig
-from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
-from quintain.records.recipe import TrainStage
+from quintain.records.hyperparameters.methods import TrainingConfig
+from quintain.records.jobs.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
+from quintain.records.jobs.recipe import TrainStage
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable that shows a process only some devices."""

@@ -32,8 +32,8 @@ from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetOutput
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.imports import FileStamp, RunLink
-from quintain.records.job import Job, JobSpec
-from quintain.records.preference import Preference
+from quintain.records.jobs.job import Job, JobSpec
+from quintain.records.labels.preference import Preference
 from quintain.records.record import Instant, Record
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from quintain.jobs.attempts import OWN_FAULTS
 from quintain.jobs.directory import ExitRecord, JobDirectory
 from quintain.jobs.ingestion import agent_of_job
-from quintain.records.job import Job, JobError, JobResult, JobStatus
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import Job, JobError, JobResult, JobStatus
+from quintain.records.jobs.job_events import JobEvent
 from quintain.store.store import Store
 
 HINT_LINES = 10

@@ -20,7 +20,7 @@ from quintain.jobs.directory import OUTPUTS, JobDirectory, read_lines
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetOutput
 from quintain.records.evaluation import Comparison
-from quintain.records.job_events import Envelope, JobEvent
+from quintain.records.jobs.job_events import Envelope, JobEvent
 from quintain.records.record import explain
 from quintain.records.trajectory import Trajectory
 from quintain.store.job_spans import Span

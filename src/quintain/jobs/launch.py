@@ -18,8 +18,8 @@ from quintain.jobs.devices import VARIABLE as DEVICES_VARIABLE
 from quintain.jobs.devices import devices_needed, widest_training
 from quintain.jobs.directory import JobDirectory, write_atomically
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions, Launcher
-from quintain.records.hyperparameters import TrainingConfig
-from quintain.records.job import LIGHT_KINDS, Job, JobError, JobStatus
+from quintain.records.hyperparameters.methods import TrainingConfig
+from quintain.records.jobs.job import LIGHT_KINDS, Job, JobError, JobStatus
 from quintain.records.record import Record
 from quintain.store.jobs import SlotLimit
 from quintain.store.store import Store

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from quintain.errors import Unavailable
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launchers.contract import Attempt, Launcher
-from quintain.records.job import Job
+from quintain.records.jobs.job import Job
 
 FRESH_BEATS = 3
 """Heartbeats that may be missing before the launcher is asked."""

@@ -174,7 +174,7 @@ def is_suspended(pid: int) -> bool:
 def kill_orphans(job_id: str) -> None:
     """Kill processes that a worker left behind when it died together with its shim.
 
-    Only needed on Linux. Elsewhere the worker kills its own group (worker/parent_watch.py).
+    Only needed on Linux. Elsewhere the worker kills its own group (worker/processes/parent_watch.py).
     """
     if sys.platform != "linux":
         return

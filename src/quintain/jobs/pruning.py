@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.job import Job, JobStatus
-from quintain.store.paging import read_pages
+from quintain.records.jobs.job import Job, JobStatus
+from quintain.store.database.paging import read_pages
 from quintain.store.store import Store
 
 ENDED = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)

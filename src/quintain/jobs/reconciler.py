@@ -27,7 +27,7 @@ from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read
 from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.jobs.launchers.registry import open_launcher
 from quintain.jobs.liveness import RETRY_S, Liveness, Watch
-from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
+from quintain.records.jobs.job import UNFINISHED, Job, JobSpec, JobStatus
 from quintain.store.job_spans import Lease, Span
 from quintain.store.jobs import RunningJob
 from quintain.store.store import Store

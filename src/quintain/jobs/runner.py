@@ -17,7 +17,7 @@ from quintain.jobs.directory import SPEC, JobDirectory
 from quintain.jobs.launch import JobOptions, known_attempt, read_launch
 from quintain.jobs.reconciler import Reconciler
 from quintain.next_step import Hint, call
-from quintain.records.job import Job, JobSpec, JobStatus
+from quintain.records.jobs.job import Job, JobSpec, JobStatus
 from quintain.store.jobs import InsertedJob, JobState
 from quintain.store.store import Store
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from pydantic import Field
 
 from quintain.records.agent import MAX_TEMPERATURE
-from quintain.records.job_events import Activity
+from quintain.records.jobs.job_events import Activity
 from quintain.records.record import Record
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Content, Observation, SampledTokens, Task, Trajectory, Usage

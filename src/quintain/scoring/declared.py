@@ -19,8 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from quintain.checkers.json_schemas import check_schema, require_schema
 from quintain.checkers.patterns import compile_pattern, search
 from quintain.errors import InvalidInput
-from quintain.records.record import explain, nearest, shown
-from quintain.records.reward import (
+from quintain.records.labels.reward import (
     DECLARED,
     CallsReward,
     ContainsReward,
@@ -33,6 +32,7 @@ from quintain.records.reward import (
     StepsReward,
     WordsReward,
 )
+from quintain.records.record import explain, nearest, shown
 from quintain.records.score import CheckResult, Component, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.answer_scorers import TextScorer

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, join_hints
+from quintain.records.labels.reward import Combine
 from quintain.records.protocols import Scorer
 from quintain.records.record import shown
-from quintain.records.reward import Combine
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from quintain.records.profiles import DomainProfile, Part
+from quintain.records.labels.profiles import DomainProfile, Part
 from quintain.records.protocols import Scorer
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.documents import read_document
-from quintain.records.profiles import DomainProfile, ToolProfile
+from quintain.records.labels.profiles import DomainProfile, ToolProfile
 from quintain.records.record import explain, nearest, shown
 from quintain.records.trajectory import Trajectory
 

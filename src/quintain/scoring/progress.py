@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quintain.next_step import Hint, call
-from quintain.records.profiles import OutcomeRule
+from quintain.records.labels.profiles import OutcomeRule
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 
 

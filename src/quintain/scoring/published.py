@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from quintain.checkers.answers import expected_answer
-from quintain.records.profiles import DomainProfile
+from quintain.records.labels.profiles import DomainProfile
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.outcomes.answer_scorers import TextScorer

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from quintain.checkers.check import CHECKS
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.extensions import ExtensionGroup, package_of
-from quintain.records.profiles import DomainProfile
+from quintain.records.labels.profiles import DomainProfile
+from quintain.records.labels.reward import Combine, Declared
 from quintain.records.protocols import Scorer
 from quintain.records.record import nearest, shown
-from quintain.records.reward import Combine, Declared
 from quintain.records.score import Score
 from quintain.scoring.calibration.calibrated import RawScorer
 from quintain.scoring.custom import GROUP, FunctionScorer, RewardFunction, load

@@ -42,8 +42,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 import quintain
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.next_step import ToolCall
-from quintain.server import apps, failures, resources
-from quintain.server.bindings import Binding, bind_all, call
+from quintain.server import apps, resources
+from quintain.server.calls import failures
+from quintain.server.calls.bindings import Binding, bind_all, call
 from quintain.server.completions import MAX_COMPLETIONS, complete
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
 from quintain.server.guide import INSTRUCTIONS
@@ -55,10 +56,10 @@ from quintain.server.lifespan import (
     subscribe_resource,
     unsubscribe_resource,
 )
-from quintain.server.logs import RequestLog, log_to_stderr
 from quintain.server.prompts import PROMPTS
 from quintain.server.tasks import Tasks
-from quintain.server.telemetry import Spans, otlp_provider
+from quintain.server.transport.logs import RequestLog, log_to_stderr
+from quintain.server.transport.telemetry import Spans, otlp_provider
 from quintain.settings import Settings
 from quintain.tools.spec import ToolSpec
 

@@ -13,7 +13,7 @@ from mcp.server import ServerRequestContext
 from mcp.types import CallToolResult
 
 from quintain.records.record import Record
-from quintain.server.record_json import facts, scrub
+from quintain.server.calls.record_json import facts, scrub
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services

@@ -17,7 +17,7 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourcesListChanged, ResourceUpdated
 from mcp.types import LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParams
 
-from quintain.server.record_json import scrub
+from quintain.server.calls.record_json import scrub
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from quintain.server.audience import Audience
 
 if TYPE_CHECKING:
     from quintain.jobs.runner import JobState
-    from quintain.records.job import Job
-    from quintain.server.telemetry import Spans
+    from quintain.records.jobs.job import Job
+    from quintain.server.transport.telemetry import Spans
     from quintain.tools.services import Services
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ Listing = dict[str, Any]
 
 def derived_listing(spec: ToolSpec) -> Listing:
     """Return the listing of a tool from the signature and docstring of its function."""
-    from quintain.server.schemas import input_schema, output_schema
+    from quintain.server.calls.schemas import input_schema, output_schema
     from quintain.tools.invocation import arguments_model
 
     brief = spec.answers_as is not None

@@ -13,11 +13,11 @@ from mcp.types import Annotations, Resource, ResourceTemplate
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.record import Record
 from quintain.server import apps
-from quintain.server.record_json import facts, scrub
+from quintain.server.calls.record_json import facts, scrub
 from quintain.tools.spec import Source, ToolSpec, load
 
 if TYPE_CHECKING:
-    from quintain.records.job import Job
+    from quintain.records.jobs.job import Job
     from quintain.tools.services import Services
 
 _JSON, _TEXT, _MARKDOWN, _PNG = "application/json", "text/plain", "text/markdown", "image/png"

@@ -28,12 +28,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
 
 from quintain.errors import NotFound
-from quintain.server import failures
-from quintain.server.bindings import Binding, call
+from quintain.server.calls import failures
+from quintain.server.calls.bindings import Binding, call
 from quintain.server.lifespan import Running
 
 if TYPE_CHECKING:
-    from quintain.records.job import Job
+    from quintain.records.jobs.job import Job
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 

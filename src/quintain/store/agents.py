@@ -13,11 +13,11 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.filters import Page
 from quintain.records.record import nearest, shown
-from quintain.store.documents import encode, read_all
-from quintain.store.engine import read_transaction, write_transaction
+from quintain.store.database.documents import encode, read_all
+from quintain.store.database.engine import read_transaction, write_transaction
+from quintain.store.database.paging import contain_words, fetch_page
+from quintain.store.database.tables import agents as table
 from quintain.store.lineage.links import add_links, agent_links
-from quintain.store.paging import contain_words, fetch_page
-from quintain.store.tables import agents as table
 
 _REFERENCE = re.compile(r"(?:agent:)?(?P<name>[^@:]+)(?:@(?P<version>[0-9]{1,9}))?")
 

@@ -8,12 +8,12 @@ from datetime import datetime
 
 from sqlalchemy import Engine, func, insert, select
 
-from quintain.records.calibration import Calibration
 from quintain.records.filters import Page
-from quintain.store.documents import encode, get, read_all
-from quintain.store.engine import write_transaction
-from quintain.store.paging import fetch_page
-from quintain.store.tables import calibrations as table
+from quintain.records.labels.calibration import Calibration
+from quintain.store.database.documents import encode, get, read_all
+from quintain.store.database.engine import write_transaction
+from quintain.store.database.paging import fetch_page
+from quintain.store.database.tables import calibrations as table
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from quintain.errors import Conflict, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.filters import Page
-from quintain.store.documents import chunks, encode, not_found_error
-from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.paging import contain_words, fetch_page
-from quintain.store.tables import dataset_members, trajectories
-from quintain.store.tables import datasets as table
+from quintain.store.database.documents import chunks, encode, not_found_error
+from quintain.store.database.engine import read_transaction, write_transaction
+from quintain.store.database.paging import contain_words, fetch_page
+from quintain.store.database.tables import dataset_members, trajectories
+from quintain.store.database.tables import datasets as table
 
 Members = Iterable[str] | Mapping[str, SplitName]
 """Ids of trajectories, with the split of each where it is known; unknown ones count as trained on."""

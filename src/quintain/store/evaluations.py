@@ -11,12 +11,12 @@ from sqlalchemy import Engine, Table, select
 
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import Page
-from quintain.store.documents import encode, fetch, get, read_all
-from quintain.store.engine import insert_missing, write_transaction
+from quintain.store.database.documents import encode, fetch, get, read_all
+from quintain.store.database.engine import insert_missing, write_transaction
+from quintain.store.database.paging import contain_words, fetch_page
+from quintain.store.database.tables import comparisons
+from quintain.store.database.tables import evaluations as table
 from quintain.store.lineage.links import Link, add_links, comparison_links, evaluation_links
-from quintain.store.paging import contain_words, fetch_page
-from quintain.store.tables import comparisons
-from quintain.store.tables import evaluations as table
 
 E = TypeVar("E", Evaluation, Comparison)
 

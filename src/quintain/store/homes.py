@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Engine, select, update
 
-from quintain.store.engine import insert_missing, read_transaction, write_transaction
-from quintain.store.tables import homes
+from quintain.store.database.engine import insert_missing, read_transaction, write_transaction
+from quintain.store.database.tables import homes
 
 
 class Claim(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import Engine, Row, or_, select
 
 from quintain.records.imports import FileStamp
-from quintain.store.engine import read_transaction, upsert, write_transaction
-from quintain.store.tables import imported_files as table
+from quintain.store.database.engine import read_transaction, upsert, write_transaction
+from quintain.store.database.tables import imported_files as table
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, select
 
-from quintain.records.job import Job, JobStatus
-from quintain.records.job_events import Activity, JobEvent
-from quintain.store.tables import job_events, jobs
+from quintain.records.jobs.job import Job, JobStatus
+from quintain.records.jobs.job_events import Activity, JobEvent
+from quintain.store.database.tables import job_events, jobs
 
 PACE_EVENTS = 40
 """Number of newest events from which the pace is estimated."""

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
-from quintain.records.job_events import JobEvent
-from quintain.store.documents import CHUNK
-from quintain.store.engine import insert_missing
-from quintain.store.tables import job_events, jobs
+from quintain.records.jobs.job_events import JobEvent
+from quintain.store.database.documents import CHUNK
+from quintain.store.database.engine import insert_missing
+from quintain.store.database.tables import job_events, jobs
 
 MAX_WARNINGS = 50
 """Warnings kept on a job's row. Its events contain all of them."""

@@ -12,15 +12,15 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select, tru
 
 from quintain.errors import Conflict
 from quintain.records.filters import Page
-from quintain.records.job import UNFINISHED, Job, JobError, JobResult, JobStatus
-from quintain.records.job_events import JobEvent
-from quintain.store.documents import chunks, not_found_error
-from quintain.store.engine import insert_missing, read_transaction, write_transaction
+from quintain.records.jobs.job import UNFINISHED, Job, JobError, JobResult, JobStatus
+from quintain.records.jobs.job_events import JobEvent
+from quintain.store.database.documents import chunks, not_found_error
+from quintain.store.database.engine import insert_missing, read_transaction, write_transaction
+from quintain.store.database.paging import fetch_rows
+from quintain.store.database.tables import job_events, jobs
 from quintain.store.job_rows import JSON_COLUMNS, job_of_row, read_jobs
 from quintain.store.job_spans import Lease, Span, row_changes, store_spans
 from quintain.store.lineage.links import add_links, job_links
-from quintain.store.paging import fetch_rows
-from quintain.store.tables import job_events, jobs
 
 _UNFINISHED = jobs.c.status.in_(sorted(UNFINISHED))
 _MOST_QUEUED = 1000

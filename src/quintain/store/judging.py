@@ -8,10 +8,10 @@ from datetime import datetime
 
 from sqlalchemy import Engine, insert, select, update
 
-from quintain.records.judging import JudgingBatch, Vote
-from quintain.store.documents import chunks, encode, fetch, get, read_all
-from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.tables import judging_batches as table
+from quintain.records.labels.judging import JudgingBatch, Vote
+from quintain.store.database.documents import chunks, encode, fetch, get, read_all
+from quintain.store.database.engine import read_transaction, write_transaction
+from quintain.store.database.tables import judging_batches as table
 
 
 @dataclass(frozen=True)

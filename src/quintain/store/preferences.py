@@ -11,12 +11,12 @@ from datetime import datetime
 from sqlalchemy import Column, Connection, Engine, delete, insert, or_, select
 
 from quintain.records.filters import Page
-from quintain.records.preference import Preference
-from quintain.store.documents import chunks, encode, not_found_error
-from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.paging import fetch_page
-from quintain.store.tables import preferences as table
-from quintain.store.tables import trajectories
+from quintain.records.labels.preference import Preference
+from quintain.store.database.documents import chunks, encode, not_found_error
+from quintain.store.database.engine import read_transaction, write_transaction
+from quintain.store.database.paging import fetch_page
+from quintain.store.database.tables import preferences as table
+from quintain.store.database.tables import trajectories
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from sqlalchemy import Engine, func, insert, select
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
-from quintain.store.documents import chunks, encode, json_of, not_found_error, read_all
-from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.tables import scores as table
-from quintain.store.tables import trajectories
+from quintain.store.database.documents import chunks, encode, json_of, not_found_error, read_all
+from quintain.store.database.engine import read_transaction, write_transaction
+from quintain.store.database.tables import scores as table
+from quintain.store.database.tables import trajectories
 from quintain.store.trajectories.filters import filter_clause
 
 

@@ -14,9 +14,8 @@ from sqlalchemy import Column, Connection, Engine, MetaData, String, Table
 from quintain.errors import Conflict, Unavailable
 from quintain.store.agents import Agents
 from quintain.store.calibrations import Calibrations
-from quintain.store.datasets import Datasets
-from quintain.store.driver_errors import translate_errors
-from quintain.store.engine import (
+from quintain.store.database.driver_errors import translate_errors
+from quintain.store.database.engine import (
     BUSY_TIMEOUT_S,
     create_engine,
     empty_log,
@@ -24,6 +23,10 @@ from quintain.store.engine import (
     shared_transaction,
     write_transaction,
 )
+from quintain.store.database.postgresql import address, require_unicode
+from quintain.store.database.tables import metadata
+from quintain.store.database.write_queue import writers_turn
+from quintain.store.datasets import Datasets
 from quintain.store.evaluations import Evaluations
 from quintain.store.homes import Homes
 from quintain.store.imports import Imports
@@ -31,13 +34,10 @@ from quintain.store.jobs import Jobs
 from quintain.store.judging import JudgingBatches
 from quintain.store.lineage.lineage import Lineage
 from quintain.store.migrations import REVISIONS, require_known
-from quintain.store.postgresql import address, require_unicode
 from quintain.store.preferences import Preferences
 from quintain.store.scores import Scores
-from quintain.store.tables import metadata
 from quintain.store.trajectories.text_index import create_text_index
 from quintain.store.trajectories.trajectories import Trajectories
-from quintain.store.write_queue import writers_turn
 
 
 class Store:

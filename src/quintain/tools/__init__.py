@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quintain.tools.facade import RLTrainingTool
-    from quintain.tools.recorder import Recorder
-    from quintain.tools.trainer_wrappers import (
+    from quintain.tools.dict_calls.facade import RLTrainingTool
+    from quintain.tools.dict_calls.hello_agents import (
         GRPOTrainerWrapper,
         SFTTrainerWrapper,
         create_accuracy_reward,
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
         create_rl_dataset,
         create_sft_dataset,
     )
+    from quintain.tools.dict_calls.recorder import Recorder
 
 __all__ = [
     "GRPOTrainerWrapper",
@@ -33,5 +33,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = {"RLTrainingTool": "facade", "Recorder": "recorder"}.get(name, "trainer_wrappers")
-    return getattr(import_module(f"quintain.tools.{module}"), name)
+    module = {"RLTrainingTool": "facade", "Recorder": "recorder"}.get(name, "hello_agents")
+    return getattr(import_module(f"quintain.tools.dict_calls.{module}"), name)

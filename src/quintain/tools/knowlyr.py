@@ -24,7 +24,7 @@ from quintain.records.trajectory import Action, Actor, Observation, Step, Trajec
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.settings import read_settings
-from quintain.tools.dict_call_trainers import call, read_objects, train
+from quintain.tools.dict_calls.trainers import call, read_objects, train
 from quintain.tools.knowlyr_environments import (
     AgentEnv,
     EnvWrapper,

@@ -11,8 +11,8 @@ from quintain.records.agent import Agent
 from quintain.records.evaluation import Flip, LeaderboardRow, LearningCurve, Origin, PairedComparison, SequentialTest
 from quintain.records.filters import TrajectorySummary
 from quintain.records.imports import ImportedFile, Rejected
-from quintain.records.job import JobError, JobResult
-from quintain.records.job_events import Activity
+from quintain.records.jobs.job import JobError, JobResult
+from quintain.records.jobs.job_events import Activity
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import Instant, Record
 from quintain.records.trajectory import OutcomeStatus

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from quintain.errors import InvalidInput, NotFound
 from quintain.settings import read_settings
 from quintain.tools.data.row_references import ROW_SUFFIXES
-from quintain.tools.dict_call_trainers import call, read_objects, train
+from quintain.tools.dict_calls.trainers import call, read_objects, train
 
 _DEFAULTS = {"num_epochs": 3, "batch_size": 4, "gradient_accumulation": 8}
 

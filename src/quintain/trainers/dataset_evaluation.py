@@ -18,7 +18,7 @@ from quintain.checkers.check import check, uncheckable
 from quintain.datasets.messages import messages_of
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row, TextRow
-from quintain.records.hyperparameters import SFTConfig
+from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Step, Task, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
@@ -26,7 +26,7 @@ from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, rows_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
-from quintain.trainers.models import eval_mode, load_model
+from quintain.trainers.models.loading import eval_mode, load_model
 
 _BATCH_TOKENS = 8192
 

@@ -19,14 +19,14 @@ import torch
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetRow
-from quintain.records.hyperparameters import SFTConfig
+from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.data.coreset import text_features, unit_rows
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, Floats
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter, load_model
+from quintain.trainers.models.loading import decoder_and_head, eval_mode, is_adapter, load_model
 
 
 @dataclass(frozen=True)

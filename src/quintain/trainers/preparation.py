@@ -14,9 +14,9 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.dataset import Row
-from quintain.records.hyperparameters import PRMConfig, RetrieverConfig, RewardConfig
-from quintain.records.job import TrainSpec
-from quintain.records.learning_rates import default_rate
+from quintain.records.hyperparameters.learning_rates import default_rate
+from quintain.records.hyperparameters.methods import PRMConfig, RetrieverConfig, RewardConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.value_positions import labelled_heads, labelled_parts
 from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
 from quintain.trainers.distributed.sharding import shard
@@ -25,12 +25,12 @@ from quintain.trainers.engine.attention import attention_configs, enable_checkpo
 from quintain.trainers.engine.embeddings import noise_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare
-from quintain.trainers.freezing import freeze_layers
 from quintain.trainers.loop.identity import weight_samples
 from quintain.trainers.loop.precision import Format, choose, hold_base
-from quintain.trainers.models import LoadedModel, is_adapter, load_model, pick_device, stored_heads
-from quintain.trainers.new_trunk import new_trunk
-from quintain.trainers.value_head import has_own_critic, heads_of
+from quintain.trainers.models.freezing import freeze_layers
+from quintain.trainers.models.loading import LoadedModel, is_adapter, load_model, pick_device, stored_heads
+from quintain.trainers.models.new_trunk import new_trunk
+from quintain.trainers.models.value_head import has_own_critic, heads_of
 
 
 def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:

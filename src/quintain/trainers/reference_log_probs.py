@@ -22,8 +22,8 @@ from safetensors.numpy import save
 
 from quintain.errors import TrainingFailed
 from quintain.jobs.directory import write_atomically
-from quintain.records.hyperparameters import DPOConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import DPOConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_row
 from quintain.trainers.distributed.passes import SharedPasses
@@ -32,8 +32,8 @@ from quintain.trainers.distributed.weights import full
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.objectives import objective_of
-from quintain.trainers.models import LoadedModel, eval_mode, is_adapter
-from quintain.trainers.quantization import scales_of
+from quintain.trainers.models.loading import LoadedModel, eval_mode, is_adapter
+from quintain.trainers.models.quantization import scales_of
 
 Warn = Callable[[str, str], None]
 """Takes a code and a sentence, as `Reporter.warn` does."""

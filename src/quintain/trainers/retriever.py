@@ -19,8 +19,8 @@ from quintain.trainers.data.streams import Example, TokenRow, streams_of
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.losses.retriever import mean_pooled
-from quintain.trainers.models import eval_mode, load_model
-from quintain.trainers.pooling_files import read_pooling
+from quintain.trainers.models.loading import eval_mode, load_model
+from quintain.trainers.models.pooling_files import read_pooling
 
 Vectors = NDArray[np.float32]
 

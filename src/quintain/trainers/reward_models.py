@@ -16,9 +16,9 @@ from quintain.trainers.data.streams import Example, TokenRow, rows_of
 from quintain.trainers.data.value_positions import Reading, read_run, read_steps
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
-from quintain.trainers.models import eval_mode, load_model, stored_heads
+from quintain.trainers.models.loading import eval_mode, load_model, stored_heads
+from quintain.trainers.models.value_head import ValueHead, head_of
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.value_head import ValueHead, head_of
 
 _BATCH_TOKENS = 8192
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from quintain.records.dataset import GroupRow, Row
-from quintain.records.hyperparameters import (
+from quintain.records.hyperparameters.methods import (
     DistillConfig,
     GRPOConfig,
     KTOConfig,
@@ -21,7 +21,7 @@ from quintain.records.hyperparameters import (
     RetrieverConfig,
     TrainingConfig,
 )
-from quintain.records.job import TrainSpec
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
@@ -42,14 +42,14 @@ from quintain.trainers.loop.report import changing_positions
 from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.preparation import PreparedModel
 from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.reward_model_term import RewardModelTerm
-from quintain.trainers.rollout_advantages import rollout_stage
-from quintain.trainers.rollout_source import RolloutSource
-from quintain.trainers.sampler_correction import with_importance_weights
+from quintain.trainers.rollouts.advantages import rollout_stage
+from quintain.trainers.rollouts.reward_model_term import RewardModelTerm
+from quintain.trainers.rollouts.sampler_correction import with_importance_weights
+from quintain.trainers.rollouts.source import RolloutSource
 from quintain.trainers.teachers import Teacher, cached_with_teacher, with_advantages
 
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]

@@ -19,7 +19,7 @@ from quintain.trainers.engine.other_tokens import top_tokens
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.losses.advantages import divergence_advantages
-from quintain.trainers.models import load_model
+from quintain.trainers.models.loading import load_model
 
 
 class RowScores(NamedTuple):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import RetrieverConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import RetrieverConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch
@@ -31,7 +31,7 @@ from quintain.trainers.loop.report import (
     without_validation,
 )
 from quintain.trainers.loop.run import Run
-from quintain.trainers.models import LoadedModel, save_model
+from quintain.trainers.models.loading import LoadedModel, save_model
 from quintain.trainers.preparation import (
     prepare_training,
     seed_everything,
@@ -39,7 +39,7 @@ from quintain.trainers.preparation import (
     with_rate,
 )
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.rollouts.source import RolloutSource
 from quintain.trainers.run_setup import Acting, Collect, Data, RunSetup, Training, no_figures
 
 

@@ -25,7 +25,7 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
 from quintain.next_step import Hint
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.job import JobStatus
+from quintain.records.jobs.job import JobStatus
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read

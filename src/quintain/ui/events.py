@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from quintain.errors import QuintainError, Unavailable
-from quintain.records.job import UNFINISHED, Job
+from quintain.records.jobs.job import UNFINISHED, Job
 from quintain.server.app import QuintainServer
 from quintain.store.jobs import JobState
 from quintain.store.store import Store

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from quintain.records.job import Job
-from quintain.records.job_events import JobEvent
+from quintain.records.jobs.job import Job
+from quintain.records.jobs.job_events import JobEvent
 from quintain.tools.services import Services
 
 _SAMPLES = 40

@@ -17,7 +17,7 @@ from typing import Any, cast
 from quintain.artifacts.transfers import delete, fetch, names_below, upload
 from quintain.errors import Conflict, QuintainError
 from quintain.jobs.directory import link_file
-from quintain.records.job import JobResult, TrainSpec
+from quintain.records.jobs.job import JobResult, TrainSpec
 from quintain.records.protocols import Reporter
 
 _BEST = "best"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from quintain.errors import InvalidInput
 from quintain.files import sha256_of
-from quintain.records.job import EvaluateDatasetSpec, PreviewSpec, TrainSpec
-from quintain.records.recipe import EarlierSkill
+from quintain.records.jobs.job import EvaluateDatasetSpec, PreviewSpec, TrainSpec
+from quintain.records.jobs.recipe import EarlierSkill
 
 
 def link_dataset(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec | EarlierSkill, folder: Path) -> Path:

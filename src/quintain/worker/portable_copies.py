@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quintain.jobs.directory import link_file
-from quintain.worker.configuration import configured_home
+from quintain.worker.processes.configuration import configured_home
 
 
 @contextmanager

@@ -16,12 +16,12 @@ from typing import Any
 from quintain.errors import QuintainError
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import lease_s
-from quintain.records.job import JobError
+from quintain.records.jobs.job import JobError
 from quintain.trainers.distributed.process_group import LOST, ProcessGroup, initialize
 from quintain.trainers.train import follow
-from quintain.worker import parent_watch
-from quintain.worker.attempt import configure_process, failure_of, home_of, run_attempt
-from quintain.worker.shared_rollouts import playing_partner
+from quintain.worker.processes import parent_watch
+from quintain.worker.processes.attempt import configure_process, failure_of, home_of, run_attempt
+from quintain.worker.rollouts.shared_rollouts import playing_partner
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
 from quintain.jobs.directory import output_records
+from quintain.records.jobs.run_jobs import RunsFile
 from quintain.records.protocols import Reporter
-from quintain.records.run_jobs import RunsFile
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from quintain.jobs.directory import STAGE_RESULT, open_appending, write_atomically, write_line
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
-from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
-from quintain.records.job_events import Activity
+from quintain.records.jobs.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
+from quintain.records.jobs.job_events import Activity
 from quintain.records.protocols import Reporter
 from quintain.records.record import Record
 from quintain.worker.job_kinds import rollouts

@@ -11,7 +11,7 @@ from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, Ru
 if TYPE_CHECKING:
     from quintain.client.session import Reference
     from quintain.records.agent import Sampling
-    from quintain.records.plan import TrainingPlan
+    from quintain.records.jobs.plan import TrainingPlan
 
 
 class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):

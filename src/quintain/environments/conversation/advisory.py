@@ -24,7 +24,7 @@ from quintain.environments.conversation.scenario import (
     document,
 )
 from quintain.environments.data_files import read_data
-from quintain.environments.families import Family, TaskKey
+from quintain.environments.tasks.families import Family, TaskKey
 
 SYSTEM_PROMPT = (
     "You are an adviser. Look up the options in the knowledge base, ask the client with respond for what matters to them, tell them which "

@@ -18,7 +18,7 @@ from quintain.environments.conversation.scenario import (
     document,
 )
 from quintain.environments.data_files import read_data
-from quintain.environments.families import Family, TaskKey
+from quintain.environments.tasks.families import Family, TaskKey
 
 SYSTEM_PROMPT = (
     "You discuss facts with someone who may be wrong. Look up each claim in the knowledge base; with respond agree where it is right, "

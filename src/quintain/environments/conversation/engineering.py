@@ -24,7 +24,7 @@ from quintain.environments.conversation.scenario import (
     document,
 )
 from quintain.environments.data_files import read_data
-from quintain.environments.families import Family, TaskKey
+from quintain.environments.tasks.families import Family, TaskKey
 
 SYSTEM_PROMPT = (
     "You are an engineer. Look up the template of what is to be handed in, ask the client for what only they know with respond, "

@@ -16,7 +16,7 @@ from quintain.environments.conversation.message_parsing import ParsedMessage, nu
 from quintain.environments.conversation.scenario import Scenario, Statement, SuccessConditions
 from quintain.environments.conversation.user import User
 from quintain.environments.conversation.world import Respond, Submission, Transfer, UpdateRecord, World
-from quintain.environments.families import Family, TaskKey
+from quintain.environments.tasks.families import Family, TaskKey
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import TimeStep
 from quintain.records.record import Record

@@ -16,7 +16,7 @@ from quintain.environments.conversation.message_parsing import ParsedMessage, pa
 from quintain.environments.conversation.scenario import Scenario
 from quintain.environments.conversation.user import UserReply
 from quintain.errors import Unavailable
-from quintain.records.judging import Endpoint
+from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Message
 
 END = "[END]"

@@ -24,7 +24,7 @@ from quintain.environments.conversation.scenario import (
     pick,
 )
 from quintain.environments.data_files import read_data
-from quintain.environments.families import Family, TaskKey
+from quintain.environments.tasks.families import Family, TaskKey
 
 FAMILY = Family("conversation", "quintain/conversation", "1", ("question", "change", "cancel", "refund"))
 SYSTEM_PROMPT = (

@@ -27,8 +27,8 @@ from quintain.environments.conversation.world import (
     Transfer,
     UpdateRecord,
 )
-from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.registry import operator_endpoint, operator_variable
+from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy
 from quintain.records.record import require_number, shown

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
-from quintain.environments.json_lines import serve
+from quintain.environments.isolation.json_lines import serve
 
 TEXT_CHARS = 20_000
 """Maximum characters of an observation or prompt; the rest is cut."""

@@ -22,7 +22,7 @@ from quintain.environments.foreign.profiles import (
     find_interpreter,
     list_modules,
 )
-from quintain.environments.isolated import IsolatedSource
+from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.environments.mcp_server.tasks import digest
 from quintain.environments.servers import Seconds
 from quintain.records.protocols import TaskSource

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
-from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey, chosen_names
 from quintain.environments.inventory.tasks import ENVIRONMENT_ID, FAMILY, Case, Item, build_case
+from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey, chosen_names
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record

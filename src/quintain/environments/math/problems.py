@@ -12,7 +12,7 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from quintain.environments.data_files import read_data
-from quintain.environments.families import Family, TaskKey
+from quintain.environments.tasks.families import Family, TaskKey
 
 ENVIRONMENT_ID = "quintain/math"
 VERSION = "1"

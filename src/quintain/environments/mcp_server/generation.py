@@ -25,7 +25,7 @@ from quintain.environments.mcp_server.episode import allowed_tools, as_text
 from quintain.environments.mcp_server.tasks import calls_of, digest
 from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, policy_by_prompt
 from quintain.environments.servers import Call, ServerProfile, ToolResult
-from quintain.environments.task_files import split_of
+from quintain.environments.tasks.task_files import split_of
 from quintain.errors import InvalidInput
 from quintain.records.record import clip, nearest, shown
 from quintain.records.seeds import stable_seed

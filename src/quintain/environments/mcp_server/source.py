@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quintain.environments.families import SPLITS
-from quintain.environments.isolated import AT_ONCE
+from quintain.environments.isolation.isolated import AT_ONCE
 from quintain.environments.mcp_server.episode import Episode
 from quintain.environments.mcp_server.generation import expert, generate
 from quintain.environments.mcp_server.tasks import digest, unplayable
 from quintain.environments.servers import ServerProfile
-from quintain.environments.task_files import read_tasks
+from quintain.environments.tasks.families import SPLITS
+from quintain.environments.tasks.task_files import read_tasks
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.protocols import Environment, Policy, TaskSource
 from quintain.records.trajectory import Task

@@ -11,8 +11,8 @@ from operator import xor
 
 from pydantic import StrictInt
 
-from quintain.environments.families import Family, FamilySource, TaskKey
 from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
+from quintain.environments.tasks.families import Family, FamilySource, TaskKey
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep

@@ -8,10 +8,10 @@ from functools import lru_cache
 from random import Random
 from typing import Any, NamedTuple
 
-from quintain.environments.families import Family, TaskKey
 from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.cases import Call, Case, outcome_of, outcome_text
 from quintain.environments.sandbox.functions import Function, domains, templates
+from quintain.environments.tasks.families import Family, TaskKey
 
 VERSION = "1"
 FAMILY = Family("sandbox", SANDBOX_ID, VERSION, ("fix", "implement", "extend", "rename"))

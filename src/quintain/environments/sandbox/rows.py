@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.checkers.declared import checker_fields, checker_type
-from quintain.environments.families import TaskKey
 from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.judging import Base, CaseJudge, Judge, TestJudge, Texts, files_of, limits_of_tests
 from quintain.environments.sandbox.projects import TEST_COMMAND, build_project
 from quintain.environments.sandbox.repositories import Repository, require_commit
+from quintain.environments.tasks.families import TaskKey
 from quintain.errors import InvalidInput
 from quintain.records.record import shown
 from quintain.records.trajectory import Task

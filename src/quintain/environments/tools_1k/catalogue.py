@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from quintain.datasets.recorded_calls import tool_document
-from quintain.environments.families import Family, TaskKey
 from quintain.environments.retrieval import BM25, trained_retriever
+from quintain.environments.tasks.families import Family, TaskKey
 from quintain.environments.tools_1k.lexicon import (
     CATEGORIES,
     OPENERS,

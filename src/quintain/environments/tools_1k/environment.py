@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
-from quintain.environments.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.retrieval import BM25
 from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
+from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
 from quintain.environments.tools_1k.catalogue import (
     ENVIRONMENT_ID,

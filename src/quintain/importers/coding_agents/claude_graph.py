@@ -10,9 +10,9 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
-from quintain.importers.byte_streams import ReadState
+from quintain.importers.files.byte_streams import ReadState
+from quintain.importers.files.spooled_list import Place, Spool
 from quintain.importers.protocol import Report
-from quintain.importers.spooled_list import Place, Spool
 from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
 

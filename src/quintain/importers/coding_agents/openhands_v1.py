@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.archives import archive, is_zip
 from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
+from quintain.importers.files.archives import archive, is_zip
+from quintain.importers.files.json_parser import Parser
 from quintain.importers.importer import Importer
-from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.archives import Archive, archive, is_zip
+from quintain.importers.files.archives import Archive, archive, is_zip
+from quintain.importers.files.json_parser import Parser
 from quintain.importers.importer import Importer
-from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_run

@@ -8,11 +8,11 @@ from itertools import chain
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report, Run
 from quintain.importers.row_reader import build_chat_run, read_row
 from quintain.importers.run_builder import NO_RUN
-from quintain.importers.spooled_list import SpooledList
 from quintain.importers.transcripts.field_values import dicts_in, parse_json_text, transpose_columns
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
 from quintain.importers.transcripts.transcript import parse_time

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quintain.importers.spooled_list import SpooledList
+from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.transcripts.field_values import refuse_constant, text_chars
 from quintain.records.record import share_field_sets
 from quintain.records.text import MAX_DEPTH, require_clean

@@ -17,7 +17,7 @@ from math import comb
 from typing import Literal, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.records.judging import Vote
+from quintain.records.labels.judging import Vote
 
 Weights = Literal["none", "quadratic"]
 Level = Literal["nominal", "interval"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quintain.datasets.selection import written_chars
-from quintain.records.calibration import Calibration
+from quintain.records.labels.calibration import Calibration
 from quintain.records.protocols import Scorer
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
-from quintain.records.calibration import Calibration, CalibrationMap, DomainFit, ReliabilityBin
+from quintain.records.labels.calibration import Calibration, CalibrationMap, DomainFit, ReliabilityBin
 from quintain.records.seeds import stable_seed
 from quintain.scoring.calibration.maps import UNCHANGED, fit_isotonic, fit_platt, value_of
 from quintain.scoring.rank_statistics import spearman, variance

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from quintain.records.calibration import CalibrationMap
+from quintain.records.labels.calibration import CalibrationMap
 
 UNCHANGED = CalibrationMap(method="isotonic", x=(0.0, 1.0), y=(0.0, 1.0))
 """The map that leaves every score as it is."""

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from quintain.records.calibration import Panel, RaterFit
+from quintain.records.labels.calibration import Panel, RaterFit
 from quintain.scoring.calibration.agreement import krippendorff_alpha
 from quintain.scoring.calibration.fitting import MIN_LABELS, task_folds
 from quintain.scoring.calibration.maps import fit_platt, value_of

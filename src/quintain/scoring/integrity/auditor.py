@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from quintain.next_step import Hint, call
-from quintain.records.audit import AuditCheck, AuditReport, Finding
+from quintain.records.labels.audit import AuditCheck, AuditReport, Finding
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.integrity.answer_echo import find_echo

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from quintain.records.audit import Finding
+from quintain.records.labels.audit import Finding
 from quintain.scoring.integrity.audited_run import Point
 
 SATURATED, MIN_SATURATED = 0.95, 20

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 from quintain.next_step import Hint, call
-from quintain.records.audit import Finding
+from quintain.records.labels.audit import Finding
 from quintain.scoring.integrity.audited_run import Point
 from quintain.scoring.rank_statistics import spearman, stratified_spearman
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quintain.next_step import Hint, call
-from quintain.records.audit import AuditCheck, Finding
+from quintain.records.labels.audit import AuditCheck, Finding
 from quintain.scoring.integrity.audited_run import RECORDED, Point, Reservoir, Reward, Subject
 from quintain.scoring.integrity.format_only import FORM, correctness, is_correctness
 from quintain.scoring.integrity.groups import Group, find_collapse, find_saturation, is_long_enough

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
-from quintain.records.judging import JudgingMode, Rubric, Verdict, Vote
+from quintain.records.labels.judging import JudgingMode, Rubric, Verdict, Vote
 from quintain.records.record import nearest, shown
 from quintain.records.text import MAX_DEPTH
 from quintain.scoring.judges.evidence import Passages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quintain.records.judging import Rubric, Verdict
+from quintain.records.labels.judging import Rubric, Verdict
 from quintain.records.record import clip
 from quintain.records.score import Component, Score, StepScore
 from quintain.scoring.judges.answer_parsing import mean, rounded_share, weighted_mean

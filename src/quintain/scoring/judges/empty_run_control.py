@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from quintain.records.judging import JudgeControl, JudgingMode, Rubric, Verdict
+from quintain.records.labels.judging import JudgeControl, JudgingMode, Rubric, Verdict
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.shown_run import ShownRun

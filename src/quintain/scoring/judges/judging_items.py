@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from quintain.records.judging import JudgeControl, JudgingMode, Rubric, Vote
-from quintain.records.preference import Preference, PreferenceSource
+from quintain.records.labels.judging import JudgeControl, JudgingMode, Rubric, Vote
+from quintain.records.labels.preference import Preference, PreferenceSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory

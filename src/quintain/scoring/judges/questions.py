@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from quintain.records.judging import JudgingMode, Rubric
+from quintain.records.labels.judging import JudgingMode, Rubric
 from quintain.scoring.judges.datamarking import datamark
 from quintain.scoring.judges.shown_run import ShownRun
 

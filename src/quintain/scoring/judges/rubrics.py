@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.documents import read_document
-from quintain.records.judging import Criterion, Rubric
-from quintain.records.profiles import DomainProfile
+from quintain.records.labels.judging import Criterion, Rubric
+from quintain.records.labels.profiles import DomainProfile
 from quintain.records.record import Name, explain, nearest, shown
 from quintain.records.text import require_clean
 

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from statistics import fmean
 from typing import NamedTuple
 
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.scoring.preferences.mining import Pair
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from quintain.records.profiles import ToolCategory
+from quintain.records.labels.profiles import ToolCategory
 from quintain.scoring.file_activity.programs import Purpose
 from quintain.scoring.file_activity.shell import parse_script
 from quintain.scoring.profiles import bare_name

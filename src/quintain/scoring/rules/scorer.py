@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from quintain.records.profiles import DomainProfile, RunRule, StepRule
+from quintain.records.labels.profiles import DomainProfile, RunRule, StepRule
 from quintain.records.record import counted
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.records.profiles import DomainProfile, ToolCategory, ToolProfile
+from quintain.records.labels.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
 from quintain.scoring.file_activity.calls import FileCall, calls_with_results, command_text, read_call
 from quintain.scoring.file_activity.operations import Files, normal

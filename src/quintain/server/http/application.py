@@ -24,7 +24,7 @@ from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import Guard, is_route, refusal, replay
 from quintain.server.http.limits import Limits
-from quintain.server.json_rpc_lines import Refusal, read_line
+from quintain.server.transport.json_rpc_lines import Refusal, read_line
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, func, select, update
 
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.store.documents import chunks, not_found_error
-from quintain.store.engine import leave_no_copy, upsert
+from quintain.store.database.documents import chunks, not_found_error
+from quintain.store.database.engine import leave_no_copy, upsert
+from quintain.store.database.tables import dataset_members, forgotten_sessions, scores
+from quintain.store.database.tables import trajectories as table
 from quintain.store.preferences import delete_preferences
-from quintain.store.tables import dataset_members, forgotten_sessions, scores
-from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.inserts import remove_tags
 from quintain.store.trajectories.text_index import purge_deleted_text
 

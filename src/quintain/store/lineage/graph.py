@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, func, intersect, or_, select
 
+from quintain.store.database.tables import dataset_members, links, scores, trajectories
 from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
 from quintain.store.lineage.links import REPLAY_BUFFER, Ref, makes_training_runs, trains_online
-from quintain.store.tables import dataset_members, links, scores, trajectories
 from quintain.store.trajectories.filters import in_split
 
 MAX_SINGLE_RUNS = 10

@@ -14,7 +14,8 @@ from quintain.next_step import Hint, call
 from quintain.records.lineage import AffectedRecords, Forgotten, LineageEdge, LineageNode, TrainingSources
 from quintain.records.lineage import Lineage as View
 from quintain.store.agents import find_agent
-from quintain.store.engine import empty_log, read_transaction, write_transaction
+from quintain.store.database.engine import empty_log, read_transaction, write_transaction
+from quintain.store.database.tables import agents, comparisons, datasets, evaluations, jobs, links, trajectories
 from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import (
     block_session,
@@ -37,7 +38,6 @@ from quintain.store.lineage.graph import (
 )
 from quintain.store.lineage.links import REPLAY_BUFFER, Ref, replay_buffers
 from quintain.store.lineage.nodes import describe, newest_checkpoint, node_id
-from quintain.store.tables import agents, comparisons, datasets, evaluations, jobs, links, trajectories
 
 MAX_NODES = 200
 """Nodes listed in a view. Further nodes are only counted."""

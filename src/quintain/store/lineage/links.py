@@ -12,8 +12,8 @@ from sqlalchemy import Connection, select
 
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Comparison, Evaluation
-from quintain.records.hyperparameters import SFTConfig
-from quintain.records.job import (
+from quintain.records.hyperparameters.methods import SFTConfig
+from quintain.records.jobs.job import (
     CompareSpec,
     EvaluateSpec,
     EvolveSpec,
@@ -23,10 +23,10 @@ from quintain.records.job import (
     RolloutSpec,
     TrainSpec,
 )
-from quintain.records.recipe import TrainStage
+from quintain.records.jobs.recipe import TrainStage
 from quintain.records.trajectory import Trajectory
-from quintain.store.engine import insert_missing
-from quintain.store.tables import jobs, links
+from quintain.store.database.engine import insert_missing
+from quintain.store.database.tables import jobs, links
 
 REPLAY_BUFFER = "replay"
 """Source kind of a replay buffer, which is identified by name and is not a record."""

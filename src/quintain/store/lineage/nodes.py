@@ -9,15 +9,24 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Row, Table, select
 
-from quintain.records.job import TrainSpec
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.lineage import LineageNode, NodeKind
 from quintain.records.record import clip, counted
-from quintain.store.documents import chunks
+from quintain.store.database.documents import chunks
+from quintain.store.database.tables import (
+    agents,
+    comparisons,
+    datasets,
+    evaluations,
+    job_events,
+    jobs,
+    scores,
+    trajectories,
+)
 from quintain.store.job_rows import job_of_row
 from quintain.store.lineage.forgetting import datasets_with_forgotten
 from quintain.store.lineage.graph import MEMBERS, ROLLOUTS, RUNS, count_forgotten_sources, run_set_size
 from quintain.store.lineage.links import Ref
-from quintain.store.tables import agents, comparisons, datasets, evaluations, job_events, jobs, scores, trajectories
 
 SETS = frozenset({MEMBERS, ROLLOUTS, RUNS})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from quintain.store.tables import metadata
+from quintain.store.database.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

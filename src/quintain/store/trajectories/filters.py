@@ -10,8 +10,8 @@ from sqlalchemy import ColumnElement, Engine, func, or_, select
 from quintain.errors import Unavailable
 from quintain.records.dataset import SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.store.tables import dataset_members, datasets, trajectory_tags
-from quintain.store.tables import trajectories as table
+from quintain.store.database.tables import dataset_members, datasets, trajectory_tags
+from quintain.store.database.tables import trajectories as table
 from quintain.store.trajectories.text_index import MATCHED_SEQ, TEXT_INDEX, index_new_texts, trigram_query
 
 _c = table.c

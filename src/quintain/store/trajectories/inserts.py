@@ -13,11 +13,11 @@ from sqlalchemy import Column, Connection, Select, bindparam, delete, insert, or
 from quintain.errors import Conflict, Unavailable
 from quintain.records.imports import IngestStatus
 from quintain.records.trajectory import STATED_BY, OutcomeStatus, Trajectory
-from quintain.store.documents import chunks
-from quintain.store.engine import insert_missing
+from quintain.store.database.documents import chunks
+from quintain.store.database.engine import insert_missing
+from quintain.store.database.tables import forgotten_sessions, trajectory_tags
+from quintain.store.database.tables import trajectories as table
 from quintain.store.lineage.links import Link, add_links, run_links
-from quintain.store.tables import forgotten_sessions, trajectory_tags
-from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.rows import EncodedRun, encode_run, is_prefix, text_of_first_turn
 
 

@@ -22,7 +22,7 @@ from quintain.records.trajectory import (
     Trajectory,
     text_of,
 )
-from quintain.store.postgresql import NUL_SYMBOL
+from quintain.store.database.postgresql import NUL_SYMBOL
 
 _PROMPT_CHARS = 200
 _SHARED_CHARS = 500

@@ -14,7 +14,7 @@ import sqlite3
 from sqlalchemy import Connection, Engine, column, literal_column, table
 
 from quintain.errors import Unavailable
-from quintain.store.engine import read_transaction, write_transaction
+from quintain.store.database.engine import read_transaction, write_transaction
 
 FTS_SINCE = (3, 34)
 """First version of SQLite with the tokenizer `trigram` (sqlite.org/fts5.html#the_trigram_tokenizer)."""

@@ -19,10 +19,10 @@ from quintain.next_step import Hint, call
 from quintain.records.filters import Page, TrajectoryFilter, TrajectorySummary
 from quintain.records.imports import RunLink
 from quintain.records.trajectory import Trajectory
-from quintain.store.documents import chunks, json_of, not_found_error
-from quintain.store.engine import read_transaction, write_transaction
-from quintain.store.paging import fetch_rows
-from quintain.store.tables import trajectories as table
+from quintain.store.database.documents import chunks, json_of, not_found_error
+from quintain.store.database.engine import read_transaction, write_transaction
+from quintain.store.database.paging import fetch_rows
+from quintain.store.database.tables import trajectories as table
 from quintain.store.trajectories.filters import filter_clause
 from quintain.store.trajectories.inserts import InsertResult, TrajectoryInserter, add_run_links, overwrite
 from quintain.store.trajectories.rows import EncodedRun, encode_document, encode_run

@@ -19,7 +19,7 @@ from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
 from quintain.records.dataset import Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters import DATASET_KINDS
+from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.record import counted, require_number, shown
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.tools.artifacts import PushTo, destination_of

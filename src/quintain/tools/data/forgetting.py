@@ -15,9 +15,9 @@ from pydantic import Field, StrictBool
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
-from quintain.records.evolve import round_dataset_id
-from quintain.records.handover import ExportAgentSpec
-from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobStatus, PreviewSpec
+from quintain.records.jobs.evolve import round_dataset_id
+from quintain.records.jobs.handover import ExportAgentSpec
+from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, PreviewSpec
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.record import counted
 from quintain.tools.data.lineage import datasets_of

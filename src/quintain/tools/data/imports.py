@@ -17,7 +17,7 @@ from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun, RunSink, same_file
 from quintain.next_step import Hint, call
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
-from quintain.records.job import ImportSpec
+from quintain.records.jobs.job import ImportSpec
 from quintain.records.record import counted
 from quintain.records.tags import require_tags
 from quintain.records.text import require_clean

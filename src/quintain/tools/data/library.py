@@ -22,12 +22,12 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.calibration import Calibration
 from quintain.records.evaluation import Comparison
 from quintain.records.filters import EVERY_RUN
+from quintain.records.labels.calibration import Calibration
 from quintain.records.record import counted, shown
 from quintain.scoring.registry import describe_scorers
-from quintain.store.paging import decode_cursor, encode_cursor
+from quintain.store.database.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.evaluation.leaderboards import leaderboard_uri
 from quintain.tools.labels.tournaments import tournament_of_agents

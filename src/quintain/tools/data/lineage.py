@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool
 from quintain.errors import Conflict, InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.job import JobSpec
+from quintain.records.jobs.job import JobSpec
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.tools.results import LearnedFrom, LineageResult

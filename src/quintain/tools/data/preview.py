@@ -18,9 +18,9 @@ from quintain.files import sha256_of
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, TrainingConfig
-from quintain.records.job import UNFINISHED, Job, JobStatus, PreviewSpec
-from quintain.records.preview import MAX_SHOWN, PreviewReport, Sample, Show
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, TrainingConfig
+from quintain.records.jobs.job import UNFINISHED, Job, JobStatus, PreviewSpec
+from quintain.records.jobs.preview import MAX_SHOWN, PreviewReport, Sample, Show
 from quintain.records.record import Seed
 from quintain.tools.jobs.next_steps import preview_again
 from quintain.tools.results import PreviewResult

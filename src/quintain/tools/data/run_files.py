@@ -12,7 +12,7 @@ from uuid import uuid4
 from quintain.errors import NotFound, Unavailable, disk_remedy
 from quintain.files import created
 from quintain.next_step import Hint, call
-from quintain.records.run_jobs import RunsFile
+from quintain.records.jobs.run_jobs import RunsFile
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
 

@@ -9,7 +9,7 @@ from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter, TrajectorySummary
 from quintain.records.record import clip
 from quintain.scoring.recorded import RecordedScorer, source_of
-from quintain.store.paging import decode_cursor, encode_cursor
+from quintain.store.database.paging import decode_cursor, encode_cursor
 from quintain.tools.labels.scorer_resolution import full_scorer_name, is_scorer, logged_scores
 from quintain.tools.services import Services
 

@@ -12,9 +12,9 @@ from pydantic import Field
 from quintain.errors import Conflict, InvalidInput
 from quintain.jobs.directory import append_line, iterate_lines
 from quintain.next_step import Hint, call
-from quintain.records.job import UNFINISHED, Job, JobError
+from quintain.records.jobs.job import UNFINISHED, Job, JobError
+from quintain.records.jobs.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
 from quintain.records.record import Record
-from quintain.records.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
 from quintain.redaction.redact import redact_text
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start

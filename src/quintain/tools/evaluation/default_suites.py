@@ -11,7 +11,7 @@ from quintain.environments.registry import knows
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.job import EvolveSpec, TrainSpec
+from quintain.records.jobs.job import EvolveSpec, TrainSpec
 from quintain.tools.data.row_references import has_questions, test_rows
 from quintain.tools.evaluation.learning_curves import ancestors_of
 from quintain.tools.services import Services, find

@@ -14,10 +14,10 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint
 from quintain.records.agent import Sampling
 from quintain.records.dataset import MEASURABLE_KINDS, Dataset, SplitName
-from quintain.records.evolve import Temperature
-from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
-from quintain.records.online_hyperparameters import MAX_ACTORS
-from quintain.records.reward import RewardSpec
+from quintain.records.hyperparameters.online import MAX_ACTORS
+from quintain.records.jobs.evolve import Temperature
+from quintain.records.jobs.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
+from quintain.records.labels.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.benchmarks import benchmark_reference, trained_on_tasks

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint
 from quintain.records.evaluation import Comparison
-from quintain.records.job import CompareSpec, EvaluateSpec
+from quintain.records.jobs.job import CompareSpec, EvaluateSpec
 from quintain.tools.evaluation.rollouts import acting_fields
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import CompareResult

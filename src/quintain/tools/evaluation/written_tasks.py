@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from quintain.environments.mcp_server.tasks import calls_of, digest, unplayable, write_rows
 from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.environments.servers import PREFIX
-from quintain.environments.task_rows import task_of
+from quintain.environments.tasks.task_rows import task_of
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.jobs.directory import write_atomically
 from quintain.records.record import clip, explain

@@ -10,7 +10,7 @@ from pydantic import Field
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.figures import Figure
 from quintain.next_step import Hint, call
-from quintain.records.job import Job
+from quintain.records.jobs.job import Job
 from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.jobs.jobs import view_of
 from quintain.tools.jobs.pictures import draw

@@ -8,7 +8,7 @@ from datetime import timedelta
 from quintain.errors import Conflict
 from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.next_step import Hint, call
-from quintain.records.job import UNFINISHED, JobStatus
+from quintain.records.jobs.job import UNFINISHED, JobStatus
 from quintain.records.record import counted
 from quintain.tools.jobs.labels import label_of
 from quintain.tools.results import ForgetResult, TouchedThing

@@ -9,7 +9,7 @@ from quintain.evaluation.reports.comparison_figure import forest_plot
 from quintain.evaluation.reports.figures import Bar, Figure, Line, Mark, Panel
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Rate
-from quintain.records.job import EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.record import counted
 from quintain.tools.jobs.curves import points_of, resumptions, step_reports
 from quintain.tools.jobs.labels import label_of

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from quintain.errors import Conflict
 from quintain.next_step import Hint, call
-from quintain.records.evolve import round_dataset_id
-from quintain.records.handover import ExportAgentSpec
-from quintain.records.job import (
+from quintain.records.jobs.evolve import round_dataset_id
+from quintain.records.jobs.handover import ExportAgentSpec
+from quintain.records.jobs.job import (
     UNFINISHED,
     EvolveSpec,
     Job,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quintain.records.artifacts import FetchSpec, PushSpec
-from quintain.records.handover import ExportAgentSpec
-from quintain.records.job import (
+from quintain.records.jobs.handover import ExportAgentSpec
+from quintain.records.jobs.job import (
     CompareSpec,
     EvaluateDatasetSpec,
     EvaluateSpec,
@@ -17,9 +17,9 @@ from quintain.records.job import (
     StepLabelSpec,
     TrainSpec,
 )
+from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
+from quintain.records.jobs.talk import TalkSpec
 from quintain.records.record import clip, counted
-from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
-from quintain.records.talk import TalkSpec
 
 _LENGTH = 160
 

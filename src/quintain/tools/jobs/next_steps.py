@@ -6,8 +6,8 @@ from quintain.environments.registry import knows
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.dataset import MEASURABLE_KINDS
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters import ROLES
-from quintain.records.job import (
+from quintain.records.hyperparameters.methods import ROLES
+from quintain.records.jobs.job import (
     TERMINAL,
     UNFINISHED,
     CompareSpec,
@@ -22,8 +22,8 @@ from quintain.records.job import (
     StepLabelSpec,
     TrainSpec,
 )
+from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.records.record import clip, counted
-from quintain.records.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.tools.services import Services, find
 
 

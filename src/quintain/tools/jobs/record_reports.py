@@ -12,8 +12,8 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Agreement
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
-from quintain.records.job import Job
-from quintain.records.judging import Endpoint
+from quintain.records.jobs.job import Job
+from quintain.records.labels.judging import Endpoint
 from quintain.records.record import Record, clip, counted
 from quintain.tools.jobs.figures import figure_of
 from quintain.tools.jobs.labels import label_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel, Point, line, spans_decades
 from quintain.records.evaluation import Evaluation
-from quintain.records.job import EvolveSpec, Job, RecipeSpec
+from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec
 from quintain.records.record import counted
 from quintain.tools.jobs.curves import StepReport, step_reports
 from quintain.tools.jobs.training_figure import measured_line, subtitle

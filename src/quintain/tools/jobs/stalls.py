@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import datetime
 
-from quintain.records.job import Job, JobStatus
+from quintain.records.jobs.job import Job, JobStatus
 
 _QUIET_S = 10.0
 """Silence that is never remarkable."""

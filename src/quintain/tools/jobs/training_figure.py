@@ -8,8 +8,8 @@ from typing import NamedTuple
 from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel, Point, line, spans_decades
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
-from quintain.records.hyperparameters import ROLES
-from quintain.records.job import Job, TrainSpec
+from quintain.records.hyperparameters.methods import ROLES
+from quintain.records.jobs.job import Job, TrainSpec
 from quintain.records.record import counted
 from quintain.tools.jobs.curves import Points, points_of, resumptions, step_reports
 from quintain.tools.services import Services, find

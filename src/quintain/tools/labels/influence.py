@@ -9,8 +9,8 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.jobs.run_jobs import InfluenceSpec
 from quintain.records.record import clip
-from quintain.records.run_jobs import InfluenceSpec
 from quintain.records.trajectory import Trajectory
 from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import start

@@ -22,7 +22,7 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Number
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.records.record import Name, Record, counted, explain, require_number, shown
 from quintain.records.tags import is_open
 from quintain.records.trajectory import PAIR_MARK, Trajectory

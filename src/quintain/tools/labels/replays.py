@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.environments.registry import PATH_OPTIONS
 from quintain.errors import InvalidInput, QuintainError
-from quintain.records.job import CompareSpec, EvaluateSpec, EvolveSpec, JobSpec, RecipeSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import CompareSpec, EvaluateSpec, EvolveSpec, JobSpec, RecipeSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.run_jobs import ReplaySpec
 from quintain.records.record import clip
-from quintain.records.run_jobs import ReplaySpec
 from quintain.records.trajectory import Trajectory
 from quintain.tools.data.run_files import write_runs
 from quintain.tools.evaluation.environment_references import usable_reference

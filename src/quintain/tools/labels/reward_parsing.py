@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, get_args
 
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
-from quintain.records.judging import Rubric
+from quintain.records.labels.judging import Rubric
+from quintain.records.labels.reward import DECLARED, MAX_JUDGES, MAX_PARTS, Combine, Declared
 from quintain.records.record import clip, nearest, shown
-from quintain.records.reward import DECLARED, MAX_JUDGES, MAX_PARTS, Combine, Declared
 from quintain.records.text import require_clean
 from quintain.scoring.declared import DEFAULTS, read_declared
 from quintain.scoring.mix import MixScorer

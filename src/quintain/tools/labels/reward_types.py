@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput, NotFound
+from quintain.records.labels.reward import DECLARED, Declared
 from quintain.records.record import nearest, shown
-from quintain.records.reward import DECLARED, Declared
 from quintain.scoring.declared import DeclaredScorer, read_declared
 from quintain.scoring.registry import is_scorer_name, register_scorer, scorer
 from quintain.tools.invocation import refuse_unknown

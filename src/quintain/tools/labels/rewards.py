@@ -8,9 +8,9 @@ import sys
 from quintain.endpoints.profiles import read_profiles
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
-from quintain.records.hyperparameters import ONLINE_METHODS
+from quintain.records.hyperparameters.methods import ONLINE_METHODS
+from quintain.records.labels.reward import JudgePart, RewardPart, RewardSpec, SandboxChoice
 from quintain.records.record import clip
-from quintain.records.reward import JudgePart, RewardPart, RewardSpec, SandboxChoice
 from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.custom import GROUP, function_reference
 from quintain.scoring.declared import DEFAULTS, DeclaredScorer

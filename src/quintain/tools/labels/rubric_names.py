@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from quintain.records.judging import Rubric
-from quintain.records.profiles import DomainProfile
+from quintain.records.labels.judging import Rubric
+from quintain.records.labels.profiles import DomainProfile
 from quintain.scoring.judges.rubrics import RUBRICS, rubric, unknown_rubric
 from quintain.tools.services import Services
 

@@ -9,9 +9,9 @@ from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.judging import JudgingMode, Rubric
-from quintain.records.profiles import DomainProfile
-from quintain.records.run_jobs import JudgeSpec, ScoreSpec
+from quintain.records.jobs.run_jobs import JudgeSpec, ScoreSpec
+from quintain.records.labels.judging import JudgingMode, Rubric
+from quintain.records.labels.profiles import DomainProfile
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.rubrics import read_rubric_file
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs

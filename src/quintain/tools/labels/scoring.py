@@ -15,11 +15,11 @@ from pydantic import BeforeValidator, Field
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.judging import JudgingMode
-from quintain.records.profiles import DomainProfile
+from quintain.records.labels.judging import JudgingMode
+from quintain.records.labels.profiles import DomainProfile
+from quintain.records.labels.reward import Combine
 from quintain.records.protocols import Scorer
 from quintain.records.record import clip, require_number, shown
-from quintain.records.reward import Combine
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.sandbox import open_sandbox

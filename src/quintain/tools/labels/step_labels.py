@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
-from quintain.records.job import StepLabelSpec
+from quintain.records.jobs.job import StepLabelSpec
 from quintain.records.trajectory import Trajectory
 from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import start

@@ -15,10 +15,10 @@ from quintain.datasets.selection import written_chars
 from quintain.errors import InvalidInput
 from quintain.evaluation.bradley_terry import ELO_SCALE, BradleyTerry, Game, fit_games
 from quintain.next_step import Hint, call
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.records.score import Score
 from quintain.scoring.recorded import TOURNAMENT
-from quintain.store.paging import read_pages
+from quintain.store.database.paging import read_pages
 from quintain.tools.services import Services
 
 _DIGITS = 4

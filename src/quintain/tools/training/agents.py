@@ -13,7 +13,7 @@ from quintain.endpoints.profiles import find_profile
 from quintain.errors import InvalidInput, NotFound, Refused, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
-from quintain.records.judging import Endpoint
+from quintain.records.labels.judging import Endpoint
 from quintain.records.record import clip, explain, shown
 from quintain.redaction.redact import redact_text
 from quintain.settings import has_secret

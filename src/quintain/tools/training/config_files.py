@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import DATASET_KINDS, ROLES
-from quintain.records.job import RecipeSpec
-from quintain.records.recipe import EvaluateStage, Stage, TrainStage
+from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES
+from quintain.records.jobs.job import RecipeSpec
+from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.record import explain, shown
 from quintain.records.text import require_clean
 from quintain.tools.evaluation.environment_references import usable_reference

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import EWCConfig, TrainingConfig
-from quintain.records.job import RecipeSpec
-from quintain.records.recipe import EarlierSkill, Stage, TrainStage
+from quintain.records.hyperparameters.methods import EWCConfig, TrainingConfig
+from quintain.records.jobs.job import RecipeSpec
+from quintain.records.jobs.recipe import EarlierSkill, Stage, TrainStage
 from quintain.records.record import shown
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.learning_curves import ancestors_of

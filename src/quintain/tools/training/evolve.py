@@ -8,9 +8,9 @@ from typing import Any
 from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import SFTConfig
-from quintain.records.job import EvolveSpec
+from quintain.records.hyperparameters.methods import SFTConfig
+from quintain.records.jobs.evolve import EvolveConfig
+from quintain.records.jobs.job import EvolveSpec
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.rewards import training_reward

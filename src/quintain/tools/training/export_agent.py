@@ -12,7 +12,7 @@ from pydantic import Field
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
-from quintain.records.handover import (
+from quintain.records.jobs.handover import (
     Ancestor,
     ExportAgentSpec,
     ExportFormat,
@@ -21,7 +21,7 @@ from quintain.records.handover import (
     Result,
     TrainingDataset,
 )
-from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
+from quintain.records.jobs.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
 from quintain.tools.artifacts import PushTo, destination_of
 from quintain.tools.data.lineage import require_no_forgotten_sources
 from quintain.tools.evaluation.learning_curves import ancestors_of

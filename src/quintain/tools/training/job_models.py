@@ -13,7 +13,7 @@ from pathlib import Path
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.job import EvolveSpec, Job, RecipeSpec, TrainSpec
+from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, TrainSpec
 from quintain.records.record import clip
 from quintain.tools.services import Services, find
 from quintain.tools.training.model_folders import is_model, model_in, role_in

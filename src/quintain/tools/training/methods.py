@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
-from quintain.records.common_hyperparameters import Settings
-from quintain.records.evolve import EvolveConfig
-from quintain.records.foreign_settings import RENAMED
-from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, TrainingConfig
+from quintain.records.hyperparameters.foreign_settings import RENAMED
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, ONLINE_METHODS, TrainingConfig
+from quintain.records.hyperparameters.setting_aliases import canonical
+from quintain.records.hyperparameters.shared import Settings
+from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.record import clip, explain, list_names, nearest, shown
-from quintain.records.setting_aliases import canonical
 
 S = TypeVar("S", bound=Settings)
 

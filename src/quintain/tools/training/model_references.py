@@ -12,7 +12,7 @@ from quintain.artifacts.locations import is_url
 from quintain.errors import NotFound
 from quintain.next_step import Hint
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.handover import AGENT_FILE, AgentExport
+from quintain.records.jobs.handover import AGENT_FILE, AgentExport
 from quintain.records.record import clip
 from quintain.tools.roots import readable, resolve_path
 from quintain.tools.services import Services

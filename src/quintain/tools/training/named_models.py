@@ -11,8 +11,8 @@ from quintain.endpoints.profiles import find_profile
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters import DistillConfig, GRPOConfig, SamplerConfig, TrainingConfig
-from quintain.records.judging import Endpoint
+from quintain.records.hyperparameters.methods import DistillConfig, GRPOConfig, SamplerConfig, TrainingConfig
+from quintain.records.labels.judging import Endpoint
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     ENDPOINT,

@@ -15,7 +15,7 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import (
+from quintain.records.hyperparameters.methods import (
     ACTING_ONLY,
     ROLES,
     DistillConfig,
@@ -24,7 +24,7 @@ from quintain.records.hyperparameters import (
     SelfPlayConfig,
     TrainingConfig,
 )
-from quintain.records.job import JobSpec
+from quintain.records.jobs.job import JobSpec
 from quintain.records.record import Record, Seed, explain
 from quintain.tools.artifacts import mirror_of
 from quintain.tools.evaluation.environment_references import require_opponent, usable_reference

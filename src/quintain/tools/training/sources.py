@@ -14,7 +14,7 @@ from quintain.errors import InvalidInput
 from quintain.files import sha256_of
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
-from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS
+from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS
 from quintain.records.record import shown
 from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.data.lineage import require_remembered

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import Method, TrainingConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import Method, TrainingConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.record import shown
 from quintain.tools.evaluation.environment_references import Environments
 from quintain.tools.jobs.jobs import start

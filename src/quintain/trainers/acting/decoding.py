@@ -19,7 +19,7 @@ import torch
 from quintain.trainers.acting.kv_cache import Batch, Row, gather, has_columns, is_whole_batch
 from quintain.trainers.acting.static_steps import StaticSteps, has_fixed_shapes
 from quintain.trainers.engine.rotary import Rotary
-from quintain.trainers.models import eval_mode
+from quintain.trainers.models.loading import eval_mode
 
 Caching = Literal["batched", "single", "none"]
 """batched: rows share a padded cache; single: each has its own; none: each token reads its whole row again."""

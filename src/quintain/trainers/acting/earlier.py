@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from quintain.records.protocols import Policy, Reply, Turn
-from quintain.trainers.models import write_tensors
+from quintain.trainers.models.loading import write_tensors
 
 
 def save_version(model: nn.Module, path: Path) -> None:

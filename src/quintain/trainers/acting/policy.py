@@ -33,7 +33,7 @@ from quintain.trainers.acting.kv_cache import Row
 from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms, to_bf16
 from quintain.trainers.acting.sampling import Draws, TokenLimits, pick, widest_float
 from quintain.trainers.acting.static_steps import StaticSteps
-from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
+from quintain.trainers.models.loading import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 
 _SHARED_PREFIX = 16

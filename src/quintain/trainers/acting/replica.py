@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from quintain.records.agent import Sampling
-from quintain.records.hyperparameters import OnlineConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import OnlineConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.acting.products import PRODUCTS, ProductForms
-from quintain.trainers.models import LoadedModel
+from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.preparation import copy_start_model, seed_everything
 from quintain.trainers.rendering.renderer import Renderer
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import CoresetConfig
+from quintain.records.hyperparameters.methods import CoresetConfig
 from quintain.trainers.data.streams import Floats
 
 _LOSS_PART = Fraction(3, 5)

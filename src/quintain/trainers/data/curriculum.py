@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from quintain.records.hyperparameters import CurriculumConfig
+from quintain.records.hyperparameters.methods import CurriculumConfig
 
 
 def difficulty(n_steps: int, reward: float | None) -> float:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import CoresetConfig, CurriculumConfig, ReplayConfig, SFTConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import CoresetConfig, CurriculumConfig, ReplayConfig, SFTConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.coreset import coreset, text_features
 from quintain.trainers.data.curriculum import difficulty
 from quintain.trainers.data.example_files import read_examples, write_examples
@@ -21,7 +21,7 @@ from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.distributed.process_group import ProcessGroup
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.checkpoints import disk_errors_explained
-from quintain.trainers.models import eval_mode
+from quintain.trainers.models.loading import eval_mode
 from quintain.trainers.rendering.renderer import Renderer
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from quintain.datasets.selection import agent_digest
 from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
-from quintain.records.hyperparameters import (
+from quintain.records.hyperparameters.methods import (
     BCConfig,
     DistillConfig,
     DPOConfig,
@@ -29,7 +29,6 @@ from quintain.records.hyperparameters import (
 )
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
-from quintain.trainers.constraint import constraint_of, cost_of
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.example_batch import ExampleBatch as ExampleBatch
 from quintain.trainers.data.retrieval_examples import add_calls, leave_out_without_negatives
@@ -39,9 +38,10 @@ from quintain.trainers.data.teacher_tokens import with_recorded
 from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels, with_parts
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
+from quintain.trainers.models.value_head import heads_of
 from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer, Rendering
-from quintain.trainers.value_head import heads_of
+from quintain.trainers.rollouts.constraint import constraint_of, cost_of
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class ExampleMaker:
         """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
         Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
-        Advantages of PPO and of self-play are those of a whole rollout (`rollout_advantages`), so that equal rewards teach too.
+        Advantages of PPO and of self-play are those of a whole rollout (`rollouts.advantages`), so that equal rewards teach too.
         """
         config = self.config
         whole = isinstance(config, PPOConfig) or (isinstance(config, GRPOConfig) and config.by_role)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters import GRPOConfig
+from quintain.records.hyperparameters.methods import GRPOConfig
 from quintain.records.protocols import Stop
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.trainers.data.streams import TokenRow

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map
 
 from quintain.trainers.distributed.weights import fill, fill_buffers
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.models import is_adapter
+from quintain.trainers.models.loading import is_adapter
 
 
 class _Root(torch.nn.Module):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from quintain.records.hyperparameters import SFTConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import SFTConfig, TrainingConfig
 
 
 def noise_of(config: TrainingConfig) -> float:

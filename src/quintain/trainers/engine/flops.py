@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from quintain.trainers.data.streams import TokenRow
-from quintain.trainers.models import decoder_and_head
-from quintain.trainers.quantization import size_of
-from quintain.trainers.value_head import head_of
+from quintain.trainers.models.loading import decoder_and_head
+from quintain.trainers.models.quantization import size_of
+from quintain.trainers.models.value_head import head_of
 
 
 def weight_flops(weight: torch.Tensor) -> float:

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from quintain.errors import InvalidInput
-from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import (
@@ -48,8 +47,9 @@ from quintain.trainers.engine.self_check import (
     padded_inputs,
     probes,
 )
-from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
-from quintain.trainers.value_head import ValueHead, head_of
+from quintain.trainers.models.adapters import first_line
+from quintain.trainers.models.loading import decoder_and_head, eval_mode, is_adapter
+from quintain.trainers.models.value_head import ValueHead, head_of
 
 
 class Cost(NamedTuple):

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine.attention import Kernel
 from quintain.trainers.engine.embeddings import gradient_at_embeddings
 from quintain.trainers.engine.head import LogitShape
 from quintain.trainers.engine.rotary import Rotary
-from quintain.trainers.models import decoder_and_head
+from quintain.trainers.models.adapters import first_line
+from quintain.trainers.models.loading import decoder_and_head
 
 CHECK_WINDOW = 7
 """Longest sliding window in the check, in tokens: shorter than the rows, their shared prefixes and their branches."""

@@ -13,7 +13,7 @@ import torch
 
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.agent import Agent
-from quintain.records.handover import GgufType, Parity
+from quintain.records.jobs.handover import GgufType, Parity
 from quintain.records.protocols import Message
 from quintain.trainers.handover.gguf_vocabulary import (
     add_special_tokens,
@@ -30,8 +30,8 @@ from quintain.trainers.handover.gguf_weights import (
 )
 from quintain.trainers.handover.llama_cpp import LlamaCpp, model_served
 from quintain.trainers.handover.parity import TEXTS, Measurement, Probes, parity_error
-from quintain.trainers.model_files import model_files
-from quintain.trainers.models import LoadedModel, load_model
+from quintain.trainers.models.loading import LoadedModel, load_model
+from quintain.trainers.models.model_files import model_files
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS
 

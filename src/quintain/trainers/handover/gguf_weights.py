@@ -17,7 +17,7 @@ import torch
 from gguf import GGMLQuantizationType as Quantization
 
 from quintain.errors import InvalidInput, Unavailable
-from quintain.records.handover import GgufType
+from quintain.records.jobs.handover import GgufType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -15,15 +15,15 @@ import torch
 
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.agent import Agent, Sampling
-from quintain.records.handover import Parity
+from quintain.records.jobs.handover import Parity
 from quintain.records.protocols import Message, Turn
 from quintain.records.trajectory import Action
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.engine.machine import default_products
-from quintain.trainers.models import LoadedModel, decoder_and_head, eval_mode
+from quintain.trainers.models.loading import LoadedModel, decoder_and_head, eval_mode
+from quintain.trainers.models.value_head import head_of
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS
-from quintain.trainers.value_head import head_of
 
 BOUNDS = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.15}
 """Maximum difference of a token's log-prob l, in nats for each max(1, -l), by the coarser of the stored and the computed format.

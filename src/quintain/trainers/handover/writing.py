@@ -19,22 +19,22 @@ from transformers import AutoTokenizer, GenerationConfig
 from quintain.errors import Unavailable
 from quintain.files import sha256_of
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.handover import ExportFormat, GgufType, Parity
+from quintain.records.jobs.handover import ExportFormat, GgufType, Parity
 from quintain.records.protocols import Reporter
-from quintain.trainers.adapters import adapter_tensors, first_line
 from quintain.trainers.handover.gguf_file import write_gguf
 from quintain.trainers.handover.gguf_weights import require_architecture
 from quintain.trainers.handover.ollama import go_template
 from quintain.trainers.handover.parity import Measurement, Probes, compare, count_equal, measure
-from quintain.trainers.model_files import model_files
-from quintain.trainers.models import LoadedModel, load_model, open_tokenizer, pick_device, stored_heads
-from quintain.trainers.pooling_files import read_pooling, write_pooling
-from quintain.trainers.quantization import size_of
+from quintain.trainers.models.adapters import adapter_tensors, first_line
+from quintain.trainers.models.loading import LoadedModel, load_model, open_tokenizer, pick_device, stored_heads
+from quintain.trainers.models.model_files import model_files
+from quintain.trainers.models.pooling_files import read_pooling, write_pooling
+from quintain.trainers.models.quantization import size_of
+from quintain.trainers.models.tokenizer_files import save_tokenizer
+from quintain.trainers.models.value_head import value_head_detached
+from quintain.trainers.models.value_head_files import FILE_NAME, save_head
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
-from quintain.trainers.tokenizer_files import save_tokenizer
-from quintain.trainers.value_head import value_head_detached
-from quintain.trainers.value_head_files import FILE_NAME, save_head
 
 _SHARD = "5GB"
 """Maximum size of a weights file; larger weights are split, with an index."""

@@ -11,10 +11,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from quintain.trainers.distributed.sharding import local_shard
-from quintain.trainers.models import is_adapter
-from quintain.trainers.tokenizer_files import save_tokenizer
-from quintain.trainers.value_head import head_of
-from quintain.trainers.value_head_files import FILE_NAME, save_head
+from quintain.trainers.models.loading import is_adapter
+from quintain.trainers.models.tokenizer_files import save_tokenizer
+from quintain.trainers.models.value_head import head_of
+from quintain.trainers.models.value_head_files import FILE_NAME, save_head
 
 _MODEL = "model.safetensors"
 _ADAPTER = "adapter_model.safetensors"

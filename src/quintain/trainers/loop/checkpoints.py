@@ -33,7 +33,7 @@ from quintain.trainers.distributed.process_group import ProcessGroup, collective
 from quintain.trainers.distributed.sharded_state import has_shards, read_moments, save_moments
 from quintain.trainers.distributed.sharding import gather_full, is_sharded, local_shard
 from quintain.trainers.loop.checkpoint_weights import read_weights, trainable, write_weights
-from quintain.trainers.models import publish
+from quintain.trainers.models.loading import publish
 
 _MANIFEST = "manifest.json"
 _OWN = "sha256"

@@ -14,20 +14,20 @@ from safetensors.torch import load_file
 
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.dataset import Row
-from quintain.records.hyperparameters import PretrainConfig, SFTConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import PretrainConfig, SFTConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.records.seeds import stable_seed
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import sampled_nll
-from quintain.trainers.freezing import freeze_layers
 from quintain.trainers.loop.bf16_adamw import stochastically_rounded
 from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.precision import Format, hold_base
-from quintain.trainers.models import LoadedModel, eval_mode, load_model, write_tensors
-from quintain.trainers.value_head import has_own_critic, heads_of
+from quintain.trainers.models.freezing import freeze_layers
+from quintain.trainers.models.loading import LoadedModel, eval_mode, load_model, write_tensors
+from quintain.trainers.models.value_head import has_own_critic, heads_of
 
 _FILE_NAME = "ewc.safetensors"
 

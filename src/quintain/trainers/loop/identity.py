@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from quintain.records.agent import ModelRef
-from quintain.records.hyperparameters import ACTING_ONLY, DPOConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import ACTING_ONLY, DPOConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.streams import Example
 
 _SAMPLED = 64

@@ -30,7 +30,7 @@ from quintain.trainers.loop.passes import ValidationSums, backward, held_out
 from quintain.trainers.loop.run import PARTS, Run
 from quintain.trainers.loop.schedule import learning_rate
 from quintain.trainers.losses.loss_output import totals_of
-from quintain.trainers.models import eval_mode
+from quintain.trainers.models.loading import eval_mode
 
 
 def resume(run: Run) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import (
+from quintain.records.hyperparameters.methods import (
     DistillConfig,
     DPOConfig,
     GRPOConfig,

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import PPOConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import PPOConfig, TrainingConfig
 from quintain.trainers.loop.bf16_adamw import BF16AdamW
 from quintain.trainers.loop.checkpoint_weights import trainable
-from quintain.trainers.quantization import bitsandbytes
-from quintain.trainers.value_head import head_of
+from quintain.trainers.models.quantization import bitsandbytes
+from quintain.trainers.models.value_head import head_of
 
 _CRITIC_RATE = 10.0
 """Learning rate of a critic over that of its policy, as in verl (1e-5, 1e-6) and OpenRLHF (9e-6, 1e-6)."""

@@ -14,7 +14,7 @@ from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.losses.grpo import k3
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.retriever import mean_pooled
-from quintain.trainers.models import eval_mode
+from quintain.trainers.models.loading import eval_mode
 
 
 def backward(

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from quintain.records.hyperparameters import Precision, TrainingConfig
+from quintain.records.hyperparameters.methods import Precision, TrainingConfig
 from quintain.trainers.engine.machine import bf16_speedup
-from quintain.trainers.quantization import size_of
-from quintain.trainers.value_head import head_of
+from quintain.trainers.models.quantization import size_of
+from quintain.trainers.models.value_head import head_of
 
 _LARGE_MODEL = 10_000_000
 """Parameters from which `auto` considers bf16 on a CPU: products of smaller models take too little of a step."""

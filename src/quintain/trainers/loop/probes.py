@@ -18,7 +18,7 @@ from quintain.records.agent import Sampling
 from quintain.records.dataset import Row, TextRow
 from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import LocalPolicy
-from quintain.trainers.models import LoadedModel, eval_mode
+from quintain.trainers.models.loading import LoadedModel, eval_mode
 from quintain.trainers.rendering.calls import TurnReader
 from quintain.trainers.rendering.renderer import Renderer
 

@@ -9,9 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from quintain.errors import TrainingFailed
-from quintain.records.hyperparameters import GRPOConfig, KTOConfig, PPOConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import GRPOConfig, KTOConfig, PPOConfig, TrainingConfig
 from quintain.records.record import Record
-from quintain.trainers.constraint import constraint_of
 from quintain.trainers.data.example_batch import remedies_for
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
@@ -19,7 +18,8 @@ from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import PARTS, Run
-from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.rollouts.constraint import constraint_of
+from quintain.trainers.rollouts.source import RolloutSource
 
 _MANY_STEPS = 20
 """From this number of steps on, the lowest loss of half of them does not depend on single batches."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from quintain.records.hyperparameters import TrainingConfig
+from quintain.records.hyperparameters.methods import TrainingConfig
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.passes import SharedPasses

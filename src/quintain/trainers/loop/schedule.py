@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
-from quintain.records.hyperparameters import CurriculumConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import CurriculumConfig, TrainingConfig
 from quintain.trainers.data.curriculum import epoch_indices, epoch_steps
 from quintain.trainers.data.streams import Example
 

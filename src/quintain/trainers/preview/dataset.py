@@ -16,8 +16,8 @@ import numpy as np
 
 from quintain.datasets.rows import read_rows
 from quintain.records.dataset import ROW_OF_KIND, Row, SplitName
-from quintain.records.job import PreviewSpec
-from quintain.records.preview import (
+from quintain.records.jobs.job import PreviewSpec
+from quintain.records.jobs.preview import (
     MAX_SHOWN,
     Histogram,
     PreviewReport,
@@ -27,7 +27,7 @@ from quintain.records.preview import (
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
 from quintain.trainers.data.examples import ExampleMaker
-from quintain.trainers.models import open_tokenizer
+from quintain.trainers.models.loading import open_tokenizer
 from quintain.trainers.preview.faults import Faults
 from quintain.trainers.preview.row import examine
 from quintain.trainers.preview.spans import row_with_spans

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quintain.datasets.messages import messages_of
-from quintain.records.preview import Author, PreviewRow, Span
+from quintain.records.jobs.preview import Author, PreviewRow, Span
 from quintain.records.trajectory import Trajectory, text_of
 from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.preview.row import ExaminedRow, Member, digest, stops

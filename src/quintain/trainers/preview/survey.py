@@ -15,9 +15,9 @@ from quintain.datasets.selection import agent_digest, is_held_out
 from quintain.datasets.split_leaks import LeakCheck
 from quintain.datasets.splits import task_key
 from quintain.records.dataset import LabelledRow, Row, SplitName, TextRow
-from quintain.records.hyperparameters import SFTConfig
-from quintain.records.job import PreviewSpec
-from quintain.records.preview import SplitCounts
+from quintain.records.hyperparameters.methods import SFTConfig
+from quintain.records.jobs.job import PreviewSpec
+from quintain.records.jobs.preview import SplitCounts
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.preview.faults import Faults
 from quintain.trainers.preview.row import ExaminedRow, SingleTurnSize, stops

@@ -9,7 +9,7 @@ from pydantic import Field
 from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode
 from quintain.evaluation.turn_counts import TurnCount
-from quintain.records.job import EvaluateSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.record import Record
 
 

@@ -13,13 +13,13 @@ from quintain.errors import QuintainError, Unavailable
 from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode, run_episodes
 from quintain.evaluation.turn_counts import TurnCount
-from quintain.records.job import EvaluateSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.protocols import Policy, TaskSource
-from quintain.worker import opponents
 from quintain.worker.actors.messages import ActorSetup, Batch, Failure, PlayedBatch
-from quintain.worker.configuration import configure
-from quintain.worker.policies import JobSignals, policy_of_job
-from quintain.worker.self_play import self_play_of
+from quintain.worker.policies import opponents
+from quintain.worker.policies.creation import JobSignals, policy_of_job
+from quintain.worker.processes.configuration import configure
+from quintain.worker.rollouts.self_play import self_play_of
 
 OnTurn = Callable[[TurnCount], None]
 

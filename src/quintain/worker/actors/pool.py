@@ -19,13 +19,13 @@ from quintain.errors import Unavailable
 from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode
 from quintain.evaluation.turn_counts import TurnCount
-from quintain.records.job import EvaluateSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.protocols import TaskSource
 from quintain.worker.actors.local import ActorDied, LocalActor
 from quintain.worker.actors.messages import ActorSetup, Answer, Batch, PlayedBatch, Weights
 from quintain.worker.actors.playing import OnTurn, error_of
-from quintain.worker.configuration import configured_home
-from quintain.worker.policies import JobSignals
+from quintain.worker.policies.creation import JobSignals
+from quintain.worker.processes.configuration import configured_home
 
 _DEATHS = 5
 """Actors that may die of one batch in a row."""

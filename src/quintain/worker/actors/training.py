@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode
-from quintain.records.hyperparameters import OnlineConfig
-from quintain.records.job import TrainSpec
+from quintain.records.hyperparameters.methods import OnlineConfig
+from quintain.records.jobs.job import TrainSpec
 from quintain.worker.actors.messages import Weights
 from quintain.worker.actors.playing import OnTurn
 from quintain.worker.actors.pool import ActorPool, SubmittedBatch
-from quintain.worker.policies import JobSignals
+from quintain.worker.policies.creation import JobSignals
 
 if TYPE_CHECKING:
-    from quintain.trainers.models import LoadedModel
+    from quintain.trainers.models.loading import LoadedModel
 
 
 class TrainingActors:

@@ -18,8 +18,8 @@ from quintain.evaluation.comparison import compare
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation, PairedComparison
-from quintain.records.evolve import LevelsConfig, RoundReport
-from quintain.records.job import EvolveSpec, JobResult, TrajectorySet
+from quintain.records.jobs.evolve import LevelsConfig, RoundReport
+from quintain.records.jobs.job import EvolveSpec, JobResult, TrajectorySet
 from quintain.records.protocols import Reporter
 from quintain.records.record import counted
 from quintain.worker.evolution.evolution_stages import EvolutionStages, EvolutionStopped

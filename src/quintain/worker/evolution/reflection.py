@@ -12,16 +12,16 @@ from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import EpisodePlan, run_episodes
 from quintain.jobs.directory import write_atomically
 from quintain.records.evaluation import EpisodeResult
-from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
+from quintain.records.jobs.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
 from quintain.records.record import clip
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.judges.shown_run import show_run
-from quintain.worker.acting_reports import TurnReports
 from quintain.worker.evolution.played_episodes import PlayedEpisode, read_episodes
 from quintain.worker.job_kinds.rollouts import episode_settings, with_result
-from quintain.worker.policies import open_policy
+from quintain.worker.policies.creation import open_policy
+from quintain.worker.rollouts.acting_reports import TurnReports
 
 _NOTES = "notes.json"
 

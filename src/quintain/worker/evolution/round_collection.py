@@ -8,8 +8,8 @@ from quintain.errors import TrainingFailed
 from quintain.jobs.directory import STAGE_RESULT
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.evolve import RoundReport
-from quintain.records.job import EvolveSpec, JobResult
+from quintain.records.jobs.evolve import RoundReport
+from quintain.records.jobs.job import EvolveSpec, JobResult
 from quintain.worker.evolution.evolution_stages import EvolutionStages, EvolutionStopped, drop_results_without_runs
 from quintain.worker.evolution.played_episodes import read_episodes
 from quintain.worker.evolution.reflection import retry_with_reflection

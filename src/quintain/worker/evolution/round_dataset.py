@@ -16,14 +16,14 @@ from quintain.datasets.selection import Criteria, ExportCounts
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.jobs.directory import STAGE_RESULT, write_atomically
 from quintain.records.dataset import Dataset, DatasetKind, DatasetOutput
-from quintain.records.evolve import round_dataset_id
-from quintain.records.job import EvolveSpec
+from quintain.records.jobs.evolve import round_dataset_id
+from quintain.records.jobs.job import EvolveSpec
 from quintain.records.record import Record
 from quintain.records.seeds import stable_seed
 from quintain.worker.evolution.played_episodes import PlayedEpisode, episode_at
 from quintain.worker.evolution.round_selection import SELECTIONS, RunWorth, outlines_of
-from quintain.worker.job_rewards import Rewards, step_values
-from quintain.worker.online_rollouts import reward_of
+from quintain.worker.rollouts.job_rewards import Rewards, step_values
+from quintain.worker.rollouts.online_rollouts import reward_of
 
 _TASKS = 16
 """Tasks whose runs a reward values together."""

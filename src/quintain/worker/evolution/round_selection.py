@@ -21,7 +21,7 @@ from quintain.datasets.selection import (
 )
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow, StepValues
-from quintain.records.evolve import EvolveConfig, Rule
+from quintain.records.jobs.evolve import EvolveConfig, Rule
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs

@@ -12,7 +12,7 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.suites import plan_suite
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.job import EvaluateSpec, EvolveSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import EvaluateSpec, EvolveSpec, RolloutSpec, TrainSpec
 from quintain.records.seeds import stable_seed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from quintain.records.job import JobResult, JobSpec
+from quintain.records.jobs.job import JobResult, JobSpec
 from quintain.records.protocols import Reporter
 
 MODULES = {

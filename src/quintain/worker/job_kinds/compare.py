@@ -16,15 +16,15 @@ from quintain.evaluation.suites import plan_suite, suite_of
 from quintain.evaluation.summary import summarize
 from quintain.jobs.directory import STAGES, output_records, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation, SequentialTest
-from quintain.records.job import CompareSpec, EvaluateSpec, JobResult, TrajectorySet
+from quintain.records.jobs.job import CompareSpec, EvaluateSpec, JobResult, TrajectorySet
 from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.trajectory import Task
-from quintain.worker.acting_reports import TurnReports, report_errors
 from quintain.worker.actors.playing import expert_policy
-from quintain.worker.exploration import task_name
 from quintain.worker.job_kinds.rollouts import RESULT, episode_settings, with_result
-from quintain.worker.policies import policy_of_job
-from quintain.worker.request_ledger import spending_report
+from quintain.worker.policies.creation import policy_of_job
+from quintain.worker.policies.request_ledger import spending_report
+from quintain.worker.rollouts.acting_reports import TurnReports, report_errors
+from quintain.worker.rollouts.exploration import task_name
 
 
 def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:

@@ -25,7 +25,7 @@ from quintain.evaluation.dataset_summary import (
 from quintain.jobs.directory import run_name, write_atomically
 from quintain.records.dataset import Row, TextRow
 from quintain.records.evaluation import EpisodeResult, HeldOut
-from quintain.records.job import EvaluateDatasetSpec, JobResult
+from quintain.records.jobs.job import EvaluateDatasetSpec, JobResult
 from quintain.records.protocols import Reporter
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import OutcomeStatus

@@ -18,8 +18,8 @@ from quintain.errors import Conflict, Unavailable
 from quintain.exporters.agent_card import model_card, modelfile
 from quintain.files import sha256_of, sync
 from quintain.jobs.processes import try_lock_folder, unlock
-from quintain.records.handover import AGENT_FILE, AgentExport, ExportAgentSpec
-from quintain.records.job import JobResult
+from quintain.records.jobs.handover import AGENT_FILE, AgentExport, ExportAgentSpec
+from quintain.records.jobs.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.worker.job_kinds.push import Transfer
 from quintain.worker.portable_copies import portable_copy
@@ -44,7 +44,7 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
     with _aside(destination) as aside:
         reporter.phase("importing")
         from quintain.trainers.handover.writing import write_agent
-        from quintain.trainers.models import make_durable
+        from quintain.trainers.models.loading import make_durable
 
         written = write_agent(spec.agent, spec.format, aside, reporter, spec.gguf_type)
         if written is None:

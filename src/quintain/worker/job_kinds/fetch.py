@@ -7,7 +7,7 @@ from pathlib import Path
 from quintain.artifacts.faults import TransferStopped
 from quintain.artifacts.transfers import fetch
 from quintain.records.artifacts import FetchSpec
-from quintain.records.job import JobResult
+from quintain.records.jobs.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.worker.job_kinds.push import Transfer
 

@@ -10,7 +10,7 @@ from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import DryRun
 from quintain.jobs.directory import run_name
 from quintain.records.imports import FileStamp, IngestStatus, RunLink
-from quintain.records.job import ImportSpec, JobResult, TrajectorySet
+from quintain.records.jobs.job import ImportSpec, JobResult, TrajectorySet
 from quintain.records.protocols import Reporter
 from quintain.records.trajectory import Trajectory
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quintain.errors import InvalidInput
-from quintain.records.job import JobResult
+from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.run_jobs import InfluenceSpec
 from quintain.records.protocols import Reporter
-from quintain.records.run_jobs import InfluenceSpec
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.rank_statistics import spearman

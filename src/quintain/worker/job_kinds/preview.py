@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from quintain.jobs.directory import write_atomically
-from quintain.records.job import JobResult, PreviewSpec
+from quintain.records.jobs.job import JobResult, PreviewSpec
 from quintain.records.protocols import Reporter
 from quintain.worker.dataset_inputs import link_dataset
 

@@ -10,7 +10,7 @@ from quintain.artifacts.pushing import push
 from quintain.datasets.manifest import FILE_NAME, manifest_entries
 from quintain.errors import NotFound
 from quintain.records.artifacts import PushSpec
-from quintain.records.job import JobResult
+from quintain.records.jobs.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.worker.portable_copies import portable_copy
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from quintain.jobs.directory import STAGES
 from quintain.records.agent import Agent
-from quintain.records.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
+from quintain.records.jobs.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
+from quintain.records.jobs.recipe import Stage, TrainingInputs, TrainStage
 from quintain.records.protocols import Reporter
-from quintain.records.recipe import Stage, TrainingInputs, TrainStage
 from quintain.worker.stages import Span, StageResult, run_stage
 
 

@@ -26,9 +26,9 @@ from quintain.evaluation.replay_divergence import (
     prompt_divergence,
     turn_prefixes,
 )
-from quintain.records.job import JobResult
+from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.run_jobs import ReplaySpec
 from quintain.records.protocols import Reporter, TaskSource
-from quintain.records.run_jobs import ReplaySpec
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
 from quintain.scoring.recorded import REPLAY

@@ -16,16 +16,16 @@ from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import success_rate, summarize
 from quintain.jobs.directory import output_records, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation
-from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
+from quintain.records.jobs.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.worker import opponents
-from quintain.worker.acting_reports import TurnReports, report_errors
 from quintain.worker.actors.playing import ActingPlayer
 from quintain.worker.actors.pool import ActorPool, actors_for
-from quintain.worker.exploration import Exploration, task_name
-from quintain.worker.request_ledger import spending_report
-from quintain.worker.task_checks import solved_idly
+from quintain.worker.policies import opponents
+from quintain.worker.policies.request_ledger import spending_report
+from quintain.worker.rollouts.acting_reports import TurnReports, report_errors
+from quintain.worker.rollouts.exploration import Exploration, task_name
+from quintain.worker.rollouts.task_checks import solved_idly
 
 RESULT = "episode_result"
 """Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from quintain.jobs.directory import write_atomically
-from quintain.records.job import JobResult, SelftestSpec
+from quintain.records.jobs.job import JobResult, SelftestSpec
 from quintain.records.protocols import Reporter
 
 KEEP_CHECKPOINTS = 2

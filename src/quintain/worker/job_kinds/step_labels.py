@@ -15,13 +15,13 @@ from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay, run_episodes
 from quintain.evaluation.replay_divergence import is_idle, turn_prefixes
 from quintain.jobs.directory import run_name
-from quintain.records.job import JobResult, StepLabelSpec
+from quintain.records.jobs.job import JobResult, StepLabelSpec
 from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.score import Score, StepScore
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Step, Trajectory
-from quintain.worker.acting_reports import TurnReports
-from quintain.worker.request_ledger import spending_report
+from quintain.worker.policies.request_ledger import spending_report
+from quintain.worker.rollouts.acting_reports import TurnReports
 from quintain.worker.run_inputs import open_run_inputs, score_each
 
 SCORER = "montecarlo"
@@ -39,7 +39,7 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
     source = open_source(spec.environment)
     runs = open_run_inputs(spec.runs)
     reporter.phase("loading_model")
-    from quintain.worker.policies import policy_of_job
+    from quintain.worker.policies.creation import policy_of_job
 
     policy = policy_of_job(spec, directory, reporter)
     reporter.phase("playing_on")

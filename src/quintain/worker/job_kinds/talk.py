@@ -16,12 +16,12 @@ from quintain.errors import Unavailable
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.replies import agent_step, respond
 from quintain.jobs.directory import open_appending, read_lines, run_name, write_line
-from quintain.records.job import JobResult, TrajectorySet
+from quintain.records.jobs.job import JobResult, TrajectorySet
+from quintain.records.jobs.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
 from quintain.records.protocols import Environment, Policy, Reply, Reporter, Stop, TaskSource, TimeStep, Turn
-from quintain.records.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task
-from quintain.worker.opponents import agent_info
-from quintain.worker.policies import open_policy
+from quintain.worker.policies.creation import open_policy
+from quintain.worker.policies.opponents import agent_info
 
 MAX_TURNS = 1000
 TAG = "conversation"

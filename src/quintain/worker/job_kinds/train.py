@@ -17,16 +17,16 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.dataset import Row
-from quintain.records.hyperparameters import DATASET_KINDS, ROLES
-from quintain.records.job import JobResult, TrainSpec
-from quintain.records.judging import Endpoint
+from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES
+from quintain.records.jobs.job import JobResult, TrainSpec
+from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
-from quintain.trainers.libraries import import_libraries
+from quintain.trainers.models.libraries import import_libraries
 from quintain.worker.checkpoint_mirror import with_mirrored_checkpoints
 from quintain.worker.dataset_inputs import link_dataset
-from quintain.worker.job_rewards import Rewards
-from quintain.worker.request_ledger import close_after, open_client
+from quintain.worker.policies.request_ledger import close_after, open_client
+from quintain.worker.rollouts.job_rewards import Rewards
 
 if TYPE_CHECKING:
     from quintain.trainers.data.streams import Example, TokenRow
@@ -95,12 +95,12 @@ def _train(
     import_libraries()
     from quintain.trainers.run_setup import Data
     from quintain.trainers.train import train
-    from quintain.worker.held_out_tasks import HeldOutTasks
+    from quintain.worker.rollouts.held_out_tasks import HeldOutTasks
 
     data = Data(earlier=earlier) if rewards is None else Data(earlier=earlier, figures=rewards.figures)
     data = replace(data, teacher=open_teacher(spec, directory), evaluate=HeldOutTasks.of(spec, directory, reporter))
     if spec.environment is not None:
-        from quintain.worker.online_rollouts import rollout_collector
+        from quintain.worker.rollouts.online_rollouts import rollout_collector
 
         collect = rollout_collector(spec, directory, reporter, rewards)
         figures = data.figures

@@ -11,7 +11,7 @@ from typing import Any
 
 from quintain.endpoints.faults import STOPPED, UNANSWERED
 from quintain.errors import QuintainError
-from quintain.records.judging import JudgeControl, JudgingMode, Rubric
+from quintain.records.labels.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.datamarking import N_MARKS, mark_of
 from quintain.scoring.judges.empty_run_control import Control

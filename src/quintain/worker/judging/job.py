@@ -10,18 +10,18 @@ from quintain.endpoints.client import EndpointClient, identity
 from quintain.endpoints.completion import Ask
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
-from quintain.records.job import JobResult
-from quintain.records.judging import Endpoint
+from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.run_jobs import JudgeSpec
+from quintain.records.labels.judging import Endpoint
+from quintain.records.labels.reward import JudgePart
 from quintain.records.protocols import Message, Reporter, Stop
-from quintain.records.reward import JudgePart
-from quintain.records.run_jobs import JudgeSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.judging_items import Rater
 from quintain.scoring.judges.questions import Question
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.asking import Judging, Verdicts, ask_through
 from quintain.worker.judging.judgements import run_judging
-from quintain.worker.request_ledger import Ledger, open_client
+from quintain.worker.policies.request_ledger import Ledger, open_client
 
 
 @dataclass

@@ -19,15 +19,15 @@ from quintain.endpoints.faults import BUSY, STOPPED
 from quintain.endpoints.spending import Spent
 from quintain.errors import Unavailable
 from quintain.jobs.directory import iterate_lines, open_appending, output_records, write_line
-from quintain.records.job import JobResult
+from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.run_jobs import JudgeSpec, ScoreSpec
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
-from quintain.records.run_jobs import JudgeSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.calibration.agreement import even_odds
 from quintain.scoring.judges.judging_items import comparisons
 from quintain.worker.judging.asking import Verdicts
-from quintain.worker.request_ledger import cost_report
+from quintain.worker.policies.request_ledger import cost_report
 from quintain.worker.run_inputs import RunInputs, open_run_inputs
 
 BROKEN_AFTER = 20

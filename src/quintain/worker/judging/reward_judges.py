@@ -13,11 +13,11 @@ from quintain.endpoints.faults import STOPPED
 from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
-from quintain.records.job import JobResult
-from quintain.records.preference import Preference
+from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.run_jobs import ScoreSpec
+from quintain.records.labels.preference import Preference
+from quintain.records.labels.reward import JudgePart
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
-from quintain.records.reward import JudgePart
-from quintain.records.run_jobs import ScoreSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.judging_items import Rater, comparisons
@@ -26,7 +26,7 @@ from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.asking import Judging, Verdicts
 from quintain.worker.judging.job import EndpointJudge
 from quintain.worker.judging.judgements import run_judging
-from quintain.worker.request_ledger import spending_report
+from quintain.worker.policies.request_ledger import spending_report
 from quintain.worker.run_inputs import open_run_inputs, score_each
 
 _ALONE = "the run has no other run of its task to be ranked with; give several attempts, or judge with mode 'score'"
@@ -205,7 +205,7 @@ def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
 def local_judging(agent: Agent, asked: ScoreSpec | JudgePart, seed: int) -> Judging:
     """Load a local model as a judge of what is asked."""
     assert asked.rubric is not None
-    from quintain.worker.policies import open_policy
+    from quintain.worker.policies.creation import open_policy
 
     policy = open_policy(agent, Sampling(temperature=0.0, max_new_tokens=ANSWER_TOKENS), seed=seed)
     return Judging(

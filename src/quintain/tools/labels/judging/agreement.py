@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 from statistics import fmean
 
-from quintain.records.judging import JudgingBatch, Vote
-from quintain.records.preference import Preference
+from quintain.records.labels.judging import JudgingBatch, Vote
+from quintain.records.labels.preference import Preference
 from quintain.scoring.calibration.agreement import cohen_kappa, krippendorff_alpha, order_effect, point
 from quintain.tools.labels.judging.results import Agreement, OrderReport, PairOfRaters
 from quintain.tools.services import Services

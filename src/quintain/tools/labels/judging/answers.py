@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.next_step import Hint, call
-from quintain.records.judging import BatchItem, JudgingBatch, JudgingMode, Verdict
-from quintain.records.preference import Preference
+from quintain.records.labels.judging import BatchItem, JudgingBatch, JudgingMode, Verdict
+from quintain.records.labels.preference import Preference
 from quintain.records.record import explain, shown
 from quintain.records.score import TAKEN_BACK, Score
 from quintain.records.text import require_clean

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from quintain.datasets.selection import agent_digest, comparison_key
 from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.judging import BatchItem, Judge, JudgingBatch, JudgingMode, Rubric
+from quintain.records.labels.judging import BatchItem, Judge, JudgingBatch, JudgingMode, Rubric
 from quintain.records.seeds import stable_seed
 from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
 from quintain.records.trajectory import OutcomeStatus, Trajectory

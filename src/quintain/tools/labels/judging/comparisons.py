@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from quintain.errors import InvalidInput
-from quintain.records.judging import BatchItem, JudgingBatch, Vote
-from quintain.records.preference import Preference, PreferenceSource
+from quintain.records.labels.judging import BatchItem, JudgingBatch, Vote
+from quintain.records.labels.preference import Preference, PreferenceSource
 from quintain.scoring.calibration.agreement import flipped
 from quintain.scoring.judges.answer_parsing import read_preference, read_ranking
 from quintain.tools.labels.judging.batches import ShownItem

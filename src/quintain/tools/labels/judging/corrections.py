@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.checkers.json_schemas import schema_fault
 from quintain.errors import InvalidInput
-from quintain.records.preference import Preference
+from quintain.records.labels.preference import Preference
 from quintain.records.record import Record, explain, nearest, require_number
 from quintain.records.tags import CORRECTION, LIVE, REPLACED
 from quintain.records.trajectory import (

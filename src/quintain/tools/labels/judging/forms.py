@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.records.judging import Criterion, JudgingBatch, JudgingMode
+from quintain.records.labels.judging import Criterion, JudgingBatch, JudgingMode
 from quintain.records.record import shown
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.labels.judging.batches import ShownItem, names_of

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 
 from quintain.next_step import Hint
-from quintain.records.judging import Rubric
+from quintain.records.labels.judging import Rubric
 from quintain.records.record import Record
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from quintain.errors import QuintainError
 from quintain.next_step import Hint
-from quintain.records.judging import BatchItem, JudgingBatch
+from quintain.records.labels.judging import BatchItem, JudgingBatch
 from quintain.tools.labels.judging.answers import checked_correction, run_changed, store_answers
 from quintain.tools.labels.judging.batches import ShownItem, show_item
 from quintain.tools.labels.judging.forms import CORRECTION_LINES, answer_of, correction_of, entries, faults, message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from quintain.next_step import Hint, call
-from quintain.records.judging import JudgingBatch, JudgingMode, Rubric
+from quintain.records.labels.judging import JudgingBatch, JudgingMode, Rubric
 from quintain.records.record import Record
 from quintain.records.score import Score
 from quintain.scoring.judges.rubrics import RUBRICS

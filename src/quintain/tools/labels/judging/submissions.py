@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from quintain.records.judging import JudgingBatch, Share, Vote
+from quintain.records.labels.judging import JudgingBatch, Share, Vote
 from quintain.records.record import Record
 from quintain.records.trajectory import RELAYED
 from quintain.tools.labels.judging.results import RejectedItem

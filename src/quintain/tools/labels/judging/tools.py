@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.judging import Judge, JudgingBatch, JudgingMode
+from quintain.records.labels.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
 from quintain.records.tags import tag_error
 from quintain.scoring.judges.questions import instructions

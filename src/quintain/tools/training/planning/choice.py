@@ -12,8 +12,8 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters import DATASET_KINDS
-from quintain.records.plan import Blocker, Branch
+from quintain.records.hyperparameters.methods import DATASET_KINDS
+from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.record import counted
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters import DATASET_KINDS, GRPOConfig, TrainingConfig
-from quintain.records.plan import Blocker
+from quintain.records.hyperparameters.methods import DATASET_KINDS, GRPOConfig, TrainingConfig
+from quintain.records.jobs.plan import Blocker
 from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.services import Services

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quintain.records.hyperparameters import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
 
@@ -58,7 +58,7 @@ _UPDATE_OPERATIONS = 200.0
 _FORWARD_SHARE = 1 / 3
 
 _SMALL_MODEL = 10_000_000
-"""Parameters below which a job on the CPU takes one thread (trainers/models.py)."""
+"""Parameters below which a job on the CPU takes one thread (trainers/models/loading.py)."""
 
 _START_S = 5.0
 """Before the first step and after the last, on processors that nobody else uses: imports, engine checks, saving."""

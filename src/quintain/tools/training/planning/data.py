@@ -17,8 +17,8 @@ from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.step_labels import step_values_of, unweighted_reason
 from quintain.errors import QuintainError
 from quintain.records.dataset import Dataset, DatasetRow, GroupRow, Row, StepValues, TextRow
-from quintain.records.hyperparameters import RetrieverConfig
-from quintain.records.preview import Sample, Statistics
+from quintain.records.hyperparameters.methods import RetrieverConfig
+from quintain.records.jobs.preview import Sample, Statistics
 from quintain.records.trajectory import Actor, Step, Trajectory, text_of
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.services import Services

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quintain.records.agent import ModelRef
-from quintain.records.hyperparameters import TrainingConfig
-from quintain.records.job import Job, JobStatus, TrainSpec
+from quintain.records.hyperparameters.methods import TrainingConfig
+from quintain.records.jobs.job import Job, JobStatus, TrainSpec
 from quintain.tools.services import Services
 from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts, operations
 from quintain.tools.training.planning.device import Device

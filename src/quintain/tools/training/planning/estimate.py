@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
-from quintain.records.plan import Blocker, Estimate
+from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
+from quintain.records.jobs.plan import Blocker, Estimate
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.cost import disk_mb, memory_parts, operations, seconds, threads_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.records.agent import ModelRef, Quantization
-from quintain.records.hyperparameters import LoraConfig
+from quintain.records.hyperparameters.methods import LoraConfig
 from quintain.tools.training.model_folders import cached_snapshot
 from quintain.tools.training.planning.gguf_header import read_gguf
 

@@ -11,9 +11,9 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call, join_hints
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import DATASET_KINDS
-from quintain.records.plan import Blocker, Estimate, TrainingPlan
+from quintain.records.hyperparameters.methods import DATASET_KINDS
+from quintain.records.jobs.evolve import EvolveConfig
+from quintain.records.jobs.plan import Blocker, Estimate, TrainingPlan
 from quintain.records.record import require_number
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.labels.rewards import REWARDED

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters import LoraConfig, ReplayConfig
+from quintain.records.hyperparameters.methods import LoraConfig, ReplayConfig
 
 Purpose = Literal[
     "imitate",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from quintain.records.evolve import EvolveConfig
-from quintain.records.hyperparameters import ACTING_ONLY, LoraConfig, OnlineConfig, SFTConfig, TrainingConfig
-from quintain.records.learning_rates import default_rate
-from quintain.records.plan import Blocker
-from quintain.records.recipe import TrainStage
+from quintain.records.hyperparameters.learning_rates import default_rate
+from quintain.records.hyperparameters.methods import ACTING_ONLY, LoraConfig, OnlineConfig, SFTConfig, TrainingConfig
+from quintain.records.jobs.evolve import EvolveConfig
+from quintain.records.jobs.plan import Blocker
+from quintain.records.jobs.recipe import TrainStage
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
 from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts
 from quintain.tools.training.planning.data import DataFacts

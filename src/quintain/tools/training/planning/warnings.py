@@ -8,9 +8,9 @@ from quintain.errors import QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Dataset
-from quintain.records.hyperparameters import TrainingConfig
-from quintain.records.job import TrainSpec
-from quintain.records.plan import Blocker
+from quintain.records.hyperparameters.methods import TrainingConfig
+from quintain.records.jobs.job import TrainSpec
+from quintain.records.jobs.plan import Blocker
 from quintain.records.record import counted
 from quintain.tools.services import Services
 from quintain.tools.training.planning.concerns import data_concerns

@@ -1,0 +1,98 @@
+"""`quintain backup` and `quintain restore`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quintain import __version__
+from quintain.cli.session import Session, plain_console
+from quintain.errors import Conflict, Refused
+from quintain.records.record import counted
+from quintain.settings import read_settings
+from quintain.store.database.backup import BackupManifest, back_up
+from quintain.store.database.restore import read_manifest, restore, verify
+from quintain.tools.services import open_services, utc_now
+
+_HOME = typer.Option(help="Home folder; default: QUINTAIN_HOME, else the platform's data folder.")
+_JSON = typer.Option("--json", help="Print the result as JSON.")
+
+
+def backup_command(
+    target: Annotated[Path, typer.Argument(help="New folder, or archive that ends with .tar or .tar.gz.")],
+    home: Annotated[Path | None, _HOME] = None,
+    json_out: Annotated[bool, _JSON] = False,
+) -> None:
+    """Back up the database with datasets, agents and jobs, while jobs and servers may go on.
+
+    Caches, inbox/ and exports/ are left out. A last file, manifest.json, has the hash of every other one.
+    """
+    with Session(home) as session:
+        services = session.services()
+        if services.settings.database_url:
+            raise Refused(
+                f"expected a SQLite database in the home, got {services.store.description()}; copy the home folder beside it",
+                code="not_sqlite",
+            )
+        manifest = back_up(services.settings.home, target, version=__version__, now=utc_now())
+        _show("Backed up", target, manifest, json_out=json_out)
+
+
+def restore_command(
+    source: Annotated[Path, typer.Argument(help="Folder or archive of a backup.")],
+    home: Annotated[Path | None, _HOME] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only compare every file with its hash.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace a home that is not empty without asking.")] = False,
+    json_out: Annotated[bool, _JSON] = False,
+) -> None:
+    """Restore a backup into an empty home; another home is replaced after a confirmation, and its contents kept beside.
+
+    Stop servers on that home first. Jobs that were under way become interrupted.
+    """
+    with Session(home):
+        if check:
+            _show("Every file is as it was backed up", source, verify(source), json_out=json_out)
+        else:
+            _restore(source, home, yes=yes, json_out=json_out)
+
+
+def _restore(source: Path, home: Path | None, *, yes: bool, json_out: bool) -> None:
+    folder = read_settings(home.resolve() if home else None).home
+    read_manifest(source)
+    try:
+        done = restore(source, folder, replace=yes, now=utc_now())
+    except Conflict as conflict:
+        if json_out or conflict.code != "home_not_empty":
+            raise
+        question = f"{folder} is not empty. Replace it? Its contents move into a folder beside them"
+        if not typer.confirm(question):
+            raise
+        done = restore(source, folder, replace=True, now=utc_now())
+    open_services(read_settings(folder), trusted=True).close()  # migrates an older database
+    more = {"home": str(folder), "interrupted_jobs": done.interrupted, "replaced": done.replaced and str(done.replaced)}
+    _show("Restored", source, done.manifest, json_out=json_out, **more)
+    if not json_out:
+        console = plain_console()
+        console.print(f"home: {folder}")
+        if done.interrupted:
+            console.print(f"{counted(done.interrupted, 'job')} under way then: interrupted; see quintain jobs")
+        if done.replaced:
+            console.print(f"before: {done.replaced}")
+
+
+def _show(what: str, path: Path, manifest: BackupManifest, *, json_out: bool, **more: object) -> None:
+    console = plain_console()
+    if json_out:
+        document = manifest.model_dump(mode="json", exclude={"files"})
+        counts = {"path": str(path.absolute()), "files": len(manifest.files), "bytes": manifest.total_bytes}
+        console.print(json.dumps({**document, **counts, **more}))
+        return
+    size = f"{manifest.total_bytes / 2**20:,.1f} MiB"
+    console.print(
+        f"{what}: {path} ({counted(len(manifest.files), 'file')}, {size}, of {manifest.created_at:%Y-%m-%d %H:%M} UTC)"
+    )
+    for name in manifest.left_out:
+        console.print(f"  not copied, no regular file: {name}")

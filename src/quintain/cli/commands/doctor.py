@@ -1,0 +1,286 @@
+"""`quintain doctor`: does this installation work? Ends with a real job through shim and worker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from quintain import __version__
+from quintain.cli.session import plain_console
+from quintain.endpoints.profiles import read_profiles
+from quintain.environments import registry as environments
+from quintain.errors import NotFound, QuintainError, Unavailable, disk_remedy
+from quintain.exporters import registry as exporters
+from quintain.extensions import ExtensionGroup, load, package_of
+from quintain.importers import registry as importers
+from quintain.jobs.home_claim import assign_new_id
+from quintain.jobs.launchers import registry as launchers
+from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.records.labels.judging import Endpoint
+from quintain.records.text import printable
+from quintain.scoring import registry as scorers
+from quintain.settings import Settings, has_secret, sqlite_url
+from quintain.store.database.damage import problems, readable, salvage
+from quintain.store.store import open_store
+from quintain.tools.jobs.jobs import get_job
+from quintain.tools.services import Services, open_services
+from quintain.tools.training.model_folders import starter_folder
+
+LEAST_FREE_MB = 500
+"""Free space below which a job may fail."""
+
+_MUCH_UNUSED = 100 * 1024**2
+"""Unused bytes of the database from which a vacuum is proposed."""
+
+
+def doctor(
+    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    salvage_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--salvage", help="Copy what can be read of a damaged database into this new file, and do no more."
+        ),
+    ] = None,
+    vacuum: Annotated[
+        bool,
+        typer.Option(
+            "--vacuum", help="Give the space of deleted rows in the database back to the disk, and do no more."
+        ),
+    ] = False,
+    new_home_id: Annotated[
+        bool,
+        typer.Option("--new-home-id", help="Give a copied home an id of its own in a shared database, and do no more."),
+    ] = False,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+) -> None:
+    """Check this installation: folders, database, embedded model, and a real job from start to end."""
+    raise typer.Exit(run_doctor(home, salvage_to=salvage_to, vacuum=vacuum, new_home_id=new_home_id, json_out=json_out))
+
+
+def run_doctor(
+    home: Path | None,
+    *,
+    salvage_to: Path | None = None,
+    vacuum: bool = False,
+    new_home_id: bool = False,
+    json_out: bool = False,
+) -> int:
+    """Run the checks, print a line for each; returns 0 when all of them pass."""
+    console = plain_console(stderr=json_out)
+    settings = Settings(home=home.resolve()) if home else Settings()
+    if new_home_id:
+        console.print(printable(f"the home id is {assign_new_id(settings.jobs_dir)} now"))
+        return 0
+    if salvage_to is not None:
+        console.print(printable(_salvage(settings, salvage_to)))
+        return 0
+    if vacuum:
+        console.print(printable(_vacuum(settings)))
+        return 0
+    console.print(f"quintain {__version__}, Python {sys.version.split()[0]}, home {settings.home}")
+    checks = []
+    for check in _checks(settings):
+        checks.append(check)
+        console.print(printable(f"{check.name}: {check.text}"), style="green" if check.passed else "red")
+    if json_out:
+        plain_console().print(json.dumps({"version": __version__, "checks": [check._asdict() for check in checks]}))
+    return 0 if all(check.passed for check in checks) else 1
+
+
+class _Check(NamedTuple):
+    name: str
+    passed: bool
+    text: str
+
+
+def _checks(settings: Settings) -> Iterator[_Check]:
+    """Yield the result of each check; without a home and database the others are left out."""
+    try:
+        services = open_services(settings, trusted=True)
+        _require_writable(services)
+    except QuintainError as error:
+        yield _Check("home and database", False, str(error))
+        if error.code == "database_damaged":
+            yield _Check("what can still be read", False, _remains(settings))
+        return
+    try:
+        yield _Check("home and database", True, f"ok ({services.store.description()})")
+        checks = {
+            "integrity of the database": _integrity,
+            "disk": _disk,
+            "unfinished jobs": _unfinished,
+            "embedded model": _starter,
+            "endpoints": _endpoints,
+            "extensions": _extensions,
+            "a job from start to end": _job,
+        }
+        for name, check in checks.items():
+            try:
+                yield _Check(name, True, check(services))
+            except QuintainError as error:
+                yield _Check(name, False, str(error))
+    finally:
+        services.close()
+
+
+def _require_writable(services: Services) -> None:
+    """Write a file into each folder of the home, for folders can be opened that cannot be written."""
+    settings = services.settings
+    for folder in (settings.home, settings.jobs_dir, settings.datasets_dir, settings.agents_dir, settings.inbox_dir):
+        try:
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            services.close()
+            raise Unavailable(f"{folder} cannot be written ({error.strerror}); {disk_remedy(error)}") from error
+
+
+def _remains(settings: Settings) -> str:
+    """What a damaged database still has, its backups, and the ways back."""
+    path = settings.home / "quintain.db"
+    tables = readable(path)
+    rows = ", ".join(f"{one.table} {one.rows}{' at least' if one.problem else ''}" for one in tables if one.rows)
+    copies = ", ".join(sorted(copy.name for copy in path.parent.glob("quintain.db.*before*"))) or "none"
+    ways = "`quintain restore` brings a backup back"
+    if rows:
+        ways += f"; `quintain doctor --salvage {path.with_name('salvaged.db')}` copies these rows into a new database"
+    return f"{rows or 'nothing'}. Copies from before migrations: {copies}. Stop all servers first; then {ways}"
+
+
+def _salvage(settings: Settings, target: Path) -> str:
+    """Copy the rows that can be read into a new database, and return how to go on with it."""
+    path = settings.home / "quintain.db"
+    if not path.is_file():
+        raise NotFound(f"expected a database at {path}, got none; name its home with --home")
+    open_store(sqlite_url(target.resolve())).close()
+    copied = salvage(path, target)
+    lost = [one.table for one in copied if one.problem]
+    rows = ", ".join(f"{one.table} {one.rows}" for one in copied if one.rows) or "no row"
+    note = f"rows may be missing in {', '.join(lost)}" if lost else "every row could be read"
+    return f"copied to {target}: {rows}; {note}. Move {path} aside, and this file to its place"
+
+
+def _vacuum(settings: Settings) -> str:
+    """Vacuum the database, and return what that has brought."""
+    store = open_store(settings.url)
+    try:
+        return f"the database has lost {store.vacuum() / 1024**2:,.1f} MB"
+    finally:
+        store.close()
+
+
+def _integrity(services: Services) -> str:
+    if services.store.engine.dialect.name != "sqlite":
+        return "not checked: the server of PostgreSQL looks after it"
+    if found := problems(services.settings.home / "quintain.db"):
+        raise Unavailable(f"{'; '.join(found)}; {_remains(services.settings)}")
+    unused = services.store.unused_bytes()
+    if unused < _MUCH_UNUSED:
+        return "ok"
+    return f"ok; {unused / 1024**2:,.0f} MB are unused: `quintain doctor --vacuum` gives them back"
+
+
+def _disk(services: Services) -> str:
+    free_mb = shutil.disk_usage(services.settings.home).free / 1024**2
+    if free_mb < LEAST_FREE_MB:
+        raise Unavailable(
+            f"{free_mb:,.0f} MB are free where the home folder is; free disk space, or call `quintain jobs prune`"
+        )
+    return f"ok ({free_mb / 1024:,.0f} GB free)"
+
+
+def _unfinished(services: Services) -> str:
+    """Let the reconciler look once, and name the jobs that it cannot look after."""
+    services.jobs.reconcile()
+    unfinished = services.store.jobs.unfinished()
+    troubles = [f"{job.id}: {trouble}" for job in unfinished if (trouble := services.jobs.trouble(job.id))]
+    troubles += [
+        f"{job.id}: its process is suspended; quintain jobs cancel stops it, then quintain jobs resume continues it"
+        for job in unfinished
+        if job.status is JobStatus.RUNNING and services.jobs.is_suspended(job.id)
+    ]
+    if troubles:
+        raise Unavailable("; ".join(troubles))
+    return f"ok ({len(unfinished)})"
+
+
+def _starter(services: Services) -> str:
+    missing = [
+        name
+        for name in ("config.json", "model.safetensors", "tokenizer.json")
+        if not (starter_folder() / name).is_file()
+    ]
+    if missing:
+        raise Unavailable(f"the installation lacks {', '.join(missing)} of the embedded model; install quintain again")
+    return "ok"
+
+
+def _endpoints(services: Services) -> str:
+    """The profiles, and whether each key's variable is set; never a value."""
+    profiles = read_profiles(services.settings.endpoints_file)
+    if not profiles:
+        return f"none ({services.settings.endpoints_file} would name them; the assistant itself can judge without one)"
+    return "; ".join(f"{name} ({one.protocol}, {one.model}, {_key_of(one)})" for name, one in profiles.items())
+
+
+def _extensions(services: Services) -> str:
+    """What other packages add."""
+    found = list_extensions()
+    if faults := [one.fault for one in found if one.fault]:
+        raise Unavailable("; ".join(faults))
+    return "; ".join(f"{one.name} of {one.package} ({one.group})" for one in found) or "none"
+
+
+def _key_of(endpoint: Endpoint) -> str:
+    if endpoint.api_key_env is None:
+        return "no key"
+    return f"{endpoint.api_key_env} is {'set' if has_secret(endpoint.api_key_env) else 'NOT set in this terminal'}"
+
+
+def _job(services: Services) -> str:
+    started = services.jobs.start(SelftestSpec(steps=3))
+    view = get_job(services, started.job.id, wait_s=0)
+    for _ in range(4):
+        if view.status in {"succeeded", "failed", "cancelled", "interrupted"}:
+            break
+        view = get_job(services, started.job.id, wait_s=10)
+    if view.status != "succeeded":
+        folder = services.jobs.directory(view.job_id)
+        raise Unavailable(
+            f"{view.job_id} is {view.status}: {view.error or 'no answer within 40 s'}; look into {folder}"
+        )
+    return f"ok ({view.job_id})"
+
+
+class Extension(NamedTuple):
+    """An entry point of another package."""
+
+    group: str
+    name: str
+    package: str
+    fault: str | None
+    """Why it is not used. None: it is."""
+
+
+def list_extensions() -> list[Extension]:
+    """Return the extensions of all groups; this imports their packages."""
+    found = []
+    for registry in (importers, exporters, scorers, environments, launchers):
+        group: ExtensionGroup = registry.EXTENSIONS
+        installed = group.installed()
+        for name, entry in installed.entries.items():
+            try:
+                load(entry)
+                fault = None
+            except Unavailable as error:
+                fault = error.message
+            found.append(Extension(group.name, name, package_of(entry), fault))
+        found += [Extension(group.name, name, "", reason) for name, reason in installed.refused.items()]
+    return found

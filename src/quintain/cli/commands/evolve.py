@@ -1,0 +1,64 @@
+"""`quintain evolve`: start an evolution, watch it, and show what each round brought."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from quintain.cli.commands.jobs import follow_start, show_job
+from quintain.cli.commands.library import share
+from quintain.cli.commands.train import request_of
+from quintain.cli.layout import print_table
+from quintain.cli.session import CommandRun
+from quintain.errors import InvalidInput
+from quintain.records.documents import read_document
+from quintain.records.jobs.evolve import RoundReport
+from quintain.records.jobs.job import JobResult
+from quintain.records.record import shown
+from quintain.records.text import printable
+from quintain.tools.training.config_files import start_config
+
+_COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")
+
+
+def run_evolve(use: CommandRun) -> int:
+    """Start an evolution and follow it.
+
+    Returns:
+        0: succeeded (or started, with --detach); 1: ended otherwise; 2: not started; 130: left running by Ctrl-C.
+    """
+    config: Path | None = use.own["config"]
+    document = {"method": "evolve", **(read_document(config) if config is not None else {})}
+    if document["method"] != "evolve" or "stages" in document:
+        raise InvalidInput(
+            f"{config} is a file of method {shown(document['method'])}; start it with quintain train --config"
+        )
+    settings = dict(use.arguments.get("hyperparameters", {}))
+    chosen = {name: use.own[name] for name in ("iterations", "train") if use.own[name] is not None}
+    if twice := sorted(chosen.keys() & settings.keys()):
+        raise InvalidInput(f"--{twice[0]} and --set {twice[0]} give the same setting; give one of them")
+    folder = config.absolute().parent if config is not None else Path.cwd()
+    services = use.services()
+    document |= request_of(use.arguments)
+    view = follow_start(services, use, start_config(services, document, {**settings, **chosen}, folder))
+    return show_job(use, view, _show)
+
+
+def _show(console: Console, result: JobResult) -> None:
+    rounds = [RoundReport.model_validate(one) for one in result.report.get("rounds", ())]
+    rows = []
+    for one in rounds:
+        gain = "" if one.gain is None else f"{one.gain:+.1%} [{one.ci_low or 0:+.0%}, {one.ci_high or 0:+.0%}]"
+        cells = (one.round, one.explored, share(one.explored_success), one.selected, share(one.success))
+        rows.append((*cells, gain, one.decision.replace("_", " ")))
+    print_table(console, _COLUMNS, rows)
+    console.print(printable(f"It ended by {result.report.get('stopped')}."))
+    final = result.report.get("final", {})
+    gain_line = f"On tasks that no round was selected by: {share(final.get('before'))} before, {share(final.get('after'))} after"
+    if "gain" in final:
+        gain_line += (
+            f" ({final['gain']:+.1%}, 95 % {final['ci_low']:+.1%} to {final['ci_high']:+.1%}, p = {final['p']:.2g})"
+        )
+    console.print(f"{gain_line}.")
+    console.print(printable(f"agent: {result.agent}"))

@@ -1,0 +1,77 @@
+"""`quintain import`: logs from a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from quintain.cli.commands.jobs import show_job, watch
+from quintain.cli.layout import Column, print_table
+from quintain.cli.session import INTERRUPTED, CommandRun, plain_console, show_next_step
+from quintain.records.imports import ImportReport
+from quintain.records.jobs.job import UNFINISHED
+from quintain.records.record import counted
+from quintain.records.text import printable
+from quintain.tools.data.imports import MOST_FILES, result_of
+from quintain.tools.results import ImportResult
+
+_LISTED = 50
+"""Files in the table where nothing else is asked for; `--json` lists all."""
+
+
+_COLUMNS = (
+    Column("file", fold=True),
+    Column("format"),
+    Column("sure"),
+    *(Column(name, right=True) for name in ("runs", "turns", "calls", "results", "rejected")),
+)
+
+
+def run_import(use: CommandRun) -> int:
+    """Import a file or folder and show what came in, file by file.
+
+    Returns:
+        0: something came in, or was imported before; 1: nothing did; 2: refused; 130: left running by Ctrl-C.
+    """
+    services = use.services(redact=()) if use.own["no_redact"] else use.services()
+    listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
+    max_files = int(listed.get("max_files", _LISTED))
+    result = use.call(services, max_files=max_files)
+    if result.job_id:
+        view = watch(services, result.job_id, plain_console(stderr=use.json_out))
+        if view.status in UNFINISHED:
+            return INTERRUPTED
+        if view.result is None:
+            return show_job(use, view)
+        report = ImportReport.model_validate(view.result.report)
+        result = result_of(report, dry_run=bool(use.arguments.get("dry_run")), max_files=max_files)
+    use.show(result, show_import)
+    return 0 if result.imported or result.updated or result.duplicates or result.unchanged_files else 1
+
+
+def show_import(console: Console, result: ImportResult) -> None:
+    """Print an import, file by file."""
+    rows = []
+    for file in result.files:
+        counts = (file.trajectories, file.steps, file.actions, file.observations, file.rejected)
+        rows.append((file.file, file.format or "-", f"{file.confidence:.2f}", *counts))
+    if rows:
+        print_table(console, _COLUMNS, rows)
+    for file in result.files:
+        if file.unknown:
+            most = sorted(file.unknown.items(), key=lambda item: -item[1])[:3]
+            skipped = ", ".join(f"{kind} {n}" for kind, n in most)
+            console.print(printable(f"  {file.file}: skipped records: {skipped}"))
+    if (left := (result.file_count or 0) - (result.unchanged_files or 0) - len(result.files)) > 0:
+        console.print(f"  and {left:,} more of {result.file_count:,} files; --json lists all", markup=False)
+    for rejected in result.rejected:
+        console.print(f"  {rejected.place}: {rejected.reason}", markup=False, style="yellow")
+    for note in result.notes:
+        console.print(f"  note: {note}", markup=False)
+    how = " (longer now, or with new labels, outcomes or tags)" if result.updated else ""
+    redacted = ", ".join(f"{kind} {n}" for kind, n in sorted(result.redactions.items())) or "nothing"
+    console.print(
+        f"{counted(result.imported or 0, 'run')} came in, {result.updated} were updated{how}, {result.duplicates} were known, "
+        f"{counted(result.unchanged_files or 0, 'file')} unchanged, {result.rejected_count} rejected; redacted: {redacted}.",
+        markup=False,
+    )
+    show_next_step(console, result)

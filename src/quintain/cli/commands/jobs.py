@@ -1,0 +1,163 @@
+"""`quintain jobs`: list, show, watch, cancel and resume jobs; and following the job that another command started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from quintain.cli.command_lines import command_line, for_terminal, in_commands
+from quintain.cli.layout import Column, print_facts, print_table
+from quintain.cli.session import (
+    INTERRUPTED,
+    CommandRun,
+    collected_interrupts,
+    plain_console,
+    show_next_step,
+)
+from quintain.next_step import call
+from quintain.records.jobs.job import UNFINISHED, JobResult
+from quintain.records.text import printable
+from quintain.tools.jobs.figures import sparkline
+from quintain.tools.jobs.jobs import get_job
+from quintain.tools.results import CompareResult, JobList, JobStarted, JobView
+from quintain.tools.services import Services
+
+
+def run_list(use: CommandRun) -> int:
+    """List jobs; returns the exit status."""
+    use.show(use.call(use.services()), _print_list)
+    return 0
+
+
+def _print_list(console: Console, found: JobList) -> None:
+    rows = []
+    for item in found.items:
+        step = f"{item.step}/{item.total_steps or '?'}"
+        waits = f"waits for {', '.join(item.waiting_for.held_by)}: " if item.waiting_for else ""
+        waits = "seems stalled: " if item.stalled else waits
+        rows.append((item.job_id, item.status, step, f"{item.created_at:%m-%d %H:%M}", f"{waits}{item.label}"))
+    if rows:
+        columns = ("job", "status", Column("step", right=True), "created", Column("work", cut=True))
+        print_table(console, columns, rows)
+    show_next_step(console, found)
+
+
+def run_show(use: CommandRun) -> int:
+    """Show a job after the call; returns 1 where it has failed."""
+    view = use.call(use.services())
+    use.show(view, print_job)
+    return 1 if view.status == "failed" else 0
+
+
+def print_job(console: Console, view: JobView) -> None:
+    """Print where a job is, its result or error, its curves and log where they were asked for, and the next step."""
+    total = f" of {view.total_steps}" if view.total_steps else ""
+    times = {name: getattr(view, name) for name in ("created_at", "started_at", "ended_at")}
+    apart = {"label", "status", "step", "total_steps", "error", "result", "curves", "log", "next_step", "resource_uri"}
+    facts = {
+        "job": view.job_id,
+        "work": view.label,
+        "status": view.status,
+        "step": f"{view.step}{total}",
+        **view.model_dump(exclude_none=True, exclude={*apart, *times, "job_id", "attempt"}),
+        **{name: f"{time:%Y-%m-%d %H:%M:%S} UTC" for name, time in times.items() if time is not None},
+        "attempt": view.attempt if view.attempt > 1 else None,
+    }
+    print_facts(console, facts)
+    if view.error is not None:
+        print_error_of(console, view)
+    if view.result is not None:
+        show_facts(console, view.result)
+    for name, curve in (view.curves or {}).items():
+        console.print(printable(f"{name}: {sparkline(curve.values)} {curve.values[0]:.4g} to {curve.values[-1]:.4g}"))
+    if view.log:
+        console.print(printable(view.log))
+    show_next_step(console, view)
+
+
+def print_error_of(console: Console, view: JobView) -> None:
+    """Print why a job failed."""
+    assert view.error is not None
+    text = in_commands(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
+    console.print(printable(text), style="red")
+
+
+def run_watch(use: CommandRun) -> int:
+    """Follow a job to its end; returns 1 where it has failed, 130 where Ctrl-C ended the watching."""
+    view = watch(use.services(), use.arguments["job_id"], plain_console(stderr=use.json_out))
+    if use.json_out or view.status not in UNFINISHED:
+        show_job(use, view)
+    return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
+
+
+def follow_start(services: Services, use: CommandRun, started: JobStarted | CompareResult) -> JobView:
+    """Show the warnings of a start and follow the job to its end.
+
+    Raises:
+        typer.Exit: The command ends before the job: by --detach, or by Ctrl-C.
+    """
+    assert started.job_id is not None
+    for warning in started.warnings if isinstance(started, JobStarted) else ():
+        plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
+    if use.detach:
+        use.show(started, lambda console, _: console.print(started.job_id))
+        raise typer.Exit
+    view = watch(services, started.job_id, plain_console(stderr=use.json_out))
+    if view.status in UNFINISHED:
+        raise typer.Exit(INTERRUPTED)
+    return view
+
+
+def watch(services: Services, job_id: str, console: Console) -> JobView:
+    """Show a job's progress until it has ended, or until Ctrl-C; the job itself goes on."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with collected_interrupts() as interrupts:
+        view = get_job(services, job_id)
+        with suppress(KeyboardInterrupt), Progress(*columns, console=console) as progress:
+            bar = progress.add_task(job_id, total=None)
+            while True:
+                about = [job_id, view.phase or view.status, *_figures(view)]
+                progress.update(bar, completed=view.step, total=view.total_steps, description=" ".join(about))
+                if view.status not in UNFINISHED:
+                    return view
+                if interrupts:
+                    break
+                time.sleep(min(services.settings.poll_s, 1))
+                view = get_job(services, job_id)
+    follow, stop = call("get_job", job_id=job_id, wait_s=30), call("cancel_job", job_id=job_id)
+    text = f"{job_id} keeps running. Watch it with `{command_line(follow)}`, stop it with `{command_line(stop)}`."
+    console.print(text, soft_wrap=True)
+    return view
+
+
+def show_facts(console: Console, result: JobResult) -> None:
+    """Print the facts of a result without its report."""
+    print_facts(console, result.model_dump(mode="json", exclude_none=True, exclude={"report"}))
+
+
+def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult], None] = show_facts) -> int:
+    """Print the end of a job: warnings, error, result by `show`, status and next step. Return the exit status."""
+    if use.json_out:
+        use.print_json(view)
+    else:
+        console = plain_console()
+        for warning in view.warnings:
+            plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
+        if view.error is not None:
+            print_error_of(console, view)
+        if view.result is not None:
+            show(console, view.result)
+        console.print(printable(f"{view.job_id} is {view.status}. {for_terminal(view.next_step)}"))
+    return 0 if view.status == "succeeded" else 1
+
+
+def _figures(view: JobView) -> list[str]:
+    shown = {name: view.metrics.get(name) for name in ("loss", "success_rate", "failed", "usd")}
+    figures = [f"{name} {value:.4g}" for name, value in shown.items() if value is not None]
+    doing = [f"({view.activity})"] if view.activity is not None else []
+    return [*figures, *doing, *([f"({view.stalled})"] if view.stalled else [])]

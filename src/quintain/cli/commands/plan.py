@@ -1,0 +1,58 @@
+"""`quintain plan`: which method, which settings, will it fit, how long, and what prevents it."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+
+from quintain.cli.command_lines import for_terminal
+from quintain.cli.session import CommandRun, show_next_step
+from quintain.records.jobs.plan import Estimate, TrainingPlan
+from quintain.records.text import printable
+
+BLOCKED = 1
+"""Exit status of a plan that cannot be carried out."""
+
+
+def run_plan(use: CommandRun) -> int:
+    """Plan and show; returns the exit status: 0 it can be started, 1 something prevents it, 2 refused."""
+    plan = use.call(use.services())
+    use.show(plan, _show)
+    return BLOCKED if plan.blockers else 0
+
+
+def _show(console: Console, plan: TrainingPlan) -> None:
+    named = {"method": plan.method, "model": plan.model, "dataset": plan.dataset_id, "environment": plan.environment}
+    facts = [(name, str(value)) for name, value in named.items() if value is not None]
+    facts += [(name, json.dumps(value)) for name, value in plan.hyperparameters.items()]
+    for name, text in [*facts, *_estimated(plan.estimate)]:
+        console.print(printable(f"{name}: {text}"))
+    console.print(printable(for_terminal(plan.why)))
+    for branch in plan.branches:
+        console.print(printable(f"- {branch.question} {branch.answer} Otherwise: {branch.otherwise}."))
+    for note in plan.notes:
+        console.print(printable(f"- {for_terminal(note)}"))
+    for name, how in plan.estimate.unknown.items():
+        console.print(printable(f"- {name} is not known: {for_terminal(how)}"))
+    for blocker in plan.blockers:
+        text = f"[{blocker.code}] {blocker.message}; {for_terminal(blocker.remedy)}"
+        console.print(printable(text), style="red")
+    if not plan.blockers:
+        show_next_step(console, plan)
+
+
+def _estimated(estimate: Estimate) -> list[tuple[str, str]]:
+    lines = []
+    if estimate.steps is not None:
+        lines.append(("steps", f"{estimate.steps}"))
+    if estimate.memory_mb is not None:
+        which = "stated" if estimate.memory_is_stated else "free"
+        free = "" if estimate.available_memory_mb is None else f" of {estimate.available_memory_mb:,.0f} {which}"
+        lines.append(("memory", f"{estimate.memory_mb:,.0f} MiB{free} ({estimate.device})"))
+    if estimate.duration_s is not None:
+        lines.append(("duration", f"{estimate.duration_s:,.0f} s"))
+    elif estimate.duration_range_s is not None:
+        low, high = estimate.duration_range_s
+        lines.append(("duration", f"{low:,.0f} to {high:,.0f} s"))
+    return lines

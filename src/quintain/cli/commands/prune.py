@@ -1,0 +1,80 @@
+"""`quintain jobs prune`: free the disk space of jobs that ended."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quintain.cli.commands.library import moment
+from quintain.cli.layout import Column, print_table
+from quintain.cli.session import Session, plain_console
+from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
+from quintain.records.jobs.job import JobStatus
+from quintain.records.record import counted
+from quintain.tools.jobs.labels import label_of
+
+_LISTED = 50
+
+
+def prune_command(
+    delete: Annotated[bool, typer.Option("--delete", help="Delete; without it nothing changes.")] = False,
+    older_than: Annotated[int, typer.Option(min=0, help="Least days since the end of a job.")] = 30,
+    unsuccessful: Annotated[
+        bool, typer.Option("--unsuccessful", help="Also failed and cancelled jobs, which then cannot be resumed.")
+    ] = False,
+    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Show how many bytes the checkpoints and inputs of ended jobs take, and delete them with --delete.
+
+    Results, curves, logs and trained agents stay.
+    """
+    with Session(home) as session:
+        services = session.services()
+        folder, now = services.settings.jobs_dir, services.clock()
+        statuses = ENDED if unsuccessful else (JobStatus.SUCCEEDED,)
+        found = prunable(services.store, folder, now, older_than=timedelta(days=older_than), statuses=statuses)
+        freed = sum(prune(one, folder) for one in found) if delete else 0
+        _show(found, freed, deleted=delete, older_than=older_than, json_out=json_out)
+
+
+def _show(found: list[Prunable], freed: int, *, deleted: bool, older_than: int, json_out: bool) -> None:
+    console, total = plain_console(), sum(one.bytes for one in found)
+    if json_out:
+        items = [
+            {
+                "job_id": one.job.id,
+                "status": one.job.status,
+                "bytes": one.bytes,
+                "folders": [str(path) for path in one.folders],
+            }
+            for one in found
+        ]
+        console.print(json.dumps({"dry_run": not deleted, "items": items, "bytes": total, "freed": freed}))
+        return
+    columns = ("job", "status", "ended (UTC)", Column("MiB", right=True), Column("work", cut=True))
+    rows = [
+        (one.job.id, one.job.status.value, moment(one.job.ended_at), _mib(one.bytes), label_of(one.job.spec))
+        for one in found[:_LISTED]
+    ]
+    if rows:
+        print_table(console, columns, rows)
+    if len(found) > _LISTED:
+        console.print(f"and {len(found) - _LISTED} more; --json lists all")
+    of_jobs = f"of {counted(len(found), 'job')} that ended at least {counted(older_than, 'day')} ago"
+    if deleted:
+        console.print(f"Freed {_mib(freed)} MiB {of_jobs}.")
+    elif found:
+        console.print(f"Would free {_mib(total)} MiB {of_jobs}; delete with quintain jobs prune --delete.")
+    else:
+        console.print(
+            f"Nothing to free: no job that ended at least {counted(older_than, 'day')} ago has checkpoints or inputs."
+        )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f}"

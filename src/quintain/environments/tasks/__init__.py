@@ -1,0 +1,1 @@
+"""Tasks: families that are generated, and files of rows."""

@@ -1,0 +1,198 @@
+"""Task files: users' own tasks for any environment, one per line, with a version from a hash of their contents.
+
+A row has `id, prompt, type, difficulty, repo, base_commit, test_command, checker, answer, split, metadata`; rows of SWE-bench, GSM8K and
+exported benchmarks work too. A file with bad rows is refused with their lines and reasons: a suite must not lose tasks silently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pydantic import ValidationError
+
+from quintain.environments.tasks.families import SPLITS
+from quintain.environments.tasks.task_rows import task_of
+from quintain.errors import InvalidInput, NotFound
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Report
+from quintain.records.protocols import Environment, TaskSource
+from quintain.records.record import clip, counted, explain
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import Task
+
+MAX_TASKS = 200_000
+"""Maximum tasks of one file."""
+ALL = "all"
+"""The split of all tasks of a file, for evaluations; the tasks drawn from it are marked as held out."""
+HELD_OUT = 5
+"""One in so many tasks is held out if rows do not name their split."""
+_MAX_LISTED = 5
+
+Fault = Callable[[Task], str | None]
+"""Returns why an environment cannot play a task; None: it can."""
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """Tasks of a file."""
+
+    path: Path
+    tasks: tuple[Task, ...]
+    lines: tuple[int, ...]
+    """Line of each task."""
+    digest: str
+    """SHA-256 of the tasks' contents in the order of their ids."""
+
+    def version_of(self, version: str) -> str:
+        """Return an environment's version extended by the file's digest."""
+        return f"{version}+{self.digest[:16]}"
+
+    def draw(self, split: str, n: int, seed: int) -> list[Task]:
+        """Return `n` tasks of a split, or up to `n` of all, shuffled by seed; fewer with the same seed are a prefix of more.
+
+        Raises:
+            InvalidInput: an unknown split, or more tasks than it has.
+        """
+        if split not in (*SPLITS, ALL):
+            raise InvalidInput(f"expected split to be {', '.join(SPLITS)} or {ALL}, got {split!r}")
+        wanted = SPLITS if split == ALL else (split,)
+        found = sorted(
+            (task for task in self.tasks if task.metadata["split"] in wanted), key=lambda task: task.id or ""
+        )
+        if n < 0 or (n > len(found) and split != ALL):
+            raise InvalidInput(
+                f"expected n_tasks of at most {len(found)}, got {n}: {clip(self.path.name)!r} has {counted(len(found), 'task')} in "
+                f"{split} and {len(self.tasks) - len(found)} in the other split; take fewer, evaluate with split='{ALL}', or name the "
+                "`split` in its rows",
+                code="too_many_tasks",
+            )
+        Random(stable_seed(self.digest, split, seed)).shuffle(found)
+        if split != ALL:
+            return found[:n]
+        # Their runs are no training data, whichever split a row is in.
+        held_out = {"split": SPLITS[1]}
+        return [task.model_copy(update={"metadata": task.metadata | held_out}) for task in found[:n]]
+
+    def require(self, fault: Fault) -> None:
+        """Refuse a file with tasks that an environment cannot play.
+
+        Raises:
+            InvalidInput: lists the lines with their faults.
+        """
+        found = ((line, fault(task)) for line, task in zip(self.lines, self.tasks, strict=True))
+        _refuse(self.path, [(line, reason) for line, reason in found if reason is not None])
+
+
+def read_tasks(path: Path) -> TaskFile:
+    """Return the tasks of a JSONL file or JSON array, optionally compressed (gzip, zstd, bzip2).
+
+    Raises:
+        NotFound: the file does not exist.
+        InvalidInput: bad rows, or different tasks of one id, with line and reason; no tasks; or too many.
+    """
+    resolved = path.expanduser().resolve()
+    try:
+        about = os.stat(resolved)
+    except (OSError, ValueError):
+        raise NotFound(
+            f"expected the path of a JSONL file with one task per line, got {str(path)[:300]!r}, which does not exist",
+            code="no_task_file",
+        ) from None
+    return _read(resolved, about.st_mtime_ns, about.st_size, about.st_ino)
+
+
+# Child processes make a new environment for every episode; the cache reads their file once.
+@lru_cache(maxsize=8)
+def _read(path: Path, *_: int) -> TaskFile:
+    report = Report()
+    places: dict[str, int] = {}
+    tasks: dict[str, Task] = {}
+    for line, task in _rows(path, report):
+        assert task.id is not None
+        if task.id in tasks:
+            if task != tasks[task.id]:  # a row that repeats another is the same task
+                report.reject(
+                    line, f"duplicate id {clip(task.id)!r}, first in line {places[task.id]} with other content"
+                )
+            continue
+        tasks[task.id], places[task.id] = task, line
+        if len(tasks) > MAX_TASKS:
+            raise InvalidInput(
+                f"expected at most {MAX_TASKS:,} tasks in {clip(path.name)!r}, got more; split it into several files",
+                code="too_large",
+            )
+    _refuse(path, report.rejected, report.n_rejected)
+    if not tasks:
+        raise InvalidInput(
+            f"expected tasks in {clip(path.name)!r}, got none; write one JSON object per line", code="no_tasks"
+        )
+    content = [tasks[task_id].model_dump(mode="json", exclude_defaults=True) for task_id in sorted(tasks)]
+    encoded = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    return TaskFile(path, tuple(tasks.values()), tuple(places.values()), hashlib.sha256(encoded).hexdigest())
+
+
+def _rows(path: Path, report: Report) -> Iterator[tuple[int, Task]]:
+    for line, row in LogFile(path, path.parent).rows(report):
+        try:
+            task = task_of(row)
+        except InvalidInput as error:
+            report.reject(line, error.message)
+        except ValidationError as error:
+            report.reject(line, explain(error, "row"))
+        else:
+            split = task.metadata.get("split") or split_of(task.id or "")
+            yield line, task.model_copy(update={"metadata": {**task.metadata, "split": split}})
+
+
+def split_of(task_id: str) -> str:
+    """Return the split of a task whose row names none, from its id alone: other rows do not affect it."""
+    return "held_out" if stable_seed("split", task_id) % HELD_OUT == 0 else "train"
+
+
+def _refuse(path: Path, faults: list[tuple[int | None, str]] | list[tuple[int, str]], n: int | None = None) -> None:
+    n = len(faults) if n is None else n
+    if not n:
+        return
+    listed = "; ".join(
+        f"line {line}: {reason}" for line, reason in sorted(faults, key=lambda fault: fault[0] or 0)[:_MAX_LISTED]
+    )
+    more = f"; and {counted(n - _MAX_LISTED, 'more line')}" if n > _MAX_LISTED else ""
+    raise InvalidInput(
+        f"{clip(path.name)!r} has {counted(n, 'bad row')}: {listed}{more}; correct or remove them",
+        code="bad_task_rows",
+    )
+
+
+class FileTasks:
+    """The tasks of a file, played in the environment of any source."""
+
+    def __init__(self, source: TaskSource, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            NotFound: as `read_tasks`.
+            InvalidInput: as `read_tasks`.
+        """
+        self._source, self._file = source, read_tasks(path)
+        self.id, self.version = source.id, self._file.version_of(source.version)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"_source", "_file"}:  # not set yet while being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
+        """Return tasks of the file under the source's environment id."""
+        return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
+
+    def make(self) -> Environment:
+        """Return a fresh environment of the source."""
+        return self._source.make()

@@ -1,0 +1,103 @@
+"""Hyperparameters of policy gradients on groups of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from quintain.records.hyperparameters.shared import TrainingConfig
+
+
+class GroupLossConfig(TrainingConfig):
+    """The loss of group-relative policy optimisation."""
+
+    method: Literal["grpo"] = "grpo"
+    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
+        default="dapo",
+        description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "
+        "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
+        "(arXiv 2506.13585).",
+    )
+    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
+    clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
+    kl_coefficient: float = Field(
+        default=0.0, ge=0, le=100, description="Weight of the k3 estimate of the KL to the start model; 0: off."
+    )
+    delta: float | None = Field(
+        default=None,
+        gt=1,
+        le=1000,
+        description="Two-sided clip: bound of the ratio where the advantage is negative (arXiv 2505.07291); null: off.",
+    )
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        default="group",
+        description="Divide advantages by the standard deviation of the group's rewards (dr_grpo leaves it out) or of the "
+        "step's (arXiv 2508.08221).",
+    )
+    importance_cap: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Weigh tokens by the trainer's probability over the sampler's, at most this (truncated importance "
+        "sampling); null: off.",
+    )
+    mask_truncated: bool = Field(
+        default=False, description="Leave out runs that a limit cut off; their rewards still count (arXiv 2503.14476)."
+    )
+    overlong_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="Agent tokens of a run from which its reward is less by overlong_penalty (arXiv 2503.14476, eq. 13); "
+        "null: off.",
+    )
+    overlong_buffer: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="Tokens before overlong_tokens over which the penalty rises; null: a fifth of them.",
+    )
+    overlong_penalty: float = Field(default=1.0, gt=0, le=1000, description="Penalty of a run that is too long.")
+    step_level: bool = Field(
+        default=False, description="Spread a run's advantage over its steps by their values, mean and sign kept."
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Constant of dr_grpo; null: the longest run's, online max_new_tokens times max_turns.",
+    )
+
+    @field_validator("scale_rewards", mode="before")
+    @classmethod
+    def _by_group_or_not(cls, value: Any) -> Any:
+        """True and false, as in TRL and in stored jobs: by group, or not at all."""
+        return {True: "group", False: "none"}[value] if isinstance(value, bool) else value
+
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        if self.delta is not None and (self.loss == "cispo" or self.delta <= 1 + self.clip_high):
+            yield (
+                f"delta is {self.delta}, loss '{self.loss}' and clip_high {self.clip_high}: delta bounds the ratio beyond "
+                f"1 + clip_high, and cispo has no such term; set delta above {1 + self.clip_high}, loss to another than cispo, or "
+                "delta to null"
+            )
+        if self.scale_rewards == "batch" and self.loss == "dr_grpo":
+            yield (
+                "scale_rewards is 'batch' and loss is 'dr_grpo', which leaves advantages as they are; set scale_rewards to "
+                "'none', or loss to another"
+            )
+        for name in ("overlong_buffer", "overlong_penalty"):
+            if self.overlong_tokens is None and self.is_changed(name):
+                yield (
+                    f"{name} is {getattr(self, name)} and overlong_tokens is null: no run is too long; set overlong_tokens, or "
+                    f"leave {name} out"
+                )
+        if self.overlong_tokens is not None and (self.overlong_buffer or 0) > self.overlong_tokens:
+            yield (
+                f"overlong_buffer is {self.overlong_buffer} and overlong_tokens {self.overlong_tokens}: the penalty would begin "
+                "below 0 tokens; set overlong_buffer to at most overlong_tokens"
+            )

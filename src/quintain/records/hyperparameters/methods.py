@@ -1,0 +1,277 @@
+"""Hyperparameters, one strict model a method; every default of training is here or in `shared`.
+
+Aliases of other trainers are translated where a call comes in (records/hyperparameters/setting_aliases.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from quintain.records.dataset import DatasetKind
+from quintain.records.hyperparameters.groups import GroupLossConfig
+from quintain.records.hyperparameters.online import ConstraintConfig as ConstraintConfig
+from quintain.records.hyperparameters.online import DistillConfig as DistillConfig
+from quintain.records.hyperparameters.online import OnlineConfig as OnlineConfig
+from quintain.records.hyperparameters.online import PPOConfig as PPOConfig
+from quintain.records.hyperparameters.online import SamplerConfig as SamplerConfig
+from quintain.records.hyperparameters.online import SelfPlayConfig as SelfPlayConfig
+from quintain.records.hyperparameters.pairs import PairLossConfig
+from quintain.records.hyperparameters.pairs import PreferenceConfig as PreferenceConfig
+from quintain.records.hyperparameters.shared import CoresetConfig as CoresetConfig
+from quintain.records.hyperparameters.shared import CurriculumConfig as CurriculumConfig
+from quintain.records.hyperparameters.shared import EWCConfig as EWCConfig
+from quintain.records.hyperparameters.shared import LoraConfig as LoraConfig
+from quintain.records.hyperparameters.shared import Precision as Precision
+from quintain.records.hyperparameters.shared import ReplayConfig as ReplayConfig
+from quintain.records.hyperparameters.shared import Settings as Settings
+from quintain.records.hyperparameters.shared import Sink as Sink
+from quintain.records.hyperparameters.shared import TrainingConfig as TrainingConfig
+from quintain.records.hyperparameters.values import PRMConfig as PRMConfig
+from quintain.records.hyperparameters.values import RetrieverConfig as RetrieverConfig
+from quintain.records.hyperparameters.values import RewardConfig as RewardConfig
+from quintain.records.hyperparameters.values import ValueConfig as ValueConfig
+
+
+class SFTConfig(TrainingConfig):
+    """Supervised fine-tuning on what the agent wrote."""
+
+    method: Literal["sft"] = "sft"
+    batch_tokens: int = Field(
+        default=4096, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
+    )
+    step_weighting: Literal["none", "reward"] = Field(
+        default="none", description="reward: a step's tokens weigh v / mean(v) of its run, v its value; unknown: 1."
+    )
+    neftune_alpha: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Noise on the embeddings, alpha / sqrt(length x width) (NEFTune, arXiv 2310.05914: 5); null: off.",
+    )
+    chunk: bool = Field(
+        default=False, description="Split trajectories that are too long at step borders instead of cutting them."
+    )
+    chunk_overlap: int = Field(
+        default=1, ge=0, le=1000, description="Earlier steps that a chunk shows again, masked in the loss."
+    )
+    curriculum: CurriculumConfig | None = Field(default=None, description="Null: off.")
+    coreset: CoresetConfig | None = Field(default=None, description="Null: off.")
+    replay: ReplayConfig | None = Field(default=None, description="Null: off.")
+
+
+class BCConfig(SFTConfig):
+    """Behaviour cloning, filtered by reward and weighted by softmax(reward / temperature)."""
+
+    method: Literal["bc"] = "bc"  # type: ignore[assignment]
+    min_reward: float | None = Field(
+        default=0.5, description="Keep trajectories of at least this reward, any number; null: all."
+    )
+    temperature: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Trajectory weights n softmax(reward / temperature); null: all weigh 1.",
+    )
+
+
+class PretrainConfig(TrainingConfig):
+    """Continued pre-training on plain text: every token but the first is in the loss."""
+
+    method: Literal["pretrain"] = "pretrain"
+
+
+class DPOConfig(OnlineConfig, PairLossConfig):
+    """Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290), on stored pairs or in an environment."""
+
+    pairs: Literal["best_worst", "all_pairs"] = Field(
+        default="best_worst", description="Online: which episodes of a task are compared; equal rewards never are."
+    )
+    max_pairs_per_task: int = Field(
+        default=16,
+        ge=1,
+        le=10_000,
+        description="Online: bound of all_pairs, spread over the episodes, wide margins first.",
+    )
+
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        if self.pairs == "best_worst" and self.is_changed("max_pairs_per_task"):
+            yield (
+                f"max_pairs_per_task is {self.max_pairs_per_task} and pairs is 'best_worst', which gives one pair a task; leave it "
+                "out, or set pairs to all_pairs"
+            )
+
+
+class ORPOConfig(PreferenceConfig):
+    """Odds-ratio preference optimisation (Hong et al. 2024, arXiv 2403.07691); no reference model."""
+
+    method: Literal["orpo"] = "orpo"
+
+
+class SimPOConfig(PreferenceConfig):
+    """Simple preference optimisation (Meng et al. 2024, arXiv 2405.14734); no reference model."""
+
+    method: Literal["simpo"] = "simpo"
+    beta: float = Field(default=2.0, gt=0, le=100, description="Scale of the mean log-probs.")
+    gamma: float = Field(default=1.0, ge=0, le=100, description="Margin that the chosen run must win by, after beta.")
+
+
+class KTOConfig(PreferenceConfig):
+    """Kahneman-Tversky optimisation on good and bad runs without pairs (Ethayarajh et al. 2024, arXiv 2402.01306)."""
+
+    method: Literal["kto"] = "kto"
+    desirable_weight: float = Field(default=1.0, gt=0, le=100, description="Weight of good runs in the loss.")
+    undesirable_weight: float = Field(default=1.0, gt=0, le=100, description="Weight of bad runs in the loss.")
+
+
+class RankingConfig(PreferenceConfig):
+    """Trajectory ranking: the DPO loss over all pairs of a task whose rewards differ."""
+
+    method: Literal["ranking"] = "ranking"
+
+
+class GRPOConfig(OnlineConfig, GroupLossConfig):
+    """Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300), on stored groups or in an environment."""
+
+    reward_model: str | None = Field(
+        default=None, max_length=200, description="Agent that values runs or steps, for beta; null: the task's reward."
+    )
+    alpha: float = Field(default=1.0, ge=0, le=1000, description="Weight of the task's reward, with a reward_model.")
+    beta: float = Field(
+        default=0.5,
+        ge=0,
+        le=1000,
+        description="Weight of the reward_model's value of the run, the mean over its steps.",
+    )
+    refresh_every_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Online: fit the reward_model's head to newest outcomes so often; null: off.",
+    )
+    constraint: ConstraintConfig | None = Field(default=None, description="Online: a bound on costs; null: none.")
+
+    @property
+    def scales(self) -> bool:
+        """Whether advantages are divided by the group's standard deviation."""
+        return self.scale_rewards == "group" and self.loss != "dr_grpo"
+
+    @property
+    def by_role(self) -> bool:
+        """Whether a run is compared with the running mean of its role in a game, not with its group."""
+        return self.self_play is not None and self.self_play.baseline == "role"
+
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        options = (
+            ("constraint", self.constraint is not None, "null"),
+            ("step_level", self.step_level, "false"),
+            ("scale_rewards", self.scale_rewards == "batch", "group"),
+        )
+        for name, is_on, remedy in options:
+            if self.by_role and is_on:
+                yield (
+                    f"self_play.baseline is 'role', which compares whole runs by reward alone, and {name} is set; set {name} to "
+                    f"{remedy}, or self_play.baseline to 'group'"
+                )
+        unweighted = (
+            ("scale_rewards", self.scale_rewards == "batch", "group"),
+            ("importance_cap", self.importance_cap is not None, "null"),
+        )
+        for name, is_on, remedy in unweighted:
+            if self.constraint is not None and is_on:
+                yield (
+                    f"constraint is set and {name} is {getattr(self, name)}, which would weigh rewards and not costs; set {name} "
+                    f"to {remedy}, or constraint to null"
+                )
+        if self.reward_model is not None and not self.alpha + self.beta:
+            yield "alpha and beta are 0: no run would earn anything; raise one of them"
+        if self.reward_model is None and self.refresh_every_steps is not None:
+            yield (
+                f"refresh_every_steps is {self.refresh_every_steps} and reward_model is null: there is nothing to refresh; name a "
+                "reward_model"
+            )
+        for name in ("alpha", "beta"):
+            if self.reward_model is None and self.is_changed(name):
+                yield (
+                    f"{name} is {getattr(self, name)} and reward_model is null: it weighs nothing; name a reward_model, or leave "
+                    f"{name} out (the pull to the start model is kl_coefficient)"
+                )
+
+
+MethodConfig = Annotated[
+    SFTConfig
+    | BCConfig
+    | PretrainConfig
+    | DistillConfig
+    | DPOConfig
+    | ORPOConfig
+    | SimPOConfig
+    | KTOConfig
+    | RankingConfig
+    | RewardConfig
+    | PRMConfig
+    | RetrieverConfig
+    | GRPOConfig
+    | PPOConfig,
+    Field(discriminator="method"),
+]
+"""The hyperparameters of any method, discriminated by `method`."""
+
+Method = Literal[
+    "sft",
+    "bc",
+    "pretrain",
+    "distill",
+    "dpo",
+    "orpo",
+    "simpo",
+    "kto",
+    "ranking",
+    "reward",
+    "prm",
+    "retriever",
+    "grpo",
+    "ppo",
+]
+
+CONFIGS: dict[str, type[TrainingConfig]] = {
+    config.model_fields["method"].default: config for config in get_args(get_args(MethodConfig)[0])
+}
+"""Method -> its hyperparameters."""
+
+DATASET_KINDS: dict[str, DatasetKind | None] = {
+    "sft": "sft",
+    "bc": "sft",
+    "pretrain": "text",
+    "distill": "sft",
+    "dpo": "dpo",
+    "orpo": "dpo",
+    "simpo": "dpo",
+    "kto": "kto",
+    "ranking": "grpo",
+    "reward": "reward",
+    "prm": "prm",
+    "retriever": "sft",
+    "grpo": "grpo",
+    "ppo": None,
+}
+"""Method -> the kind of dataset that it learns from; None: it only learns in an environment."""
+
+ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - PairLossConfig.model_fields.keys())
+"""Settings of DPO that only have an effect online."""
+
+ONLINE_METHODS = frozenset({"distill", "dpo", "grpo", "ppo"})
+"""Methods that can learn in an environment instead of from a dataset."""
+
+ROLES: dict[str, Literal["reward_model", "step_model", "retriever"]] = {
+    "reward": "reward_model",
+    "prm": "step_model",
+    "retriever": "retriever",
+}
+"""Methods whose result does not act -> the role of the agent that they make."""

@@ -1,0 +1,323 @@
+"""Aliases: the names of other trainers for the settings here, translated or refused with the reason.
+
+The names are in `foreign_settings.toml`. A null value is
+ignored, and so is a zero or a disabled switch for a feature that the method does not have. Translation happens once, where a call or a
+config file comes in (`tools.training.methods`); stored records carry the canonical names only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel
+
+from quintain.errors import InvalidInput
+from quintain.records.hyperparameters.foreign_schedules import ARGUMENTS, with_schedule
+from quintain.records.hyperparameters.foreign_settings import COMPONENT, COMPONENTS, FIXED, RENAMED, WITHOUT_EFFECT
+from quintain.records.hyperparameters.setting_blocks import describe_block
+from quintain.records.record import clip, list_names, nearest, shown
+
+FALLBACKS = {"num_iterations": "updates_per_rollout", "num_generations": "iterations"}
+"""Alias -> its setting for methods that lack the one in `RENAMED`.
+
+In TRL's GRPO these are updates of a rollout and answers of a group, in trainers of agents rounds.
+"""
+
+SECOND_NAMES = {"epsilon": "epsilon_high"}
+"""Alias of two settings -> alias that sets the second one if both are given."""
+
+_WHERE = "hyperparameters: "
+_OPTIMIZERS: dict[Any, Any] = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused"), "adamw"),
+    **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), "adamw"),
+    **dict.fromkeys(("adamw_bnb_8bit", "paged_adamw_8bit"), "adamw_8bit"),
+}
+"""Optimizers of transformers; the paged ones compute the same, with moments that may leave the GPU."""
+_FORMATS: dict[Any, Any] = {"auto": None, "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_TUNERS: dict[Any, Any] = {"lora": True, "full": False}
+
+VALUES: dict[str, dict[Any, Any]] = {
+    "step_weighted_loss": {True: "reward", False: "none"},
+    "coreset_strategy": {"loss_topk": "loss"},
+    "optim": _OPTIMIZERS,
+    "optimizer": _OPTIMIZERS,
+    "adapter": {"lora": True, "qlora": True},
+    **dict.fromkeys(("finetuning_type", "train_type", "tuner_type", "sft_type"), _TUNERS),
+    "lora_target": {"all": "all-linear"},
+    "lora_target_modules": {"ALL": "all-linear"},
+    "lora_target_linear": {True: "all-linear", False: None},
+    "use_gradient_checkpointing": {"unsloth": True},
+    "dtype": _FORMATS,
+    "torch_dtype": _FORMATS,
+    "quantization_bit": {4: "nf4", 8: "int8"},
+    "selection_method": {"rejection_sampling": "rejection"},
+    "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
+    "loss_type": {"exo_pair": "exo", "nca_pair": "nca"},
+}
+"""Name -> its values that have another name here; None: it leaves the setting open."""
+
+UNSET = {"max_steps": -1}
+"""Setting -> the value by which `TrainingArguments` leaves it unset."""
+
+GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
+"""Settings that are objects: true or {} enables the defaults, false or null disables."""
+
+ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
+"""Aliases that multiply the batch size: here `batch_size` counts the examples of one optimizer step."""
+
+SIZES = ("batch_size", "per_device_train_batch_size", "micro_batch_size")
+"""Names of the batch size, which `ACCUMULATION` multiplies."""
+
+PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
+"""Switch -> `precision`; fp32 where all given switches are off."""
+
+QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
+"""Switch -> `quantization`."""
+
+SINKS = {"use_wandb": "wandb", "use_tensorboard": "tensorboard"}
+"""Switch -> the member of `report_to` that it adds."""
+
+QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
+"""Setting -> the switches that give it an effect; without one it is ignored by methods that lack the switch."""
+
+
+def canonical(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    """Return the settings under their canonical names.
+
+    Args:
+        values: Settings by canonical name or alias.
+        fields: Canonical names of the method; unknown names pass through, for the model to refuse.
+
+    Raises:
+        InvalidInput: two names of one setting disagree, or a name asks for a feature that does not exist here.
+    """
+    resolved: dict[str, tuple[str, Any]] = {}
+    for path, name, value in _translated(values, fields):
+        known = resolved.setdefault(path, (name, value))
+        if not _alike(known[1], value):
+            both = f"{shown(known[1])} and {shown(value)}"
+            raise _fault(f"`{known[0]}` and `{name}` both set {path}, to {both}; give one of them")
+    settings: dict[str, Any] = {}
+    for path, (_, value) in resolved.items():
+        group, _, member = path.partition(".")
+        if member:
+            if resolved.get(group, ("", True))[1] is True:
+                settings.setdefault(group, {})[member] = value
+        elif group not in GROUPS or not isinstance(value, bool):
+            settings[path] = value
+        elif value:
+            settings.setdefault(group, {})
+        else:
+            settings[group] = None
+    return settings
+
+
+def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[tuple[str, str, Any]]:
+    """Yield (canonical name, given name, value) of each setting."""
+    for name in values:
+        _require_text(name)
+    blocks = {name: value for name, value in values.items() if _is_foreign_block(name, value, fields)}
+    refused = [
+        f"`{name}` cannot be {shown(value)}: {FIXED[name].remedy}"
+        for name, value in values.items()
+        if name in FIXED and name not in blocks and value is not None and value != FIXED[name].only
+    ]
+    refused += [
+        describe_block(
+            name, block, partial(_setting_of, fields), FIXED[name].remedy if name in FIXED else "leave it out"
+        )
+        for name, block in blocks.items()
+    ]
+    if refused:
+        rest = {name: value for name, value in values.items() if name not in FIXED and name not in blocks}
+        raise _fault("; ".join([*refused, *_further_faults(rest, fields)]))
+    values = _with_batch_size(
+        {
+            name: value
+            for name, value in with_schedule(values).items()
+            if (name not in UNSET or value != UNSET[name]) and (value is not None or name in {*fields, *RENAMED})
+        }
+    )
+    yield from _precision(values)
+    yield from _quantization(values)
+    yield from _sinks(values)
+    for name, value in values.items():
+        if name in WITHOUT_EFFECT or name in SINKS or (name == "report_to" and _adds_sinks(values)):
+            continue
+        if name in COMPONENTS and isinstance(value, Mapping):
+            yield from _component(name, value)
+            continue
+        translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | int) else value
+        if name in FIXED:
+            continue
+        if name in RENAMED:
+            paths = _paths(name, values, fields)
+            known = paths[0].split(".")[0] in fields
+            if translated is not None and (known or value != 0):
+                for path in paths if known else (name,):
+                    yield path, name, _comparable(translated)
+        elif name in GROUPS and name in fields:
+            yield from _group(name, value)
+        elif not (
+            name in PRECISIONS
+            or name in QUANTIZATIONS
+            or (name in GROUPS and value is False)
+            or _has_no_effect(name, values, fields)
+        ):
+            yield name, name, _comparable(translated)
+
+
+def _is_foreign_block(name: str, value: Any, fields: Collection[str]) -> bool:
+    known = {*fields, *GROUPS, *RENAMED, *COMPONENTS, *WITHOUT_EFFECT, ARGUMENTS}
+    return isinstance(value, Mapping) and bool(value) and name not in known
+
+
+def _setting_of(fields: Collection[str], name: str) -> str | None:
+    """Return the setting here that a name means."""
+    path = RENAMED.get(name, (name,))[0]
+    return path if path.split(".")[0] in fields else None
+
+
+def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[str]:
+    """Yield what is wrong with settings beside those that are refused already, so that one answer has it all."""
+    try:
+        paths = [path for path, _, _ in _translated(values, fields)]
+    except InvalidInput as error:
+        yield error.message.removeprefix(_WHERE)
+        return
+    if unknown := [path for path in paths if path.split(".")[0] not in fields]:
+        names = list_names([f"{clip(path)}{nearest(path, [*fields, *RENAMED])}" for path in unknown])
+        yield f"not known settings: {names}; correct or remove {'it' if len(unknown) == 1 else 'them'}"
+
+
+def _paths(name: str, values: Mapping[str, Any], fields: Collection[str]) -> tuple[str, ...]:
+    """Return the settings that an alias sets."""
+    paths = RENAMED[name]
+    if name in FALLBACKS and paths[0] not in fields:
+        return (FALLBACKS[name],)
+    return paths[:1] if values.get(SECOND_NAMES.get(name, "")) is not None else paths
+
+
+def _has_no_effect(name: str, values: Mapping[str, Any], fields: Collection[str]) -> bool:
+    return name in QUALIFIERS and name not in fields and not any(values.get(switch) for switch in QUALIFIERS[name])
+
+
+def _group(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_unset=True)
+    if isinstance(value, Mapping):
+        yield name, name, True
+        for member, inner in value.items():
+            _require_text(member)
+            yield f"{name}.{member}", f"{name}.{member}", _comparable(inner)
+    else:
+        yield name, name, False if value is None else value
+
+
+def _component(name: str, block: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the settings of a block of torchtune: those of its component, then those beside it."""
+    component, known = block.get(COMPONENT), COMPONENTS[name]
+    if not isinstance(component, str) or component not in known.settings:
+        raise _fault(
+            f"`{name}.{COMPONENT}` cannot be {shown(component)}: {known.remedy}; known: {', '.join(known.settings)}"
+        )
+    stated = {known.members[member]: value for member, value in block.items() if member in known.members}
+    for member, value in block.items():
+        if member in known.fixed and _comparable(value) not in (_comparable(known.fixed[member]), None):
+            raise _fault(
+                f"`{name}.{member}` cannot be {shown(value)}: expected {shown(known.fixed[member])}, or leave it out"
+            )
+        if member not in {COMPONENT, *known.members, *known.fixed, *known.without_effect}:
+            raise _fault(f"`{name}.{shown(member)}` is not a known field; leave it out")
+    for path, value in {**known.settings[component], **stated}.items():
+        yield path, f"{name}.{path}", _comparable(value)
+
+
+def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Multiply the batch size by the number of accumulated passes."""
+    result = dict(values)
+    found = {name: result.pop(name) for name in ACCUMULATION if name in result}
+    factors = {name: factor for name, factor in found.items() if factor is not None}
+    if not factors:
+        return result
+    name, factor = next(iter(factors.items()))
+    sizes = [size for size in SIZES if result.get(size) is not None]
+    if (
+        isinstance(factor, bool)
+        or not isinstance(factor, int)
+        or factor < 1
+        or not all(_alike(factor, other) for other in factors.values())
+    ):
+        raise _fault(
+            f"{' and '.join(f'`{key}`' for key in factors)}: expected a whole number of at least 1, got {shown(factor)}"
+        )
+    if not sizes and factor > 1:
+        raise _fault(f"`{name}` multiplies the batch size, and none is given; give batch_size, the product of the two")
+    for size in sizes:
+        if isinstance(result[size], int) and not isinstance(result[size], bool):
+            result[size] *= factor
+    return result
+
+
+def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    switches = {name: values[name] for name in PRECISIONS if values.get(name) is not None}
+    for name, on in switches.items():
+        if on == "auto":
+            yield "precision", name, "auto"
+        elif not isinstance(on, bool):
+            raise _fault(
+                f"`{name}`: expected true or false, got {shown(on)}; or give precision: auto, bf16, fp16 or fp32"
+            )
+        elif on or not any(switches.values()):
+            yield "precision", name, PRECISIONS[name] if on else "fp32"
+
+
+def _quantization(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    for name in QUANTIZATIONS:
+        on = values.get(name)
+        if on is not None and not isinstance(on, bool):
+            raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give quantization: nf4 or int8")
+        if on:
+            yield "quantization", name, QUANTIZATIONS[name]
+
+
+def _adds_sinks(values: Mapping[str, Any]) -> bool:
+    return any(values.get(name) is True for name in SINKS)
+
+
+def _sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield `report_to` with the sinks that switches add to it."""
+    switches = {name: values[name] for name in SINKS if values.get(name) is not None}
+    for name, on in switches.items():
+        if not isinstance(on, bool):
+            raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give report_to: [{SINKS[name]}]")
+    if added := [SINKS[name] for name, on in switches.items() if on]:
+        reported = values.get("report_to") or ()
+        stated = (reported,) if isinstance(reported, str) else tuple(reported)
+        yield (
+            "report_to",
+            " and ".join(name for name, on in switches.items() if on),
+            tuple(dict.fromkeys((*stated, *added))),
+        )
+
+
+def _require_text(name: Any) -> None:
+    if not isinstance(name, str):
+        raise _fault(f"expected the name of a setting as text, got {shown(name)}")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether both are the same value; two NaN count as equal, so that the bounds of the setting refuse them."""
+    if isinstance(one, float) and isinstance(other, float) and one != one and other != other:
+        return True
+    return one is other or (isinstance(one, bool) == isinstance(other, bool) and bool(one == other))
+
+
+def _comparable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _fault(message: str) -> InvalidInput:
+    return InvalidInput(f"{_WHERE}{message}")

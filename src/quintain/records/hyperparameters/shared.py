@@ -1,0 +1,371 @@
+"""Hyperparameters that all methods share; those of single methods are in `methods`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from quintain.records.agent import Quantization
+from quintain.records.record import Record
+
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
+Sink = Literal["wandb", "tensorboard", "trackio"]
+
+
+_NUMBERS = {int, float}
+
+
+class Settings(Record):
+    """Base of all settings: a boolean is not accepted as a number, and settings that contradict each other are refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers(cls, data: Any) -> Any:
+        for name, field in cls.model_fields.items() if isinstance(data, Mapping) else ():
+            if isinstance(data.get(name), bool) and _NUMBERS & {field.annotation, *get_args(field.annotation)}:
+                raise PydanticCustomError("switch", f"`{name}` cannot be true or false; give a number")
+        return data
+
+    @model_validator(mode="after")
+    def _no_conflict(self) -> Self:
+        for conflict in self.conflicts():
+            raise PydanticCustomError("conflict", "{text}", {"text": conflict})
+        return self
+
+    def conflicts(self) -> Iterator[str]:
+        """Yield why these values cannot be used together, each with the remedy. The first is shown."""
+        yield from ()
+
+    def is_changed(self, name: str) -> bool:
+        """Whether a setting differs from its default."""
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
+
+
+class LoraConfig(Settings):
+    """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): W + (alpha / rank) B A, with B and A trained."""
+
+    rank: int = Field(default=16, ge=1, le=1024, description="Columns of B and rows of A.")
+    alpha: float = Field(default=32.0, gt=0, le=4096, description="Scale of the update, divided by the rank.")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of A's inputs dropped while training; 0: off.")
+    targets: Literal["all-linear"] | tuple[str, ...] = Field(
+        default="all-linear", description="Module names, or all linear layers."
+    )
+    rslora: bool = Field(
+        default=False, description="Scale by alpha / sqrt(rank) (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732)."
+    )
+    dora: bool = Field(
+        default=False, description="Learn magnitude and direction apart (DoRA, Liu et al. 2024, arXiv 2402.09353)."
+    )
+    init: Literal["default", "pissa"] = Field(
+        default="default",
+        description="default: B is 0; pissa: the weights' principal part (arXiv 2404.02948), stored with twice the rank.",
+    )
+    b_rate_ratio: float = Field(
+        default=1.0,
+        ge=1,
+        le=1000,
+        description="Learning rate of B over that of A (LoRA+, arXiv 2402.12354: 16); 1: off.",
+    )
+
+    @property
+    def stored_rank(self) -> int:
+        """Rank of the stored adapter: pissa's has the start beside the trained part."""
+        return 2 * self.rank if self.init == "pissa" else self.rank
+
+    @field_validator("targets")
+    @classmethod
+    def _some_targets(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not all(value) or not value:
+            raise PydanticCustomError(
+                "no_target", "it names no module; give module names such as q_proj, or all-linear"
+            )
+        return value
+
+
+class CurriculumConfig(Settings):
+    """From short, well-rewarded examples to long, badly rewarded ones."""
+
+    start_ratio: float = Field(default=0.3, gt=0, le=1, description="Share of the easiest examples in the first epoch.")
+    warmup_epochs: int = Field(default=1, ge=1, le=1000, description="Epochs until every example takes part.")
+
+
+class CoresetConfig(Settings):
+    """Train on a chosen part of the data."""
+
+    method: Literal["loss", "diversity", "hybrid", "random"] = Field(
+        default="hybrid", description="Highest loss under the start model, farthest apart, both, or by chance."
+    )
+    size: int = Field(ge=1, le=10_000_000, description="Examples to keep; at least as many as there are: all.")
+
+
+class ReplayConfig(Settings):
+    """Mix in examples that earlier jobs of the same buffer were trained on, against forgetting."""
+
+    buffer: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Buffer's name.")
+    size: int = Field(default=2048, ge=1, le=1_000_000, description="Examples that the buffer keeps.")
+    ratio: float = Field(default=0.25, gt=0, le=10, description="Replayed examples for each new one.")
+
+
+class EWCConfig(Settings):
+    """Elastic weight consolidation (Kirkpatrick et al. 2017, arXiv 1612.00796): hold the weights that an earlier skill needs.
+
+    The penalty is strength / 2 * sum_i F_i (w_i - w*_i)^2, with w* the weights of the agent that learned the skill, and F the
+    diagonal of its Fisher information on the runs of the skill, scaled to a mean of 1.
+    """
+
+    stage: str | None = Field(
+        default=None,
+        max_length=40,
+        description="Recipes: label of the earlier stage whose skill is kept; null: `agent`.",
+    )
+    agent: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="Agent that learned the skill: the start model or one that it was trained from; null: the start model.",
+    )
+    dataset: str | None = Field(
+        default=None,
+        max_length=200,
+        description="Dataset of the skill's runs, of kind sft or text; null: the one that stage or agent was trained on.",
+    )
+    strength: float = Field(
+        default=100.0,
+        gt=0,
+        le=1_000_000,
+        description="Weight of the penalty: the lambda of the paper, for F of mean 1.",
+    )
+    runs: int = Field(
+        default=200, ge=1, le=100_000, description="Runs on which F is measured, drawn by seed; one backward pass each."
+    )
+    labels: Literal["model", "recorded"] = Field(
+        default="model",
+        description="Tokens whose gradients give F. model: drawn from the model, the Fisher information; recorded: those of the "
+        "runs, the empirical Fisher (arXiv 1905.12558).",
+    )
+
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        if self.stage is not None and self.agent is not None:
+            yield "it has both stage and agent; name the stage of a recipe, or the agent, and leave the other out"
+
+
+class TrainingConfig(Settings):
+    """Hyperparameters of every method."""
+
+    epochs: float = Field(default=3.0, ge=0.001, le=1000, description="Passes over the training split, above 0.")
+    max_steps: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Stop after so many optimizer steps; null: off."
+    )
+    batch_size: int = Field(
+        default=16, ge=1, le=4096, description="Examples (trajectories, pairs or groups) in one optimizer step."
+    )
+    batch_tokens: int = Field(
+        default=8192, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
+    )
+    learning_rate: float | None = Field(
+        default=None, gt=0, le=1, description="Peak learning rate of AdamW; null: by method, model size and adapters."
+    )
+    warmup_ratio: float = Field(default=0.1, ge=0, le=1, description="Share of the steps with a rising learning rate.")
+    warmup_steps: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="Steps with a rising learning rate; null: by warmup_ratio."
+    )
+    schedule: Literal["cosine", "linear", "constant", "inverse_sqrt"] = Field(
+        default="cosine", description="Decay after the warm-up; inverse_sqrt: by the square root of the step."
+    )
+    min_rate_ratio: float = Field(
+        default=0.0, ge=0, le=1, description="Share of the peak rate at which cosine and linear end."
+    )
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="Of matrices; 0: off.")
+    grad_clip: float = Field(default=1.0, ge=0, le=1000, description="Bound of the gradient norm; 0: off.")
+    max_length: int | None = Field(
+        default=None, ge=16, le=1_000_000, description="Tokens of a row; null: the model's context."
+    )
+    lora: LoraConfig | None = Field(default=None, description="Train adapters only; null: train all weights.")
+    frozen_layers: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="Lowest blocks that stay as they are, with the embeddings (arXiv 1911.03090); 0: off.",
+    )
+    quantization: Quantization | None = Field(
+        default=None,
+        description="QLoRA: linear layers of the frozen base in NF4 or int8, by bitsandbytes; null: as the agent's are.",
+    )
+    optimizer: Literal["adamw", "adamw_8bit", "adamw_bf16"] = Field(
+        default="adamw",
+        description="adamw_8bit: AdamW with moments in 8 bits, by bitsandbytes; adamw_bf16: all weights, gradients and moments in "
+        "bf16, rounded stochastically (arXiv 2010.06192).",
+    )
+    precision: Precision = Field(
+        default="auto",
+        description="auto: bf16 where the GPU has it, or products measure clearly faster on the CPU, else fp32; fp16 scales the "
+        "loss.",
+    )
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="Processes that share each step; on CUDA at most one a GPU; 1: off.",
+    )
+    machines: int = Field(
+        default=1,
+        ge=1,
+        le=256,
+        description="Machines that hold equal parts of the processes; on the others the operator starts them; 1: this one.",
+    )
+    rendezvous: str | None = Field(
+        default=None,
+        pattern=r"^[^\s:]+:[0-9]{1,5}$",
+        description="host:port of this machine where processes of the others join; null: none can.",
+    )
+    sharding: Literal["none", "full"] = Field(
+        default="none",
+        description="full: parameters, gradients and optimizer state are divided over the processes (FSDP2); none: each "
+        "holds the whole model.",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="Compute activations twice to hold fewer: a quarter slower, a quarter less memory."
+    )
+    offload_activations: bool = Field(
+        default=False, description="On a GPU, hold activations in main memory until the backward pass."
+    )
+    share_prefixes: bool = Field(default=True, description="Compute tokens once that rows of a step share.")
+    checkpoint_every_steps: int = Field(
+        default=20, ge=1, le=1_000_000, description="Optimizer steps from one checkpoint to the next."
+    )
+    keep_checkpoints: int = Field(default=2, ge=1, le=100, description="Newest checkpoints that stay on disk.")
+    validate_every_steps: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Null: after each epoch; needs a validation split."
+    )
+    early_stopping_patience: int | None = Field(
+        default=None, ge=1, le=1000, description="Validations without a lower loss before the run ends; null: off."
+    )
+    keep_best: bool = Field(
+        default=True, description="End with the weights of the lowest validation loss, where there is a split for it."
+    )
+    sample_every_steps: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Let the model write on fixed probes; null: off."
+    )
+    evaluate_every_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Play held-out tasks before the first step, every so many steps and after the last; null: never.",
+    )
+    evaluate_tasks: int = Field(default=20, ge=1, le=10_000, description="Held-out tasks of each evaluation.")
+    evaluate_environment: str | None = Field(
+        default=None, max_length=4000, description="Whose held-out tasks; null: the environment that it is trained in."
+    )
+    kl_stop: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="While acting: end when the KL divergence from the start model passes this, in nats a token; null: off.",
+    )
+    ewc: EWCConfig | None = Field(default=None, description="Keep an earlier skill; null: off.")
+    report_to: tuple[Sink, ...] = Field(default=(), description="Where metrics go besides the job; extras to install.")
+
+    @property
+    def processes_per_machine(self) -> int:
+        """Processes on each of the machines."""
+        return self.processes // self.machines
+
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _one_sink(cls, value: Any) -> Any:
+        """One name, or `none`, as Hugging Face's trainer takes it."""
+        return ([] if value == "none" else [value]) if isinstance(value, str) else value
+
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        yield from self._conflicts_of_sharding()
+        yield from self._conflicts_of_weights()
+        if self.min_rate_ratio and self.schedule not in ("cosine", "linear"):
+            yield (
+                f"min_rate_ratio is {self.min_rate_ratio} and schedule is '{self.schedule}', which has no end to reach; set "
+                "schedule to 'cosine' or 'linear', or min_rate_ratio to 0"
+            )
+        if self.evaluate_every_steps is None and self.evaluate_environment is not None:
+            yield (
+                "evaluate_environment is set and evaluate_every_steps is null, so that no task is played; set "
+                "evaluate_every_steps to a number of steps, or leave evaluate_environment out"
+            )
+        if self.evaluate_every_steps is not None and getattr(self, "self_play", None) is not None:
+            yield (
+                f"evaluate_every_steps is {self.evaluate_every_steps} and self_play is set; set evaluate_every_steps to null, and "
+                "evaluate the new agent"
+            )
+        if self.processes % self.machines:
+            yield (
+                f"processes is {self.processes}, which {self.machines} machines cannot share equally; set processes to a "
+                "multiple of machines"
+            )
+        if self.machines > 1 and self.rendezvous is None:
+            yield (
+                f"machines is {self.machines} and rendezvous is null: the others have nowhere to join; set rendezvous to "
+                "host:port of this machine, such as 10.0.0.1:29600, or machines to 1"
+            )
+
+    def _conflicts_of_weights(self) -> Iterator[str]:
+        """Yield what the choice of trained weights and their formats forbids."""
+        if self.quantization is not None and self.lora is None:
+            yield (
+                f"quantization is '{self.quantization}' and lora is null, and quantised weights cannot be trained; set lora to {{}} "
+                "to train adapters on them, or quantization to null"
+            )
+        if self.optimizer == "adamw_bf16" and self.lora is not None:
+            yield (
+                "optimizer is 'adamw_bf16', which trains all weights, and lora is set; set lora to null, or optimizer to "
+                "'adamw_8bit'"
+            )
+        if self.optimizer == "adamw_bf16" and (self.precision not in ("auto", "bf16") or self.processes > 1):
+            yield (
+                f"optimizer is 'adamw_bf16', which computes in bf16 in one process, and precision is '{self.precision}' with "
+                f"processes {self.processes}; set precision to 'auto' and processes to 1, or optimizer to 'adamw'"
+            )
+        if self.frozen_layers and self.lora:
+            yield "frozen_layers is set, and lora too, which freezes every layer; set frozen_layers to 0"
+        if self.lora is not None and self.lora.init == "pissa":
+            if self.quantization:
+                yield "lora.init is 'pissa', and quantization is set; set lora.init to 'default'"
+            if self.weight_decay:
+                yield "lora.init is 'pissa', and weight_decay would shrink its constants; set weight_decay to 0"
+
+    def _conflicts_of_sharding(self) -> Iterator[str]:
+        """Yield what needs the whole model in one process, where `sharding` divides it."""
+        if self.sharding == "none":
+            return
+        if self.quantization is not None or self.optimizer != "adamw":
+            yield (
+                "sharding is 'full', which divides neither quantised weights nor moments in 8 bits or bf16; set sharding to "
+                "'none', or quantization to null and optimizer to 'adamw'"
+            )
+        if self.frozen_layers:
+            yield "frozen_layers is set, and sharding is 'full'; set sharding to 'none'"
+        if self.lora is not None and self.lora.init == "pissa":
+            yield "lora.init is 'pissa', and sharding is 'full'; set sharding to 'none'"
+        if self.evaluate_every_steps is not None:
+            yield (
+                f"evaluate_every_steps is {self.evaluate_every_steps} and sharding is 'full', so that no process has the whole "
+                "model; set evaluate_every_steps to null, and evaluate the new agent"
+            )
+        if self.processes == 1:
+            yield (
+                "sharding is 'full' and processes is 1: there is nothing to divide the model over; set processes to 2 or more, "
+                "or sharding to 'none'"
+            )
+        if self.ewc is not None:
+            yield (
+                "sharding is 'full' and ewc is set: no process has the whole model, on which the Fisher information is measured; "
+                "set sharding to 'none', or ewc to null and mix in earlier runs with replay"
+            )
+        if self.sample_every_steps is not None:
+            yield (
+                f"sharding is 'full' and sample_every_steps is {self.sample_every_steps}: no process has the whole model, so it "
+                "cannot write while it is trained; set sample_every_steps to null, or sharding to 'none'"
+            )

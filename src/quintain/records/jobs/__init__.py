@@ -1,0 +1,1 @@
+"""Jobs: their states, specs and events, and the records that single kinds of jobs read and write."""

@@ -1,0 +1,1 @@
+"""Labels of runs: scores, rewards, judgements, preferences and their calibration."""

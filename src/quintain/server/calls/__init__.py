@@ -1,0 +1,1 @@
+"""Calls of tools over the protocol: their schemas and listings, the check of arguments, results and failures."""

@@ -1,0 +1,98 @@
+"""Encoding of records as stored JSON text, lookup by id, and the error for unknown ids."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from pydantic_core import PydanticSerializationError
+from sqlalchemy import JSON, Column, ColumnElement, Connection, Engine, Select, Table, cast, func, select, type_coerce
+
+from quintain.errors import NotFound
+from quintain.next_step import Hint, call
+from quintain.records.record import Record, shown
+from quintain.records.text import require_clean
+from quintain.store.database.engine import read_transaction
+
+R = TypeVar("R", bound=Record)
+
+CHUNK = 500
+"""Values per `IN (...)` clause, far below SQLite's limit of 32,766 parameters."""
+
+
+def encode(record: Record, where: str) -> str:
+    """Return a record as JSON text.
+
+    Args:
+        record: The record.
+        where: Name of the record in error messages, such as `trajectory`.
+
+    Raises:
+        InvalidInput: A free field such as `metadata` contains NaN, Infinity or a lone surrogate.
+    """
+    value = record.model_dump()
+    try:
+        # pydantic writes NaN as null, which would change recorded data silently.
+        json.dumps(value, allow_nan=False, default=str)
+        return record.model_dump_json()
+    except (ValueError, PydanticSerializationError):
+        require_clean(value, where)
+        raise
+
+
+def json_of(engine: Engine, document: Column[str]) -> ColumnElement[Any]:
+    """Return a column of JSON text as a JSON value, whose members SQL can read.
+
+    PostgreSQL needs a cast, and cannot read any member of a document with an escaped NUL. SQLite reads JSON from text, and its
+    CAST would make a number of it.
+    """
+    if engine.dialect.name == "sqlite":
+        return type_coerce(document, JSON)
+    return cast(func.replace(document, r"\u0000", r"\u2400"), JSON)
+
+
+_LISTED_BY = {
+    "trajectory": call("search_trajectories"),
+    "job": call("list_jobs"),
+    "calibration": call("list_library", kind="calibrations"),
+    "evaluation": call("list_library", kind="evaluations"),
+}
+"""Noun -> the call that lists its records."""
+
+
+def fetch(connection: Connection, table: Table, kind: type[R], record_id: str, noun: str) -> R:
+    """Return the record with this id.
+
+    Raises:
+        NotFound: The id does not exist. The message lists the three newest ids.
+    """
+    document = connection.scalar(select(table.c.document).where(table.c.id == record_id))
+    if document is None:
+        raise not_found_error(connection, table, [record_id], noun)
+    return kind.model_validate_json(document)
+
+
+def get(engine: Engine, table: Table, kind: type[R], record_id: str, noun: str) -> R:
+    """Return the record with this id, as `fetch`, in a transaction of its own."""
+    with read_transaction(engine) as connection:
+        return fetch(connection, table, kind, record_id, noun)
+
+
+def read_all(engine: Engine, kind: type[R], documents: Select[Any]) -> list[R]:
+    """Return the records that a selection of documents finds, in its order."""
+    with read_transaction(engine) as connection:
+        return [kind.model_validate_json(document) for document in connection.scalars(documents)]
+
+
+def not_found_error(connection: Connection, table: Table, ids: list[str], noun: str) -> NotFound:
+    """Return the error for unknown ids. It names the three newest existing ones."""
+    recent = list(connection.scalars(select(table.c.id).order_by(table.c.seq.desc()).limit(3)))
+    named = ", ".join(map(shown, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+    known = f"the newest are {', '.join(recent)}" if recent else f"no {noun} is stored"
+    listed = Hint("; call ", _LISTED_BY[noun]) if noun in _LISTED_BY else ""
+    return NotFound(Hint(f"expected the id of a stored {noun}, got {named}; {known}", listed))
+
+
+def chunks(values: list[Any]) -> list[list[Any]]:
+    """Split values into lists of at most `CHUNK`."""
+    return [values[i : i + CHUNK] for i in range(0, len(values), CHUNK)]

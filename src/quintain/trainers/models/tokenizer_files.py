@@ -1,0 +1,125 @@
+"""Tokenizers: where a model's is, loaded with its chat template and checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from quintain.errors import InvalidInput
+from quintain.records.agent import ModelRef
+from quintain.trainers.models.adapters import first_line
+from quintain.trainers.models.gguf_copies import UnfaithfulCopy
+from quintain.trainers.models.model_files import ModelFiles
+
+_VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
+"""Names of vocabulary files; without any, transformers creates a tokenizer without tokens."""
+
+_PROBE = "The quick brown fox jumps over the lazy dog, 0123456789 times."
+"""A text that every tokenizer of a language model can write."""
+
+
+def tokenizer_files(ref: ModelRef, files: ModelFiles) -> ModelFiles:
+    """Return where the tokenizer is: beside an adapter that brings one, whose template it was trained with."""
+    own = Path(ref.adapter) if ref.adapter else None
+    if own is not None and _has_vocabulary(own):
+        return ModelFiles(own)
+    return files if files.tokenizer is None else ModelFiles(files.tokenizer)
+
+
+def _has_vocabulary(folder: Path) -> bool:
+    return any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern))
+
+
+def load_tokenizer(files: ModelFiles) -> Any:
+    """Load a tokenizer.
+
+    Raises:
+        InvalidInput: There are no files, they are damaged, or the tokenizer of a GGUF file does not decode its ids to the same text.
+    """
+    folder = files.folder
+    if files.gguf is None and not _has_vocabulary(folder):
+        raise InvalidInput(
+            f"expected tokenizer files in {folder}, got none; copy tokenizer.json and the like from the model's own folder",
+            code="model_incomplete",
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True, **files.options
+        )
+    except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
+        raise InvalidInput(
+            f"cannot read the tokenizer in {files.path} ({first_line(error)}); copy its files again from the original",
+            code="model_damaged",
+        ) from None
+    if files.gguf is not None:
+        _require_reading_back(tokenizer, files.path)
+    return tokenizer
+
+
+def _require_reading_back(tokenizer: Any, path: Path) -> None:
+    """Refuse a tokenizer that writes another text than it has read, but for spaces."""
+    read = tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False), clean_up_tokenization_spaces=False)
+    if read.split() != _PROBE.split():
+        raise InvalidInput(
+            f"expected the tokenizer of {path} to write the text that it reads ({_PROBE!r}), got {read[:80]!r}; convert the model "
+            "again, with its own tokenizer files",
+            code="model_damaged",
+        )
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Save a tokenizer with its chat template.
+
+    Raises:
+        OSError: The disk refuses a file; the tokenizers library raises a bare Exception for it.
+    """
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:
+        if type(error) is Exception:
+            raise OSError(f"tokenizers: {error}") from error
+        raise
+
+
+def save_exactly(tokenizer: Any, folder: Path) -> None:
+    """Save a tokenizer so that it loads as it is: by its class, else by the one that takes `tokenizer.json` as it is.
+
+    Classes such as Qwen's add steps that a GGUF file does not state.
+
+    Args:
+        tokenizer: The tokenizer.
+        folder: Its folder, without a `config.json`, which would decide the class.
+
+    Raises:
+        Unfaithful: It loads as another one in both ways.
+    """
+    path = folder / "tokenizer_config.json"
+    for own in ({}, {"tokenizer_class": "TokenizersBackend", "padding_side": tokenizer.padding_side}):
+        save_tokenizer(tokenizer, folder)
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | own, indent=2), encoding="utf-8")
+        if _facts(load_tokenizer(ModelFiles(folder))) == _facts(tokenizer):
+            return
+    raise UnfaithfulCopy("it would load with another tokenizer")
+
+
+def _facts(tokenizer: Any) -> tuple[Any, ...]:
+    sides = tokenizer.padding_side, tokenizer.truncation_side, tokenizer.clean_up_tokenization_spaces
+    about = tokenizer.special_tokens_map, tokenizer.model_max_length, tokenizer.chat_template
+    return (tokenizer.backend_tokenizer.to_str(), *about, *sides)
+
+
+def require_embeddings(model: Any, tokenizer: Any, path: Path) -> None:
+    """Refuse a tokenizer with more tokens than the model has embeddings.
+
+    Raises:
+        InvalidInput: Always for such a tokenizer (`model_mismatch`).
+    """
+    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
+        raise InvalidInput(
+            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {path}; copy the "
+            "tokenizer files from the model's own folder",
+            code="model_mismatch",
+        )

@@ -1,0 +1,1 @@
+"""Policies of a job: local models, scripted experts, and models behind endpoints."""

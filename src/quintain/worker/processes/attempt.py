@@ -1,0 +1,86 @@
+"""One attempt of a job: configure the process, run the job, record how it ended."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from quintain.errors import QuintainError
+from quintain.jobs.directory import JobDirectory
+from quintain.records.jobs.job import JobError
+from quintain.worker import job_kinds
+from quintain.worker.processes.configuration import configure
+from quintain.worker.processes.reporter import FileReporter
+
+logger = logging.getLogger(__name__)
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def configure_process(home: Path) -> None:
+    """Set up logging, environments, endpoints and the cache of models of a home folder."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure(home)
+
+
+def home_of(directory: JobDirectory) -> Path:
+    """Return the home folder of a job."""
+    return directory.path.absolute().parents[1]
+
+
+def open_reporter(directory: JobDirectory, attempt: int) -> FileReporter:
+    """Return the reporter of an attempt."""
+    return FileReporter(directory, attempt, lambda: datetime.now(UTC))
+
+
+def run_attempt(
+    directory: JobDirectory, attempt: int, explain: Callable[[JobError], JobError] = lambda failure: failure
+) -> int:
+    """Run the attempt in this process. Return 0 if the job succeeded, else 1.
+
+    Args:
+        directory: The job's folder.
+        attempt: Number of the attempt.
+        explain: Maps the error of a failed job to the one that is recorded.
+    """
+    reporter = open_reporter(directory, attempt)
+    signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
+    try:
+        result = job_kinds.run(directory.read_spec(), directory.path, reporter)
+    except Exception as error:
+        logger.exception("job failed")
+        reporter.failed(explain(failure_of(error)))
+        return 1
+    if reporter.stop_acknowledged and result.is_partial:
+        reporter.cancelled()
+        return 1
+    reporter.result(result)
+    return 0
+
+
+def failure_of(error: Exception) -> JobError:
+    """Convert an exception to the job's error. Its traceback is only in the log."""
+    if isinstance(error, QuintainError):
+        return JobError(code=error.code, message=error.message)
+    # torch's exception is recognized by name, because torch is not imported here.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return JobError(
+            code="out_of_memory",
+            message=f"out of memory: {error}",
+            hint="Use a smaller batch (batch_tokens), a shorter max_length, LoRA, or a smaller model.",
+        )
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return JobError(
+            code="disk_refused",
+            message=f"the disk is full: {error}",
+            hint="Free disk space, then resume the job to continue from the newest checkpoint.",
+        )
+    return JobError(
+        code="crashed",
+        message=f"{type(error).__name__}: {error}",
+        hint="This is a bug in the program or its environment. The job's log contains the traceback.",
+    )

@@ -1,0 +1,214 @@
+"""Temperatures of a rollout job's episodes, and scores of its runs as they finish."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+from quintain.evaluation.episodes import TEMPERATURE, EpisodePlan
+from quintain.jobs.directory import output_records, output_records_at
+from quintain.records.agent import MAX_TEMPERATURE
+from quintain.records.jobs.job import RolloutSpec
+from quintain.records.labels.reward import RewardPart, RewardSpec
+from quintain.records.protocols import Reporter
+from quintain.records.score import Score
+from quintain.records.trajectory import OutcomeStatus, Task, Trajectory, text_of
+from quintain.scoring.calibration.calibrated import without_calibration
+from quintain.worker.rollouts.job_rewards import Rewards
+from quintain.worker.run_inputs import read_scores
+
+_REASONS = 20
+_GROUPS = 16
+"""Tasks whose runs models value together."""
+
+
+class Exploration:
+    """Exploration state of one job, a function of seed, task and attempt, so that a resumed job behaves identically."""
+
+    def __init__(self, spec: RolloutSpec, plans: Sequence[EpisodePlan], directory: Path, reporter: Reporter) -> None:
+        """Set up from the suite's plans and the scores of an earlier attempt.
+
+        Raises:
+            NotFound: The scorer does not exist.
+            Unavailable: An installed scorer is broken.
+        """
+        self._spec, self._reporter = spec, reporter
+        self._places = {task_name(plan.task): place for place, plan in enumerate(plans[: len(plans) // spec.attempts])}
+        self._attempts = Attempts()
+        self._temperatures: set[float] = set()
+        self._directory = directory
+        reward = spec.reward or _earlier(spec.scorer)
+        self._rewards = None if reward is None else Rewards(reward, directory, reporter.should_stop, spec.seed)
+        self._verdicts = _Verdicts()
+        self._scored: set[str] = set()
+        for score in read_scores(directory):
+            self._note(score)
+
+    def record(self, run: Trajectory, attempt: int) -> None:
+        """Record a finished episode, and score it unless an earlier attempt of the job has; models score at the end."""
+        self._attempts.add(task_name(run.task), attempt, run)
+        if isinstance(temperature := run.extra.get(TEMPERATURE), float | int):
+            self._temperatures.add(float(temperature))
+        if self._rewards is not None and not self._rewards.uses_models:
+            self._score([[run]])
+
+    def finish(self) -> bool:
+        """Score what models have to value, whole groups of a task at a time; return False if the job was asked to stop."""
+        if self._rewards is None or not self._rewards.uses_models:
+            return True
+        self._reporter.phase("scoring")
+        try:
+            groups = iter(_by_task(self._directory))
+            while batch := list(islice(groups, _GROUPS)):
+                if not self._score(batch):
+                    return False
+            return True
+        finally:
+            self._rewards.close()
+
+    def _score(self, groups: Sequence[Sequence[Trajectory]]) -> bool:
+        assert self._rewards is not None
+        runs = [[run.identified() for run in group] for group in groups]
+        left = [group for group in runs if any(run.id not in self._scored for run in group)]
+        scores = self._rewards.score(left)
+        for score in (scores or {}).values():
+            if score.trajectory_id not in self._scored:
+                self._reporter.output("score", without_calibration(score))
+                self._note(score)
+        return scores is not None
+
+    def waves(self, plans: Iterable[EpisodePlan]) -> Iterator[list[EpisodePlan]]:
+        """Yield the plans with temperatures: all at once, or one attempt at a time if temperatures depend on earlier ones."""
+        if not self._spec.diversity:
+            yield [self._with_temperature(plan) for plan in plans]
+            return
+        for _, wave in groupby(plans, key=lambda plan: plan.attempt):
+            yield [self._with_temperature(plan) for plan in wave]
+
+    def report(self) -> dict[str, Any]:
+        """Return the range of temperatures, the diversity of attempts and the scores, for the job's result."""
+        report: dict[str, Any] = {}
+        if len(self._temperatures) > 1:
+            report["temperatures"] = [min(self._temperatures), max(self._temperatures)]
+        if (share := self._attempts.distinct_share()) is not None:
+            report["distinct_action_sequences"] = share
+        if self._rewards is not None:
+            details = self._rewards.report()
+            kept = {name: details[name] for name in ("parts", "judges") if details.get(name)}
+            for warning in self._rewards.constant_parts():
+                self._reporter.warn("constant_reward_part", warning)
+            report["scores"] = {"scorer": self._rewards.name, **self._verdicts.summary(), **kept}
+        return report
+
+    def _with_temperature(self, plan: EpisodePlan) -> EpisodePlan:
+        spec, task = self._spec, task_name(plan.task)
+        bounds = spec.temperatures or (spec.sampling.temperature,) * 2
+        planned = scheduled_temperature(bounds, plan.attempt, spec.attempts, self._places[task], len(self._places))
+        return replace(plan, temperature=self._attempts.temperature_for(planned, spec.diversity, task, plan.attempt))
+
+    def _note(self, score: Score) -> None:
+        self._scored.add(score.trajectory_id)
+        self._verdicts.add(score)
+
+
+class _Verdicts:
+    """Running statistics of a scorer, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._n, self._total, self._reasons = 0, 0.0, Counter[str]()
+
+    def add(self, score: Score) -> None:
+        if score.value is not None:
+            self._n, self._total = self._n + 1, self._total + score.value
+        else:
+            reason = score.reason or "no reason given"
+            self._reasons[reason if reason in self._reasons or len(self._reasons) < _REASONS else "other reasons"] += 1
+
+    def summary(self) -> dict[str, Any]:
+        mean = self._total / self._n if self._n else None
+        return {"scored": self._n, "mean": mean, "unscored": dict(self._reasons.most_common())}
+
+
+def _by_task(directory: Path) -> Iterator[list[Trajectory]]:
+    """Yield the episodes that a job has output, all of a task together; one task at a time is in memory."""
+    places: dict[str, list[int]] = {}
+    for offset, fields in output_records(directory, "trajectory"):
+        places.setdefault(task_name(Trajectory.model_validate(fields).task), []).append(offset)
+    for of_task in places.values():
+        yield [Trajectory.model_validate(run) for run in output_records_at(directory, "trajectory", of_task)]
+
+
+def _earlier(scorer: str | dict[str, float] | None) -> RewardSpec | None:
+    """Return the reward of a job of an earlier version."""
+    if scorer is None:
+        return None
+    parts = {scorer: 1.0} if isinstance(scorer, str) else scorer
+    return RewardSpec(parts=tuple(RewardPart(scorer=name, weight=weight) for name, weight in parts.items()))
+
+
+def task_name(task: Task) -> str:
+    """Return the name that identifies a task within a job."""
+    return task.id or task.prompt
+
+
+def scheduled_temperature(bounds: tuple[float, float], attempt: int, attempts: int, place: int, n_tasks: int) -> float:
+    """Return the temperature of an episode.
+
+    Args:
+        bounds: Temperatures of the first and the last attempt, or task.
+        attempt: Index of the attempt at its task.
+        attempts: Number of attempts per task.
+        place: Index of the task.
+        n_tasks: Number of tasks.
+    """
+    i, n = (attempt, attempts) if attempts > 1 else (place, n_tasks)
+    low, high = bounds
+    return low if n < 2 else low + (high - low) * i / (n - 1)
+
+
+def action_sequence(run: Trajectory) -> str:
+    """Hash the agent's actions in order: tools with arguments, and the text of turns without a call."""
+    done: list[list[Any]] = [
+        [(call.tool, call.raw_args if call.args is None else call.args) for call in step.actions]
+        or [step.thought, text_of(step.message)]
+        for step in run.agent_steps
+    ]
+    return hashlib.sha256(json.dumps(done, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def repetition(sequences: Sequence[str]) -> float:
+    """Return how much n attempts repeat each other, `(n - distinct) / (n - 1)`, in 0..1; 0 for fewer than two."""
+    n = len(sequences)
+    return 0.0 if n < 2 else (n - len(set(sequences))) / (n - 1)
+
+
+@dataclass
+class Attempts:
+    """Action sequences of the attempts at each task. Episodes with an environment error do not count."""
+
+    _sequences: dict[str, dict[int, str]] = field(default_factory=dict)
+
+    def add(self, task: str, attempt: int, run: Trajectory) -> None:
+        """Record a finished attempt."""
+        if run.outcome.status is not OutcomeStatus.ERROR:
+            self._sequences.setdefault(task, {})[attempt] = action_sequence(run)
+
+    def temperature_for(self, temperature: float, diversity: float, task: str, attempt: int) -> float:
+        """Return the temperature of the next attempt: `temperature (1 + diversity r)`.
+
+        r is the `repetition` of the previous attempts. The result is at most `MAX_TEMPERATURE`; greedy decoding stays greedy.
+        """
+        before = [done for number, done in self._sequences.get(task, {}).items() if number < attempt]
+        return min(MAX_TEMPERATURE, temperature * (1.0 + diversity * repetition(before)))
+
+    def distinct_share(self) -> float | None:
+        """Return the share of distinct action sequences per task, averaged over tasks with two or more attempts."""
+        shares = [len(set(found.values())) / len(found) for found in self._sequences.values() if len(found) > 1]
+        return math.fsum(shares) / len(shares) if shares else None
