@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field
@@ -178,7 +178,7 @@ def _planned(
         notes=(*choice.notes, *step_value_notes(settled.config, data)),
         why=join_hints(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
         branches=choice.branches,
-        fields=_fields(method, settled.hyperparameters),
+        fields=describe_method(method)["hyperparameters"],
         resource_uri=f"guide://methods/{method}",
         next_step=_next(choice, agent.id or agent.name if agent else reference, settled, found, taken),
     )
@@ -273,17 +273,9 @@ def _next(
         hyperparameters=settled.hyperparameters or None,
         reward=choice.reward,
     )
-    others = Hint("; ", call("list_library", kind="methods", text=choice.method), " has all settings.")
     if count := taken.estimate.unknown.get("tokens"):
-        return Hint(count, ", so that the estimate becomes exact; or go on with ", start, others)
-    return Hint("Go on with ", start, others)
-
-
-def _fields(method: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the lines of the planned settings; of a planned group also those of its members."""
-    planned = {name for name, value in settings.items() if value is not None}
-    lines = describe_method(method)["hyperparameters"]
-    return {name: line for name, line in lines.items() if name in settings or name.partition(".")[0] in planned}
+        return Hint(count, ", so that the estimate becomes exact; or go on with ", start, ".")
+    return Hint("Go on with ", start, ".")
 
 
 def _tried(action: Callable[[], T], blockers: list[Blocker]) -> T | None:
