@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 from quintain.errors import TrainingFailed
 from quintain.jobs.directory import JobDirectory
-from quintain.records.jobs.job import JobError, SelftestSpec
+from quintain.records.jobs.job import JobError, JobSpec, SelftestSpec
 from quintain.records.jobs.job_events import Envelope
 from quintain.records.protocols import Reporter
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
@@ -83,6 +85,12 @@ def test_a_selftest_continues_from_the_newest_checkpoint_that_can_be_read(tmp_pa
     assert result.n == 4
     assert [event.step for event in events(tmp_path) if event.type == "progress"] == [3, 4]
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000003.json", "step-00000004.json"]
+
+
+def test_each_kind_of_job_names_a_module_that_is_there() -> None:
+    kinds = {spec.model_fields["kind"].default for spec in get_args(get_args(JobSpec)[0])}
+    assert job_kinds.MODULES.keys() == kinds
+    assert [name for name in job_kinds.MODULES.values() if find_spec(f"quintain.{name}") is None] == []
 
 
 def test_failures_are_reported_without_traceback() -> None:
