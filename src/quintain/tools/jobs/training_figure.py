@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel, Point, line, spans_decades
@@ -23,49 +25,14 @@ class _View(NamedTuple):
 
     title: str
     ylabel: str
-    metrics: tuple[tuple[str, str], ...]
+    metrics: Sequence[tuple[str, str]]
     """Metric and its entry of the legend."""
     format: str = "number"
+    of_samples: bool = False
+    """Whether its values are estimates only on text that the model sampled."""
 
 
-_VIEWS = (
-    _View(
-        "Pairs in the right order",
-        "share of pairs",
-        (("validation_reward_accuracy", "held-out pairs"), ("reward_accuracy", "training pairs")),
-        "percent",
-    ),
-    _View(
-        "Steps on the right side of 0.5",
-        "share of steps",
-        (("validation_step_accuracy", "held-out steps"), ("step_accuracy", "training steps")),
-        "percent",
-    ),
-    _View(
-        "Calls whose tool ranks first",
-        "share of calls",
-        (("validation_retrieval_accuracy", "held-out calls"), ("retrieval_accuracy", "training calls")),
-        "percent",
-    ),
-    _View(
-        "Preference margin",
-        "implicit reward, chosen - rejected",
-        (("reward_margin", "margin"), ("chosen_reward", "chosen"), ("rejected_reward", "rejected")),
-    ),
-    _View(
-        "Implicit reward of good and bad runs",
-        "implicit reward, beta x log-ratio",
-        (("chosen_reward", "good runs"), ("rejected_reward", "bad runs")),
-    ),
-    _View("Reward while acting", "mean reward an episode", (("mean_reward", "mean reward"),)),
-    _View("Distance from the start model", "KL, nats a token", (("kl", "KL"),)),
-    _View("Loss", "loss", (("validation_loss", "held-out rows"), ("loss", "training rows"))),
-    _View("Entropy of the policy", "nats a token", (("entropy", "entropy"),)),
-)
-"""Panels of a training in the order of interest; those with data are drawn."""
-
-_OF_SAMPLES = frozenset({"Distance from the start model", "Entropy of the policy"})
-"""Views whose values are estimates only on text that the model sampled, not on rows of a dataset (k3: Schulman 2020)."""
+_VIEWS = tuple(_View(**view) for view in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["views"])
 
 _IN_NATS = frozenset({"sft", "bc", "pretrain", "distill"})
 """Methods whose loss is a mean over tokens in nats."""
@@ -136,7 +103,7 @@ def _views(points: Points, spec: TrainSpec) -> list[Panel]:
         if "chosen_reward" in names and ("reward_margin" in names) != paired:
             continue  # a margin is between the runs of a pair, and KTO has none
         shown = tuple((metric, label) for metric, label in view.metrics if metric in varies)
-        is_shown = shown and (not acts if view.title == "Loss" else acts or view.title not in _OF_SAMPLES)
+        is_shown = shown and (not acts if view.title == "Loss" else acts or not view.of_samples)
         if acts and "mean_reward" in view.metrics[0] and points["mean_reward"] == points.get("success_rate"):
             continue  # the reward of the environment is success itself
         if is_shown:

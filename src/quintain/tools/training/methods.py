@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -23,28 +25,9 @@ S = TypeVar("S", bound=Settings)
 EVOLVE = "evolve"
 """The method that trains with other methods, round after round."""
 
-METHODS: dict[str, str] = {
-    "sft": "Supervised fine-tuning: repeat what the agent wrote in good runs; all else is context, masked in the loss.",
-    "bc": "Behaviour cloning: as sft, on the runs with enough reward, and on request more of the better ones.",
-    "pretrain": "Continued pre-training on plain text: knowledge and style of a field, before sft.",
-    "distill": "Distillation: take over a teacher's distribution over tokens, on recorded runs or online on the student's own; "
-    "the teacher is a model, an endpoint that gives log-probs, or what the runs recorded.",
-    "dpo": "Direct preference optimisation: prefer the better of two runs of a task, against a frozen reference; on stored "
-    "pairs, or online in an environment.",
-    "orpo": "Odds-ratio preference optimisation: sft on the better run and preference in one, without a reference.",
-    "simpo": "Simple preference optimisation: the better run by mean log-probability and a margin, without a reference.",
-    "kto": "Kahneman-Tversky optimisation: from runs marked good or bad, without pairs.",
-    "ranking": "Trajectory ranking: the order of all runs of a task by reward, pair by pair.",
-    "reward": "Reward model: learns from pairs which of two runs is better, and scores runs; it does not act.",
-    "prm": "Process reward model: learns from labels of steps how good each step of a run is; it does not act.",
-    "retriever": "Tool retriever: learns from recorded calls which tool answers a need, and finds tools; it does not act.",
-    "grpo": "Group-relative policy optimisation: more of what did better than the other runs of a task; on stored groups, or "
-    "online in an environment.",
-    "ppo": "Proximal policy optimisation: as grpo, with a value head that learns what to expect; RLOO and REINFORCE++ are forms "
-    "of it; in an environment.",
-    EVOLVE: "Self-improvement: explore in an environment, learn from the best runs by sft, bc, dpo or grpo, measure, and again; "
-    "start and result are compared on tasks that no round was chosen by.",
-}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+METHODS: dict[str, str] = _TABLES["methods"]
 """Method -> description."""
 
 
@@ -52,34 +35,7 @@ _EXPLAINED = 3
 """Most unknown settings that an error explains one by one; of more it lists the names alone."""
 
 RELATED: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(
-        ("reinforce++", "reinforce_pp", "reinforce", "remax"), ("ppo", "hyperparameters={'advantage': 'reinforce_pp'}")
-    ),
-    "rloo": ("ppo", "hyperparameters={'advantage': 'rloo', 'group_size': 4}"),
-    **dict.fromkeys(("a2c", "actor_critic", "rlhf"), ("ppo", "policy gradients with a value head")),
-    **dict.fromkeys(("dapo", "dr_grpo", "gspo", "cispo"), ("grpo", "a loss of it: hyperparameters={'loss': NAME}")),
-    **dict.fromkeys(("ipo", "slic"), ("dpo", "losses of it: hyperparameters={'loss': 'ipo'} or 'hinge'")),
-    **dict.fromkeys(
-        ("rdpo", "robust_dpo", "exo", "nca", "apo", "discopop"), ("dpo", "losses of it: hyperparameters={'loss': NAME}")
-    ),
-    **dict.fromkeys(
-        ("rpo", "ld_dpo", "wpo", "tr_dpo"),
-        ("dpo", "settings of it: sft_weight, ld_alpha, policy_weighting, reference_sync_steps"),
-    ),
-    "online_dpo": ("dpo", "with `environment` instead of a dataset"),
-    "cpo": ("simpo", "also a preference loss without a reference model"),
-    **dict.fromkeys(
-        ("rft", "raft", "star", "expert_iteration", "rejection_sampling"), ("evolve", "learn from own good runs")
-    ),
-    **dict.fromkeys(("rm", "bradley_terry", "reward_model"), ("reward", "pairs to a score of whole runs")),
-    **dict.fromkeys(("process_reward", "step_reward", "orm"), ("prm", "labels to a value of each step")),
-    **dict.fromkeys(
-        ("embedding", "biencoder", "bi_encoder", "sentence_transformer"), ("retriever", "texts to vectors")
-    ),
-    **dict.fromkeys(("cpt", "clm", "continued_pretraining"), ("pretrain", "plain text")),
-    **dict.fromkeys(("finetune", "instruction_tuning"), ("sft", "repeat what good runs did")),
-    **dict.fromkeys(("distillation", "kd", "gkd", "minillm", "opd"), ("distill", "hyperparameters={'teacher': NAME}")),
-    **dict.fromkeys(("lora", "qlora", "dora", "peft"), ("sft", "adapters are a setting: hyperparameters={'lora': {}}")),
+    name: (one["method"], one["how"]) for one in _TABLES["related"] for name in one["names"]
 }
 """Names of methods that the field uses -> the method here that serves the same purpose, and how."""
 
