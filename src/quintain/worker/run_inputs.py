@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -135,6 +135,15 @@ def score_each(
 def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:
     """Yield the id of each run that an earlier attempt has finished, and whether it got a value."""
     return ((score.trajectory_id, score.value is not None) for score in read_scores(directory))
+
+
+_MOST_REASONS = 20
+
+
+def note_reason(reasons: Counter[str], reason: str | None) -> None:
+    """Count why a run has no value; beyond 20 different reasons they count together."""
+    named = reason or "no reason given"
+    reasons[named if named in reasons or len(reasons) < _MOST_REASONS else "other reasons"] += 1
 
 
 def read_scores(directory: Path) -> Iterator[Score]:

@@ -16,10 +16,10 @@ from quintain.records.jobs.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
 from quintain.records.record import clip
 from quintain.records.seeds import stable_seed
-from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.shown_run import show_run
 from quintain.worker.evolution.played_episodes import PlayedEpisode, read_episodes
-from quintain.worker.job_kinds.rollouts import episode_settings, with_result
+from quintain.worker.job_kinds.rollouts import episode_settings, tally_of, with_result
 from quintain.worker.policies.creation import open_policy
 from quintain.worker.rollouts.acting_reports import TurnReports
 
@@ -57,15 +57,10 @@ def retry_with_reflection(
     results = [played.result for played in read_episodes(folder)]
     if reporter.should_stop() and len(results) < len(notes) * tries:
         return JobResult(report={"failed_tasks": len(failed)})
-    verdicts = [result.success for result in results if result.success is not None]
-    errors = sum(result.status is OutcomeStatus.ERROR for result in results)
     return JobResult(
         trajectories=TrajectorySet(count=len(results), filter={"job_id": folder.parents[1].name}),
-        success_rate=sum(verdicts) / len(verdicts) if verdicts else None,
-        n=len(verdicts),
-        n_error=errors,
-        n_unknown=len(results) - len(verdicts) - errors,
         report={"failed_tasks": len(failed), "without_note": len(failed) - len(notes)},
+        **tally_of(results).counts,
     )
 
 

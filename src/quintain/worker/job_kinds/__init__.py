@@ -24,8 +24,8 @@ MODULES = {
     "replay": "worker.job_kinds.replay",
     "export_agent": "worker.job_kinds.export_agent",
     "talk": "worker.job_kinds.talk",
-    "fetch": "worker.job_kinds.fetch",
-    "push": "worker.job_kinds.push",
+    "fetch": "worker.job_kinds.transfers",
+    "push": "worker.job_kinds.transfers",
     "recipe": "worker.job_kinds.recipe",
     "evolve": "worker.evolution.loop",
 }

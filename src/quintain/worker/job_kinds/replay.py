@@ -32,9 +32,9 @@ from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
 from quintain.scoring.recorded import REPLAY
-from quintain.worker.run_inputs import open_run_inputs, read_scores, score_each
+from quintain.worker.run_inputs import note_reason, open_run_inputs, read_scores, score_each
 
-_REASONS, _EXAMPLES = 20, 10
+_EXAMPLES = 10
 
 
 def run(spec: ReplaySpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -58,8 +58,7 @@ def _report(directory: Path) -> dict[str, Any]:
     reasons, examples = Counter[str](), dict[str, str]()
     for score in read_scores(directory):
         if score.value is None:
-            reason = score.reason or ""
-            reasons[reason if reason in reasons or len(reasons) < _REASONS else "other reasons"] += 1
+            note_reason(reasons, score.reason)
         elif score.value == 1:
             reproduced += 1
         else:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings
@@ -97,7 +98,7 @@ def _play(
 ) -> list[EpisodeResult]:
     settings = episode_settings(spec, source, directory)
     n = actors_for(source, spec.actors, settings.concurrency, len(plans), reporter)
-    tally, fresh = _tally_of(before), list[EpisodeResult]()
+    tally, fresh = tally_of(before), list[EpisodeResult]()
     with closing(_player(spec, source, directory, reporter, plans, n)) as player:
         reporter.phase("acting")
         for wave in exploration.waves(plans) if exploration else [plans]:
@@ -152,7 +153,7 @@ def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, direc
 
 
 @dataclass
-class _Tally:
+class Tally:
     """Running counts of the episodes, so that the cost of a progress report is constant."""
 
     episodes: int = 0
@@ -162,6 +163,7 @@ class _Tally:
     turns: int = 0
 
     def add(self, result: EpisodeResult) -> None:
+        """Count an episode."""
         self.episodes += 1
         self.turns += result.turns
         self.errors += result.status is OutcomeStatus.ERROR
@@ -171,23 +173,28 @@ class _Tally:
 
     @property
     def success_rate(self) -> float | None:
+        """Successes divided by verdicts; None without a verdict."""
         return self.successes / self.verdicts if self.verdicts else None
 
     @property
-    def unknown(self) -> int:
-        return self.episodes - self.verdicts - self.errors
+    def counts(self) -> dict[str, Any]:
+        """Fields of a `JobResult`."""
+        unknown = self.episodes - self.verdicts - self.errors
+        return {"success_rate": self.success_rate, "n": self.verdicts, "n_error": self.errors, "n_unknown": unknown}
 
     def totals(self) -> dict[str, float | None]:
+        """Return the figures of a progress report."""
         return {
             "success_rate": self.success_rate,
             "mean_turns": self.turns / self.episodes,
             "errors": float(self.errors),
-            "unknown": float(self.unknown),
+            "unknown": float(self.episodes - self.verdicts - self.errors),
         }
 
 
-def _tally_of(results: Iterable[EpisodeResult]) -> _Tally:
-    tally = _Tally()
+def tally_of(results: Iterable[EpisodeResult]) -> Tally:
+    """Count episodes."""
+    tally = Tally()
     for result in results:
         tally.add(result)
     return tally
@@ -221,32 +228,18 @@ def _conclude(
     exploration: Exploration | None,
 ) -> JobResult:
     report_errors(results, spec.environment, reporter)
-    tally = _tally_of(results)
+    tally = tally_of(results)
     players = 1 if spec.opponent is None else 2
     runs = TrajectorySet(count=len(results) * players, filter={"job_id": directory.name})
     report = spending_report(directory, spec.endpoint) if spec.endpoint is not None else {}
     if isinstance(spec, RolloutSpec):
         report |= exploration.report() if exploration else {}
         report["rate"] = success_rate(results).model_dump(mode="json")
-        return JobResult(
-            trajectories=runs,
-            success_rate=tally.success_rate,
-            n=tally.verdicts,
-            n_error=tally.errors,
-            n_unknown=tally.unknown,
-            report=report,
-        )
+        return JobResult(trajectories=runs, report=report, **tally.counts)
     evaluation = summarize(spec, suite, results, job_id=run_name(directory))
     reporter.output("evaluation", evaluation)
-    return JobResult(
-        evaluation_id=evaluation.id,
-        trajectories=runs,
-        success_rate=evaluation.rate.value,
-        n=evaluation.rate.n,
-        n_error=tally.errors,
-        n_unknown=tally.unknown,
-        report=report | _report(evaluation),
-    )
+    report |= _report(evaluation)
+    return JobResult(evaluation_id=evaluation.id, trajectories=runs, report=report, **tally.counts)
 
 
 def _report(evaluation: Evaluation) -> dict[str, object]:

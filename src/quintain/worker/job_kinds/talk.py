@@ -20,7 +20,7 @@ from quintain.records.jobs.job import JobResult, TrajectorySet
 from quintain.records.jobs.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
 from quintain.records.protocols import Environment, Policy, Reply, Reporter, Stop, TaskSource, TimeStep, Turn
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task
-from quintain.worker.policies.creation import open_policy
+from quintain.worker.policies.creation import policy_of_job
 from quintain.worker.policies.opponents import agent_info
 
 MAX_TURNS = 1000
@@ -34,7 +34,7 @@ def run(spec: TalkSpec, directory: Path, reporter: Reporter) -> JobResult:
 
     Raises:
         Unavailable: An earlier attempt began this conversation; what the agent had read is lost with its process.
-        NotFound, InvalidInput: As `open_source` and `open_policy`.
+        NotFound, InvalidInput: As `open_source` and `policy_of_job`.
     """
     if (directory / CONVERSATION).exists():
         raise Unavailable(
@@ -44,16 +44,8 @@ def run(spec: TalkSpec, directory: Path, reporter: Reporter) -> JobResult:
     source = None if spec.environment is None else open_source(spec.environment)
     place = None if source is None else source.tasks("train", 1, spec.seed)[0]
     reporter.phase("loading_model")
-    policy = open_policy(
-        spec.agent,
-        spec.sampling,
-        seed=spec.seed,
-        endpoint=spec.endpoint,
-        folder=directory,
-        should_stop=reporter.should_stop,
-        warn=reporter.warn,
-        expert=None if source is None or place is None else lambda: expert_of(source, [place]),
-    )
+    expert = None if source is None or place is None else lambda: expert_of(source, [place])
+    policy = policy_of_job(spec, directory, reporter, expert)
     talk = _Conversation(spec, directory, reporter)
     name = run_name(directory)
     plan = EpisodePlan(Task(id=f"talk/{name}", prompt=spec.message, environment=spec.environment), key=name)

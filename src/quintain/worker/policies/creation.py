@@ -9,6 +9,7 @@ from typing import Protocol
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, StepLabelSpec
+from quintain.records.jobs.talk import TalkSpec
 from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Policy
 from quintain.trainers.models.libraries import import_libraries
@@ -25,7 +26,7 @@ class JobSignals(Protocol):
 
 
 def policy_of_job(
-    spec: RolloutSpec | EvaluateSpec | StepLabelSpec,
+    spec: RolloutSpec | EvaluateSpec | StepLabelSpec | TalkSpec,
     folder: Path,
     signals: JobSignals,
     expert: Callable[[], Policy] | None = None,

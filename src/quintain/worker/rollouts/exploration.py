@@ -18,13 +18,11 @@ from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.jobs.job import RolloutSpec
 from quintain.records.labels.reward import RewardPart, RewardSpec
 from quintain.records.protocols import Reporter
-from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory, text_of
 from quintain.scoring.calibration.calibrated import without_calibration
 from quintain.worker.rollouts.job_rewards import Rewards
-from quintain.worker.run_inputs import read_scores
+from quintain.worker.run_inputs import note_reason, read_scores, scored_runs
 
-_REASONS = 20
 _GROUPS = 16
 """Tasks whose runs models value together."""
 
@@ -46,10 +44,7 @@ class Exploration:
         self._directory = directory
         reward = spec.reward or _earlier(spec.scorer)
         self._rewards = None if reward is None else Rewards(reward, directory, reporter.should_stop, spec.seed)
-        self._verdicts = _Verdicts()
-        self._scored: set[str] = set()
-        for score in read_scores(directory):
-            self._note(score)
+        self._scored = {run for run, _ in scored_runs(directory)}
 
     def record(self, run: Trajectory, attempt: int) -> None:
         """Record a finished episode, and score it unless an earlier attempt of the job has; models score at the end."""
@@ -81,7 +76,7 @@ class Exploration:
         for score in (scores or {}).values():
             if score.trajectory_id not in self._scored:
                 self._reporter.output("score", without_calibration(score))
-                self._note(score)
+                self._scored.add(score.trajectory_id)
         return scores is not None
 
     def waves(self, plans: Iterable[EpisodePlan]) -> Iterator[list[EpisodePlan]]:
@@ -104,7 +99,7 @@ class Exploration:
             kept = {name: details[name] for name in ("parts", "judges") if details.get(name)}
             for warning in self._rewards.constant_parts():
                 self._reporter.warn("constant_reward_part", warning)
-            report["scores"] = {"scorer": self._rewards.name, **self._verdicts.summary(), **kept}
+            report["scores"] = {"scorer": self._rewards.name, **_summary(self._directory), **kept}
         return report
 
     def _with_temperature(self, plan: EpisodePlan) -> EpisodePlan:
@@ -113,27 +108,16 @@ class Exploration:
         planned = scheduled_temperature(bounds, plan.attempt, spec.attempts, self._places[task], len(self._places))
         return replace(plan, temperature=self._attempts.temperature_for(planned, spec.diversity, task, plan.attempt))
 
-    def _note(self, score: Score) -> None:
-        self._scored.add(score.trajectory_id)
-        self._verdicts.add(score)
 
-
-class _Verdicts:
-    """Running statistics of a scorer, in bounded memory."""
-
-    def __init__(self) -> None:
-        self._n, self._total, self._reasons = 0, 0.0, Counter[str]()
-
-    def add(self, score: Score) -> None:
-        if score.value is not None:
-            self._n, self._total = self._n + 1, self._total + score.value
+def _summary(directory: Path) -> dict[str, Any]:
+    """Return number and mean of the values that a job has output, and why runs have none."""
+    n, total, reasons = 0, 0.0, Counter[str]()
+    for score in read_scores(directory):
+        if score.value is None:
+            note_reason(reasons, score.reason)
         else:
-            reason = score.reason or "no reason given"
-            self._reasons[reason if reason in self._reasons or len(self._reasons) < _REASONS else "other reasons"] += 1
-
-    def summary(self) -> dict[str, Any]:
-        mean = self._total / self._n if self._n else None
-        return {"scored": self._n, "mean": mean, "unscored": dict(self._reasons.most_common())}
+            n, total = n + 1, total + score.value
+    return {"scored": n, "mean": total / n if n else None, "unscored": dict(reasons.most_common())}
 
 
 def _by_task(directory: Path) -> Iterator[list[Trajectory]]:

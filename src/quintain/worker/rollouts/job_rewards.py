@@ -30,11 +30,11 @@ from quintain.scoring.mix import cap_score
 from quintain.scoring.outcomes.whole_run_scores import unscored
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.worker.judging.reward_judges import RewardJudge
+from quintain.worker.run_inputs import note_reason
 
 PREFIX = "reward/"
 """What the names of metrics of parts begin with."""
 
-_REASONS = 20
 _FEWEST_ALIKE = 10
 """Runs from which on a part with one value in all of them is reported."""
 _BATCH_GROUPS = 16
@@ -214,9 +214,8 @@ class Rewards:
             self._totals[name].add(value)
         if score.value is not None:
             self._totals[self.name].add(score.value)
-            return
-        reason = str(score.reason or "no reason given")
-        self._reasons[reason if reason in self._reasons or len(self._reasons) < _REASONS else "other reasons"] += 1
+        else:
+            note_reason(self._reasons, score.reason)
 
 
 class _Total:

@@ -1,4 +1,4 @@
-"""Job kind `push`: upload the folder of a dataset, which becomes visible as a whole."""
+"""Job kinds `push`, which uploads a dataset's folder as a whole, and `fetch`, which downloads an artifact into the cache."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 from quintain.artifacts.faults import TransferStopped
 from quintain.artifacts.pushing import push
+from quintain.artifacts.transfers import fetch
 from quintain.datasets.manifest import FILE_NAME, manifest_entries
 from quintain.errors import NotFound
-from quintain.records.artifacts import PushSpec
+from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.jobs.job import JobResult
 from quintain.records.protocols import Reporter
 from quintain.worker.portable_copies import portable_copy
@@ -33,22 +34,34 @@ class Transfer:
             self.reporter.progress(self.reported, -(-total // _MB), {})
 
 
-def run(spec: PushSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Upload the folder, without paths of this machine.
+def run(spec: PushSpec | FetchSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Upload or download.
 
     Raises:
-        NotFound: The folder is gone.
-        Conflict, Refused, Unavailable: As `pushing.push`.
+        NotFound: The folder to upload is gone.
+        Conflict, InvalidInput, NotFound, Refused, Unavailable: As `pushing.push` and `transfers.fetch`.
     """
+    try:
+        return _push(spec, directory, reporter) if isinstance(spec, PushSpec) else _fetch(spec, reporter)
+    except TransferStopped:
+        return JobResult(report={"stopped": True})
+
+
+def _fetch(spec: FetchSpec, reporter: Reporter) -> JobResult:
+    """Download the artifact unless the cache has it, where the tool that needs it finds it."""
+    reporter.phase("downloading")
+    path = fetch(spec.url, Path(spec.cache_dir), progress=Transfer(reporter))
+    return JobResult(report={"url": spec.url, "path": str(path)})
+
+
+def _push(spec: PushSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Upload the folder, without paths of this machine."""
     reporter.phase("uploading")
     folder = Path(spec.folder)
     if not folder.is_dir():
         raise NotFound(f"expected the folder {folder} of {spec.dataset_id}, got nothing there; export it again")
-    try:
-        with portable_copy(folder, directory.name, (FILE_NAME,), _named_paths(folder)) as (portable, _):
-            location = push(portable, spec.destination, "dataset", Transfer(reporter))
-    except TransferStopped:
-        return JobResult(report={"stopped": True})
+    with portable_copy(folder, directory.name, (FILE_NAME,), _named_paths(folder)) as (portable, _):
+        location = push(portable, spec.destination, "dataset", Transfer(reporter))
     return JobResult(dataset_id=spec.dataset_id, report={"destination": spec.destination, "pushed_to": location})
 
 
