@@ -17,7 +17,7 @@ from quintain.records.labels.judging import Rubric
 from quintain.records.record import Record
 from quintain.tools.catalog import CATALOG, tool
 from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, check, with_length_bounds
-from quintain.tools.labels.judging.submissions import Submission
+from quintain.tools.labels.judging.results import Submission
 from quintain.tools.labels.preferences import StatedPair
 from quintain.tools.spec import ToolSpec
 from quintain.tools.training.methods import read_hyperparameters

@@ -23,8 +23,7 @@ from quintain.tools.data.preview import watch_preview
 from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.labels.score_jobs import start_judging
-from quintain.tools.labels.step_labels import start_step_labels
+from quintain.tools.labels.score_jobs import start_judging, start_step_labels
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import register_agent, resolve_agent

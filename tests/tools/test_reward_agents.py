@@ -13,8 +13,7 @@ from quintain.records.dataset import GroupRow, PairRow, StepLabelRow
 from quintain.records.jobs.job import JobResult, JobStatus
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.labels.score_jobs import start_model_scoring
-from quintain.tools.labels.step_labels import start_step_labels
+from quintain.tools.labels.score_jobs import start_model_scoring, start_step_labels
 from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.config_files import start_config

@@ -15,10 +15,9 @@ from quintain.tools.catalog import CATALOG
 from quintain.tools.evaluation.leaderboards import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.invocation import check
-from quintain.tools.labels.replays import start_replay
 from quintain.tools.labels.rewards import reward_spec
+from quintain.tools.labels.score_jobs import start_replay, start_step_labels
 from quintain.tools.labels.scoring import score_trajectories
-from quintain.tools.labels.step_labels import start_step_labels
 from quintain.tools.services import Services
 from quintain.worker.run_inputs import open_run_inputs
 from tools.stored_records import add_runs, error_of, spec_of

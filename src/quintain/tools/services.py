@@ -33,6 +33,12 @@ class Services:
     trusted: bool = False
     """True for the facade and the CLI, whose caller is the user: they accept any path."""
 
+    def redacted(self, text: str) -> str:
+        """Return a text without what the operator has redacted."""
+        from quintain.redaction.redact import redact_text  # few calls store a text of their own
+
+        return redact_text(text, self.settings.redact)[0]
+
     def close(self) -> None:
         """Close the database; running jobs continue."""
         self.store.close()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, Self
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import PrivateAttr
 
 from quintain.records.record import Record
+
+R = TypeVar("R", bound=Record)
 
 
 class Picture(NamedTuple):
@@ -140,6 +144,18 @@ class ToolSpec:
     def asks(self) -> Callable[..., Record | Question | None] | None:
         """The function that asks a person, if the tool has one."""
         return None if self.asks_source is None else load(self.asks_source)
+
+
+def wait_for_last(records: Iterator[R], pause_s: float) -> R:
+    """Return the last record of a watch, with a pause after every two: a finished watch ends its iterator at the second."""
+    last: R | None = None
+    while True:
+        drawn = list(islice(records, 2))
+        last = drawn[-1] if drawn else last
+        if len(drawn) < 2:
+            assert last is not None, "a watch yields a record"
+            return last
+        time.sleep(pause_s)
 
 
 def load(source: Source) -> Callable[..., Any]:

@@ -47,10 +47,10 @@ from quintain.scoring.preferences.forks import fork_step, path_of
 from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mine_pairs
 from quintain.scoring.recorded import source_of
 from quintain.tools.data.multi_run_rows import BATCH_RUNS, group_lines, pair_lines, with_runs
-from quintain.tools.data.run_parts import parts_of_runs
 from quintain.tools.labels.scorer_resolution import (
     group_reward,
     label,
+    parts_of_runs,
     reward,
     runs_with_values,
     stored_scores_of,

@@ -59,11 +59,7 @@ def import_trajectories(
     Large folders become a job. The same log again adds nothing; a longer session replaces its beginning.
     """
     require_clean(tags or [], "tags")
-    labels = require_tags(tags or ())
-    if services.settings.redact and labels:
-        from quintain.redaction.redact import redact_text
-
-        labels = tuple(dict.fromkeys(redact_text(label, services.settings.redact)[0] for label in labels))
+    labels = tuple(dict.fromkeys(map(services.redacted, require_tags(tags or ()))))
     if format != "auto":
         importer(format)
     place = readable(services, path, "logs")

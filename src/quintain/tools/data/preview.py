@@ -25,6 +25,7 @@ from quintain.records.record import Seed
 from quintain.tools.jobs.next_steps import preview_again
 from quintain.tools.results import PreviewResult
 from quintain.tools.services import Services
+from quintain.tools.spec import wait_for_last
 from quintain.tools.training.agents import require_weights, resolve_agent
 from quintain.tools.training.methods import read_hyperparameters
 from quintain.tools.training.requests import AgentReference
@@ -72,14 +73,8 @@ def preview_dataset(
     Rows are spans of trained and masked text. All rows are counted: tokens, cuts by max_length, stop tokens, tool schemas, null
     keys, duplicates, leaks between splits. `warnings` name remedies. While `status` is running, make the same call again.
     """
-    result: PreviewResult | None = None
-    asked = (dataset_id, model, method, hyperparameters, rows, show, seed, max_chars)
-    for result in watch_preview(services, *asked):
-        if result.status not in UNFINISHED:
-            break
-        time.sleep(services.settings.poll_s)
-    assert result is not None
-    return result
+    records = watch_preview(services, dataset_id, model, method, hyperparameters, rows, show, seed, max_chars)
+    return wait_for_last(records, services.settings.poll_s)
 
 
 def watch_preview(

@@ -29,10 +29,10 @@ from quintain.scoring.registry import register
 from quintain.settings import read_settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
+from quintain.tools.dict_calls.reward_types import create_reward
 from quintain.tools.dict_calls.rows import default_rows, file_of_rows, load_rows, require_count
 from quintain.tools.evaluation.default_suites import default_suite
 from quintain.tools.invocation import arguments_model, call, check, refuse_unknown
-from quintain.tools.labels.reward_types import create_reward
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Picture, ToolSpec

@@ -29,6 +29,7 @@ from quintain.tools.pages import fitting_page
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
+from quintain.tools.spec import wait_for_last
 
 if TYPE_CHECKING:
     from quintain.jobs.runner import Queue
@@ -51,13 +52,7 @@ def get_job(
 
     Jobs outlive this conversation: list_jobs finds them.
     """
-    view: JobView | None = None
-    for view in watch_job(services, job_id, wait_s, detail, until):
-        if view.status not in UNFINISHED or not wait_s:
-            break
-        time.sleep(services.settings.poll_s)
-    assert view is not None
-    return view
+    return wait_for_last(watch_job(services, job_id, wait_s, detail, until), services.settings.poll_s)
 
 
 def watch_job(

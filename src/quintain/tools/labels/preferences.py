@@ -26,7 +26,6 @@ from quintain.records.labels.preference import Preference
 from quintain.records.record import Name, Record, counted, explain, require_number, shown
 from quintain.records.tags import is_open
 from quintain.records.trajectory import PAIR_MARK, Trajectory
-from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.consensus import circles, disagreements
 from quintain.scoring.preferences.forks import Fork, fork_step, mine_forks, path_of
 from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
@@ -180,9 +179,8 @@ def _stated_pairs(services: Services, source: Source, pairs: Sequence[Any]) -> _
             batch.skip(fault[0], Hint(f"pairs[{place}]: ", fault[1]))
         else:
             preference = pair.preference(source)
-            if (levels := services.settings.redact) and preference.reason:
-                preference = preference.model_copy(update={"reason": redact_text(preference.reason, levels)[0]})
-            batch.preferences.append(preference)
+            reason = services.redacted(preference.reason)
+            batch.preferences.append(preference.model_copy(update={"reason": reason}))
     return batch
 
 

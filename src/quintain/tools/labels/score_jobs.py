@@ -1,30 +1,43 @@
-"""Scoring that takes a job: judging by a model behind an endpoint or a local one, and reward models."""
+"""Scoring that takes a job: models that judge or value runs, replays, step labels by Monte Carlo, and influence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from quintain.endpoints.profiles import find_profile, read_profiles
-from quintain.errors import InvalidInput, NotFound
+from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
+from quintain.environments.registry import PATH_OPTIONS
+from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.jobs.run_jobs import JudgeSpec, ScoreSpec
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.jobs.job import (
+    EvolveSpec,
+    JobSpec,
+    StepLabelSpec,
+)
+from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.records.labels.judging import JudgingMode, Rubric
 from quintain.records.labels.profiles import DomainProfile
+from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.rubrics import read_rubric_file
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs
+from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.rubric_names import find_rubric
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import readable
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 from quintain.tools.training.agents import (
     ENDPOINT,
     agreement_note,
+    endpoint_of,
     require_key,
     require_loadable,
+    require_policy,
     require_weights,
     resolve_agent,
 )
@@ -155,3 +168,172 @@ def _agent(services: Services, reference: str) -> Agent:
     """The agent of a reference, with or without `agent:` before a name without version."""
     name = reference.removeprefix("agent:")
     return resolve_agent(services, reference if "@" in name else name)
+
+
+def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
+    """Start a job that executes the runs again; its results are stored as scores of `replay`.
+
+    Raises:
+        NotFound: there is no run.
+        InvalidInput: No run can be replayed; the message contains the reasons.
+    """
+    usable, unusable, reference = dict[str, str](), dict[str, str](), recorded_reference(services)
+
+    def checked() -> Iterator[Trajectory]:
+        for run in runs:
+            where = reference(run)
+            if where is not None and where not in usable and where not in unusable:
+                try:
+                    usable[where] = replayable_reference(services, where)
+                except QuintainError as error:
+                    unusable[where] = error.message
+            yield with_replay_environment(run, usable.get(where or "", where))
+
+    spec = ReplaySpec(runs=write_runs(services, checked()), unusable=unusable)
+    if not usable:
+        reasons = [f"{clip(where)}: {clip(why, 300)}" for where, why in list(unusable.items())[:3]]
+        raise InvalidInput(
+            f"none of these {spec.runs.n} runs can be replayed: "
+            f"{'; '.join(reasons) or 'no run names its environment (task.environment)'}",
+            code="not_replayable",
+        )
+    return start(services, spec, spec_key(spec))
+
+
+def replayable_reference(services: Services, reference: str) -> str:
+    """Return the reference, checked as for any job. Unreadable task files are left out, since the run contains its task.
+
+    Raises:
+        NotFound: no such environment.
+        InvalidInput: an option that it does not take.
+        Refused: as `usable_reference`.
+        Unavailable: the package that brings it cannot be imported.
+    """
+    try:
+        return usable_reference(services, reference)
+    except QuintainError:
+        name, options = parse_reference(reference)
+        kept = {option: value for option, value in options.items() if option not in PATH_OPTIONS}
+        if len(kept) == len(options):
+            raise
+        return usable_reference(services, write_reference(Reference(name, kept)))
+
+
+def with_replay_environment(run: Trajectory, environment: str | None) -> Trajectory:
+    """Return the run with the environment of its replay, options included."""
+    return run.model_copy(update={"task": run.task.model_copy(update={"environment": environment})})
+
+
+def recorded_reference(services: Services) -> Callable[[Trajectory], str | None]:
+    """Return the reference of the environment that a run was recorded in; None where the run does not name it.
+
+    A run names its environment without options, except for the part of a mixture. The job that played it knows the options; a job
+    with several sets of options gives none.
+    """
+    known: dict[tuple[str, str], str] = {}
+
+    def look_up(environment: str, job_id: str) -> str:
+        job = find(services.store.jobs.get, job_id)
+        played = set(_played_in(job.spec)) if job is not None else ()
+        fitting = [one for one in played if parts_of(one) is None and parse_reference(one).id == environment]
+        return fitting[0] if len(fitting) == 1 else environment
+
+    def reference(run: Trajectory) -> str | None:
+        environment, job_id = run.task.environment, run.job_id
+        if not environment or job_id is None:
+            return environment or None
+        if (environment, job_id) not in known:
+            known[environment, job_id] = look_up(environment, job_id)
+        return known[environment, job_id]
+
+    return reference
+
+
+def _played_in(spec: JobSpec) -> Iterator[str]:
+    """The environments of a job, as it names them; a recipe's are those of its stages, a comparison's that of one side."""
+    for part in (*getattr(spec, "stages", ()), getattr(spec, "a", spec)):
+        if (environment := getattr(part, "environment", None)) is not None:
+            yield environment
+    if isinstance(spec, EvolveSpec) and spec.config.curriculum is not None:
+        yield from spec.config.curriculum.levels
+
+
+def start_step_labels(
+    services: Services, runs: Iterable[Trajectory], *, agent: Agent, completions: int = 8
+) -> JobStarted:
+    """Start a job that values each step of the runs: the share of `completions` from right after it that succeed.
+
+    Args:
+        services: Of the server or the program.
+        runs: All recorded in one environment, which must answer alike every time.
+        agent: Plays on; the values are those of the steps under it.
+        completions: Episodes from each step, 1..256.
+
+    Raises:
+        InvalidInput: the agent does not act, or the runs are of several environments or of none.
+        NotFound: the environment is not installed.
+    """
+    require_policy(agent, "play on from a step")
+    if agent.model.source == "expert":
+        require_weights(agent, "play on from a step")
+    require_loadable(agent)
+    reference = recorded_reference(services)
+    chosen = [with_replay_environment(run, reference(run)) for run in runs]
+    environments = sorted({run.task.environment or "none" for run in chosen})
+    if len(environments) != 1 or environments == ["none"]:
+        raise InvalidInput(
+            f"the runs are of {len(environments)} environments ({', '.join(environments[:5])}); step labels by Monte Carlo "
+            "need runs of one environment: filter by it, such as environment='quintain/inventory'",
+            code="no_single_environment",
+        )
+    environment = replayable_reference(services, environments[0])
+    spec = StepLabelSpec(
+        agent=agent,
+        endpoint=endpoint_of(services, agent),
+        environment=environment,
+        runs=write_runs(services, (with_replay_environment(run, environment) for run in chosen)),
+        completions=completions,
+        sampling=agent.sampling.model_copy(update={"temperature": 1.0}),
+    )
+    return start(services, spec, spec_key(spec))
+
+
+MAX_TARGETS = 500
+"""Target runs that are read, the oldest of the dataset: their mean gradient changes little with more."""
+
+
+def start_influence(services: Services, runs: Iterable[Trajectory], *, agent: Agent, target: str | None) -> JobStarted:
+    """Start a job that scores runs by the similarity of their gradients to those of a dataset's runs.
+
+    Args:
+        services: Of the caller.
+        runs: Runs to score.
+        agent: Whose gradients are compared; the ranking is for training this agent.
+        target: Dataset of the runs that the agent should do well on.
+
+    Raises:
+        InvalidInput: There is no target, or the agent has no weights here.
+        NotFound: There is no such dataset, or none of its runs is stored.
+    """
+    require_policy(agent, "value runs by its gradients")
+    require_weights(agent, "value runs by its gradients")
+    if target is None:
+        export = call("export_dataset", kind="sft", name="target", filter=...)
+        raise InvalidInput(
+            Hint(
+                "expected `target`, the dataset of the runs that the agent should do well on, got none; freeze one with ",
+                export,
+            ),
+            code="no_target",
+        )
+    dataset = services.store.datasets.get(target)
+    chosen = services.store.trajectories.iterate(TrajectoryFilter(dataset_id=dataset.id))
+    try:
+        targets = write_runs(services, islice(chosen, MAX_TARGETS))
+    except NotFound:
+        raise NotFound(
+            f"expected a target dataset of stored runs, got {clip(dataset.id)!r} without any; export one from recorded runs",
+            code="nothing_matches",
+        ) from None
+    spec = InfluenceSpec(agent=agent, runs=write_runs(services, runs), targets=targets)
+    return start(services, spec, spec_key(spec))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from quintain.datasets.selection import ValuedRun
 from quintain.datasets.step_labels import score_labels
 from quintain.errors import InvalidInput, NotFound
+from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.protocols import Scorer
 from quintain.records.record import clip, nearest, shown
@@ -252,3 +253,29 @@ def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> Sco
 def _listed(rubrics: Sequence[str | None]) -> str:
     names = ["no rubric" if rubric is None else clip(rubric) for rubric in rubrics]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def parts_of_runs(services: Services, scorer: str, ids: Iterable[str]) -> dict[str, dict[str, float]]:
+    """Return run id -> component -> value by a scorer's stored scores, of raters the mean; of the runs that have some.
+
+    Raises:
+        NotFound: There is no such scorer.
+        InvalidInput: None of the runs has a stored component.
+    """
+    name, runs = full_scorer_name(services, scorer).name, list(dict.fromkeys(ids))
+    reader = RecordedScorer(name, stored_scores_of(services, name, runs))
+    found = {
+        run: {part.name: part.value for part in reader.read(run).components if part.value is not None} for run in runs
+    }
+    parts = {run: of_run for run, of_run in found.items() if of_run}
+    if runs and not parts:
+        score = call("score_trajectories", scorer=clip(scorer), filter=...)
+        raise InvalidInput(
+            Hint(
+                f"expected runs with stored components of {clip(scorer)!r} for `curation.parts_of`, got none; ",
+                score,
+                " stores them",
+            ),
+            code="no_parts",
+        )
+    return parts

@@ -279,10 +279,7 @@ def _in_a_job(
     profile: DomainProfile | None,
     target: str | None,
 ) -> ScoreResult:
-    from quintain.tools.labels.influence import start_influence
-    from quintain.tools.labels.replays import start_replay
-    from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
-    from quintain.tools.labels.step_labels import start_step_labels
+    from quintain.tools.labels import score_jobs
 
     if judge is not None and scorer not in ("judge", MONTECARLO, INFLUENCE):
         raise InvalidInput(
@@ -295,16 +292,16 @@ def _in_a_job(
         if rubric is not None or mode != "score":
             raise InvalidInput("only a judge takes `rubric` and `mode`: scorer='judge', judge='NAME'")
         if scorer == REPLAY:
-            started = start_replay(services, runs)
+            started = score_jobs.start_replay(services, runs)
         elif judge is None:
             scorer = full_scorer_name(services, str(scorer)).name.removeprefix(RAW)
-            started = start_model_scoring(services, runs, scorer)
+            started = score_jobs.start_model_scoring(services, runs, scorer)
         elif scorer == INFLUENCE:
-            started = start_influence(services, runs, agent=resolve_agent(services, judge), target=target)
+            started = score_jobs.start_influence(services, runs, agent=resolve_agent(services, judge), target=target)
         else:
-            started = start_step_labels(services, runs, agent=resolve_agent(services, judge))
+            started = score_jobs.start_step_labels(services, runs, agent=resolve_agent(services, judge))
     else:
-        started = start_judging(services, runs, judge=judge, rubric=rubric, mode=mode, profile=profile)
+        started = score_jobs.start_judging(services, runs, judge=judge, rubric=rubric, mode=mode, profile=profile)
     tally = Tally()
     for gone in forgotten:
         tally.add(_of_forgotten(gone, str(scorer)))

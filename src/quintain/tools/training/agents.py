@@ -15,14 +15,12 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
 from quintain.records.labels.judging import Endpoint
 from quintain.records.record import clip, explain, shown
-from quintain.redaction.redact import redact_text
 from quintain.settings import has_secret
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
 from quintain.tools.services import Services
-from quintain.tools.training.job_models import agent_of_job
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
-from quintain.tools.training.model_references import agent_of_path, path_of, store_base, unknown_agent
+from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
 from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
 
 EXPERT = "expert"
@@ -63,9 +61,7 @@ def register_agent(
     version.
     """
     require_free_name(name)
-    if services.settings.redact:
-        system_prompt = None if system_prompt is None else redact_text(system_prompt, services.settings.redact)[0]
-        description = redact_text(description, services.settings.redact)[0]
+    system_prompt = None if system_prompt is None else services.redacted(system_prompt)
     origin = _origin(services, model)
     try:
         agent = Agent(
@@ -76,7 +72,7 @@ def register_agent(
             template=template,
             role=origin.role,
             held_out=origin.held_out,
-            description=description,
+            description=services.redacted(description),
             parent=origin.id,
         )
     except ValidationError as error:

@@ -22,7 +22,6 @@ from quintain.records.text import require_clean
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.invocation import refuse_unknown
 from quintain.tools.jobs.jobs import start
-from quintain.tools.labels.rewards import training_reward
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
@@ -41,18 +40,15 @@ from quintain.tools.training.methods import (
     merge_settings,
     read_hyperparameters,
 )
-from quintain.tools.training.named_models import named_models
 from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
     new_output,
     read_request,
     spec_key,
-    usable_settings,
-    with_adapter_settings,
 )
 from quintain.tools.training.sources import Source
-from quintain.tools.training.start import require_no_dataset, train
+from quintain.tools.training.start import require_no_dataset, train, training_inputs
 
 _SOURCES = ("dataset", "text", "environment")
 _REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")
@@ -209,22 +205,12 @@ def _stage(
             return EvaluateStage.model_validate({"label": method, **wanted})
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
-        source = _source(method, document, folder).resolve(services, method, make=make)
-        config = with_adapter_settings(usable_settings(services, config, source.get("environment")), agent)
-        rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
+        source, reward = _source(method, document, folder), document.get("reward")
+        inputs = training_inputs(services, method, config, agent, source, reward, make=make)
+        rows = services.store.datasets.get(inputs["dataset_id"]).splits["train"] if "dataset_id" in inputs else 0
         name = document.get("agent")
         require_free_name(name or "")
-        label = document.get("label", method)
-        return TrainStage(
-            label=label,
-            method=method,
-            config=config,
-            reward=training_reward(services, method, document.get("reward"), acts="environment" in source),
-            rows=rows,
-            agent=name,
-            **named_models(services, config, agent, acts="environment" in source),
-            **source,
-        )
+        return TrainStage(label=document.get("label", method), rows=rows, agent=name, **inputs)
     except ValidationError as error:
         raise InvalidInput(explain(error, where)) from None
     except (InvalidInput, NotFound) as error:

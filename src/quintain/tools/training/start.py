@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput
+from quintain.records.agent import Agent
 from quintain.records.hyperparameters.methods import Method, TrainingConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.record import shown
@@ -105,32 +106,50 @@ def train(
     """
     require_free_name(request.name or "")
     agent = start_agent(services, method, request.model)
-    config = with_adapter_settings(config, agent)
-    earlier = earlier_skill(services, config, agent)
-    models = named_models(services, config, agent, acts=source.environment is not None)
-    fields = source.resolve(services, method, make=False)
-    config = usable_settings(services, config, fields.get("environment"))
-    reward = training_reward(services, method, request.reward, acts=source.environment is not None)
+    inputs = training_inputs(services, method, config, agent, source, request.reward, make=False)
+    inputs["earlier"] = earlier_skill(services, inputs["config"], agent)
     create_folder(folder)
-    if not fields or source.max_samples is not None:  # a dataset may have to be made
-        fields = source.resolve(services, method, make=True)
+    if source.max_samples is not None or not inputs.keys() & {"dataset_id", "environment"}:  # a dataset has to be made
+        inputs |= source.resolve(services, method, make=True)
     name = request.name or f"{agent.name}-{method}"[:100]
-    spec = TrainSpec(
-        method=method,
-        agent=agent,
-        name=name,
-        output_dir="",
-        cache_dir=str(services.settings.cache_dir),
-        config=config,
-        **models,
-        earlier=earlier,
-        reward=reward,
-        seed=request.seed,
-        **fields,
-    )
+    cache = str(services.settings.cache_dir)
+    spec = TrainSpec(agent=agent, name=name, output_dir="", cache_dir=cache, seed=request.seed, **inputs)
     key = request.request_key or spec_key(spec)
     stored = spec.model_copy(update=new_output(services, name))
     return start(services, stored, key, note=agreement_note(spec.reward_agent), warnings=start_warnings(services, spec))
+
+
+def training_inputs(
+    services: Services,
+    method: str,
+    config: TrainingConfig,
+    agent: Agent,
+    source: Source,
+    reward: object = None,
+    *,
+    make: bool,
+) -> dict[str, Any]:
+    """Return the checked fields of `TrainingInputs`, less the skill that EWC keeps; plans and recipes ask the same.
+
+    Args:
+        services: Where names are looked up.
+        method: How to learn.
+        config: Checked settings of the method.
+        agent: What the training starts from.
+        source: What to learn from.
+        reward: What runs are worth, as the caller wrote it.
+        make: As of `Source.resolve`.
+
+    Raises:
+        InvalidInput, NotFound, Conflict, Refused: As `train`.
+    """
+    acts = source.environment is not None
+    config = with_adapter_settings(config, agent)
+    models = named_models(services, config, agent, acts=acts)
+    fields = source.resolve(services, method, make=make)
+    config = usable_settings(services, config, fields.get("environment"))
+    worth = training_reward(services, method, reward, acts=acts)
+    return {"method": method, "config": config, "reward": worth, **models, **fields}
 
 
 def copy_model(model: str, folder: Path | None) -> str:

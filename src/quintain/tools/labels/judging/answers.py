@@ -15,7 +15,7 @@ from quintain.records.record import explain, shown
 from quintain.records.score import TAKEN_BACK, Score
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
-from quintain.redaction.redact import redact, redact_text
+from quintain.redaction.redact import redact
 from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.crediting import score_of
 from quintain.tools.data.trajectories import outcome_known, read_outcome, state_outcome
@@ -29,8 +29,13 @@ from quintain.tools.labels.judging.corrections import (
     store_correction,
     withdraw,
 )
-from quintain.tools.labels.judging.results import RejectedItem
-from quintain.tools.labels.judging.submissions import AnswerContext, AnswerSource, Submission, SubmissionReport
+from quintain.tools.labels.judging.results import (
+    AnswerContext,
+    AnswerSource,
+    RejectedItem,
+    Submission,
+    SubmissionReport,
+)
 from quintain.tools.services import Services
 
 _OF_MODE: dict[str, tuple[str, ...]] = {
@@ -118,10 +123,8 @@ def _take(context: AnswerContext, submission: Submission, items: Mapping[str, Ba
     shown_item = show_item(services, batch, item)
     if shown_item is None:
         raise NotFound(run_changed(item.item_id), code="run_changed")
-    if services.settings.redact and submission.rationale:
-        submission = submission.model_copy(
-            update={"rationale": redact_text(submission.rationale, services.settings.redact)[0]}
-        )
+    if submission.rationale:
+        submission = submission.model_copy(update={"rationale": services.redacted(submission.rationale)})
     warnings: list[str] = []
     if batch.mode in {"score", "steps"}:
         warnings += _judge_run(context, shown_item, submission)

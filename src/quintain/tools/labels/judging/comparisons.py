@@ -11,7 +11,7 @@ from quintain.records.labels.preference import Preference, PreferenceSource
 from quintain.scoring.calibration.agreement import flipped
 from quintain.scoring.judges.answer_parsing import read_preference, read_ranking
 from quintain.tools.labels.judging.batches import ShownItem
-from quintain.tools.labels.judging.submissions import AnswerContext, Submission
+from quintain.tools.labels.judging.results import AnswerContext, Submission
 
 
 def withdraw_preferences(context: AnswerContext, item: BatchItem) -> None:

@@ -26,10 +26,20 @@ from quintain.tools.labels.judging.batches import (
     mark_of_batch,
     show_item,
 )
-from quintain.tools.labels.judging.forms import answer_instruction, judging_items
-from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
-from quintain.tools.labels.judging.rounds import first_question, next_question, read_state
-from quintain.tools.labels.judging.submissions import AnswerSource, SubmissionReport
+from quintain.tools.labels.judging.forms import (
+    answer_instruction,
+    first_question,
+    judging_items,
+    next_question,
+    read_state,
+)
+from quintain.tools.labels.judging.results import (
+    Agreement,
+    AnswerSource,
+    JudgingBatchResult,
+    SubmissionReport,
+    SubmitResult,
+)
 from quintain.tools.labels.rubric_names import find_rubric, name_shared
 from quintain.tools.run_selection import FILTER_FIELDS, RunIds
 from quintain.tools.services import Services

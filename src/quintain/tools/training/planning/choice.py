@@ -11,14 +11,15 @@ from quintain.environments.registry import environment_ids
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
+from quintain.records.evaluation import Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.record import counted
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
-from quintain.tools.training.planning.concerns import FEWEST_ROWS, count_outcomes, data_concerns
 from quintain.tools.training.planning.purposes import PURPOSES, Purpose, methods_for
+from quintain.tools.training.planning.warnings import FEWEST_ROWS, count_outcomes, data_concerns
 
 _FEWEST_EPISODES = 20
 """Episodes from which on a success rate of 0 counts as `never`."""
@@ -195,7 +196,7 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
             )
         )
     else:
-        answer = f"It solves {rate.value:.0%} of {rate.n} tasks there."
+        answer = f"It solves {rate.value or 0.0:.0%} of {rate.n} tasks there."
         other = "an agent that never succeeds needs good runs to imitate first"
         branches = (*branches, Branch(question=question, answer=answer, otherwise=other))
     return Choice(method, None, environment, branches, tuple(blockers), tuple(notes))
@@ -280,16 +281,10 @@ def _has_preferences(services: Services) -> bool:
     return bool(services.store.preferences.page(limit=1).items)
 
 
-class _Rate(NamedTuple):
-    value: float
-    n: int
-
-
-def _rate(services: Services, agent: Agent | None, environment: str) -> _Rate | None:
+def _rate(services: Services, agent: Agent | None, environment: str) -> Rate | None:
     """Return the success rate of an agent in its newest evaluation in an environment."""
     known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
-    found = next((one for one in known if one.environment == environment and one.rate.value is not None), None)
-    return _Rate(found.rate.value or 0.0, found.rate.n) if found else None
+    return next((one.rate for one in known if one.environment == environment and one.rate.value is not None), None)
 
 
 def _newest(services: Services, kind: str, environment: str | None) -> Dataset | None:

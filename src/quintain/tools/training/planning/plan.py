@@ -22,9 +22,7 @@ from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.earlier_skills import earlier_skill
 from quintain.tools.training.evolve import evolution_spec
 from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, merge_settings, require_method
-from quintain.tools.training.named_models import named_models
 from quintain.tools.training.planning.choice import Choice, Wish, choose
-from quintain.tools.training.planning.concerns import step_value_notes
 from quintain.tools.training.planning.data import DataFacts, look_at_data
 from quintain.tools.training.planning.device import Device, look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured_figures
@@ -46,14 +44,10 @@ from quintain.tools.training.planning.purposes import (
     require_combinable,
 )
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
-from quintain.tools.training.requests import (
-    AgentReference,
-    Request,
-    start_agent,
-    usable_settings,
-    with_adapter_settings,
-)
-from quintain.tools.training.sources import training_source
+from quintain.tools.training.planning.warnings import step_value_notes
+from quintain.tools.training.requests import AgentReference, Request, start_agent
+from quintain.tools.training.sources import Source
+from quintain.tools.training.start import training_inputs
 
 T = TypeVar("T")
 
@@ -128,18 +122,22 @@ def _measurement(model: str, dataset: Dataset | None, environment: str | None) -
     """Plan to measure an agent without training."""
     place = {"dataset_id": dataset.id} if dataset is not None else {"environment": environment or ...}
     measure = call("evaluate_agent", agent=model, **place)
+    why = "The purpose is measure_only: nothing is trained."
+    return _without_training(model, dataset, why, Hint("Measure with ", measure, "."), environment=environment)
+
+
+def _without_training(model: str, dataset: Dataset | None, why: str, step: Hint, **more: Any) -> TrainingPlan:
     return TrainingPlan(
         method=None,
         model=model,
         dataset_id=dataset.id if dataset else None,
-        environment=environment,
         hyperparameters={},
         estimate=Estimate(device=look_at_device().kind),
-        blockers=(),
-        why=Hint("The purpose is measure_only: nothing is trained."),
+        why=Hint(why),
         fields={},
         resource_uri="guide://pipeline",
-        next_step=Hint("Measure with ", measure, "."),
+        next_step=step,
+        **{"blockers": (), **more},
     )
 
 
@@ -224,11 +222,9 @@ def _require_startable(services: Services, choice: Choice, settled: PlanSettings
     if method == EVOLVE:
         evolution_spec(services, Request(model=agent.id or agent.name), choice.environment, settled.hyperparameters)
     else:
-        training_source(services, method, dataset.id if dataset else None, choice.environment)
-        usable_settings(services, settled.config, choice.environment)
-        config = with_adapter_settings(settled.config, agent)
-        earlier_skill(services, config, agent)
-        named_models(services, config, agent, acts=choice.environment is not None)
+        source = Source(dataset.id if dataset else None, choice.environment)
+        inputs = training_inputs(services, method, settled.config, agent, source, make=False)
+        earlier_skill(services, inputs["config"], agent)
 
 
 def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:
@@ -244,19 +240,9 @@ def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPla
         message=f"no method learns from dataset {choice.dataset.id}, which is of kind {choice.dataset.kind!r}",
         remedy=remedy,
     )
-    return TrainingPlan(
-        method=None,
-        model=model,
-        dataset_id=choice.dataset.id,
-        hyperparameters={},
-        estimate=Estimate(device=look_at_device().kind),
-        blockers=(wrong, *blockers),
-        why=Hint(" ".join(branch.answer for branch in choice.branches)),
-        branches=choice.branches,
-        fields={},
-        resource_uri="guide://pipeline",
-        next_step=Hint(remedy, "."),
-    )
+    why = " ".join(branch.answer for branch in choice.branches)
+    found = {"blockers": (wrong, *blockers), "branches": choice.branches}
+    return _without_training(model, choice.dataset, why, Hint(remedy, "."), **found)
 
 
 def _next(
