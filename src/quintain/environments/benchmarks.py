@@ -24,12 +24,7 @@ class Benchmark(PartSource):
     id = ENVIRONMENT_ID
 
     def __init__(self, file: Path | None = None) -> None:
-        """Read the file; without one there are no tasks to draw. Environments are opened when tasks are drawn.
-
-        Raises:
-            NotFound: as `task_files.read_tasks`.
-            InvalidInput: as `task_files.read_tasks`, or a row that names no environment.
-        """
+        """Read the file; without one there are no tasks to draw. Environments are opened when tasks are drawn."""
         self._file = None if file is None else read_tasks(file)
         if self._file is not None:
             self._file.require(lambda task: None if task.environment else "its task names no environment")

@@ -35,11 +35,7 @@ def expert_of(source: TaskSource, tasks: Sequence[Task]) -> Policy:
 
 
 def expert_of_parts(parts: Mapping[str, TaskSource], tasks: Sequence[Task]) -> Policy:
-    """Return a policy that leaves each task to the expert of the part in its `environment`.
-
-    Raises:
-        InvalidInput: a part has no expert.
-    """
+    """Return a policy that leaves each task to the expert of the part in its `environment`."""
     policies = dict[str, Policy]()
     for reference, source in parts.items():
         own = [task for task in tasks if task.environment == reference]

@@ -35,11 +35,7 @@ class PartSource:
         return PartEnvironment(self.parts)
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
-        """Return a policy that leaves each task to the expert of its part.
-
-        Raises:
-            InvalidInput: a part has no expert.
-        """
+        """Return a policy that leaves each task to the expert of its part."""
         return expert_of_parts(self.parts, tasks)
 
 
@@ -80,11 +76,7 @@ class Mixture(PartSource):
         return [task for _, task in sorted(placed, key=lambda placed: placed[0])]
 
     def _distinct(self, reference: str, split: str, count: int, seed: int, taken: Mapping[str, Task]) -> list[Task]:
-        """Return tasks of a part that no other part has given: parts may overlap, such as one level of a family and all of it.
-
-        Raises:
-            InvalidInput: a different task has the same id, or the part has too few tasks.
-        """
+        """Return tasks of a part that no other part has given: parts may overlap, such as one level of a family and all of it."""
         wanted = count
         while True:
             drawn = self.parts[reference].tasks(split, wanted, seed) if count else []

@@ -136,12 +136,7 @@ class Questions:
     id = ENVIRONMENT_ID
 
     def __init__(self, file: Path | None = None, plain: bool = False) -> None:
-        """Read the file; without one there are no tasks to draw. `plain`: as `Question`.
-
-        Raises:
-            NotFound: as `task_files.read_tasks`.
-            InvalidInput: as `task_files.read_tasks`, or a row whose answers cannot be judged.
-        """
+        """Read the file; without one there are no tasks to draw. `plain`: as `Question`."""
         self._file = None if file is None else read_tasks(file)
         self._plain = plain
         version = f"{VERSION}-plain" if plain else VERSION

@@ -102,9 +102,6 @@ def write_mixture(weights: Mapping[str, float]) -> str:
     """Return the canonical text of a mixture: `mix(quintain/inventory=2,quintain/math?difficulty=easy=1)`.
 
     A comma in a part is written `%2C`. A mixture of one part becomes the reference of that part.
-
-    Raises:
-        InvalidInput: as `parts_of`.
     """
     return mixture_text(parts_of(weights) or {})
 

@@ -99,21 +99,12 @@ def knows(environment_id: str) -> bool:
 
 
 def list_foreign() -> list[ForeignProfile]:
-    """Return the servers and tasksets of other libraries in the operator's file, sorted by id.
-
-    Raises:
-        InvalidInput: as `foreign.profiles.list_profiles`.
-    """
+    """Return the servers and tasksets of other libraries in the operator's file, sorted by id."""
     return list_profiles(configuration().servers)
 
 
 def list_servers() -> list[ServerProfile]:
-    """Return the MCP servers of the operator's file, sorted by name.
-
-    Raises:
-        InvalidInput: as `servers.read_servers`.
-        Refused: as `servers.read_servers`.
-    """
+    """Return the MCP servers of the operator's file, sorted by name."""
     servers = read_servers(configuration().servers)
     return [servers[name] for name in sorted(servers)]
 
@@ -150,7 +141,7 @@ def task_source(reference: str | Mapping[str, float]) -> TaskSource:
 
     Raises:
         NotFound: an unknown id; the message lists the known ones.
-        InvalidInput: an unknown option or an invalid value, or as `references.write_mixture`.
+        InvalidInput: an unknown option or an invalid value, or as `references.parts_of`.
         Unavailable: the package of the environment cannot be imported.
     """
     if (parts := parts_of(reference)) is not None:

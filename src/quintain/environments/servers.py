@@ -151,12 +151,7 @@ def _read_document(path: Path) -> dict[str, Any]:
 
 
 def read_servers(path: Path | None) -> dict[str, ServerProfile]:
-    """Return the servers of an `environments.toml` by name, their paths relative to its folder.
-
-    Raises:
-        InvalidInput: as `read_profiles`.
-        Refused: the file contains a key.
-    """
+    """Return the servers of an `environments.toml` by name, their paths relative to its folder."""
     profiles = read_profiles(path, ServerProfile)
     return {name: _placed(profile, path) for name, profile in profiles.items() if path}
 

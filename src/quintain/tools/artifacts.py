@@ -46,11 +46,7 @@ def local_copy(services: Services, url: str) -> Path:
 
 
 def url_of(services: Services, reference: str) -> str:
-    """Return an allowed URL in its normal form.
-
-    Raises:
-        InvalidInput, Refused: As `allowed_location`.
-    """
+    """Return an allowed URL in its normal form."""
     return allowed_location(reference, services.settings.artifacts).url
 
 
@@ -73,9 +69,5 @@ def mirror_of(services: Services, output_dir: str) -> str | None:
 
 
 def destination_of(services: Services, push_to: str | None) -> str | None:
-    """Return where an export is pushed to; None where nowhere.
-
-    Raises:
-        InvalidInput, Refused: As `allowed_destination`.
-    """
+    """Return where an export is pushed to; None where nowhere."""
     return None if push_to is None else allowed_destination(push_to, services.settings.artifacts).url

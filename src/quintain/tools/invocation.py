@@ -30,12 +30,7 @@ MAX_FIELDS = 200
 
 
 def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> Any:
-    """Check the arguments and run the tool; every face of the catalog checks them here.
-
-    Raises:
-        UnknownField: an argument that the tool does not have; names the valid ones and the nearest.
-        InvalidInput: a value of the wrong type or out of bounds, or text that is not Unicode.
-    """
+    """Check the arguments and run the tool; every face of the catalog checks them here."""
     return spec.function(services, **check(spec, arguments))
 
 

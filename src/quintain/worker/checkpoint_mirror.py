@@ -178,11 +178,7 @@ STEP = "step-"
 
 
 def copy_checkpoint(snapshot: Path, url: str, name: str, keep: int) -> None:
-    """Upload a snapshot as `URL/NAME`, and delete the oldest copies beyond `keep`.
-
-    Raises:
-        Refused, Unavailable: As `transfers.upload`.
-    """
+    """Upload a snapshot as `URL/NAME`, and delete the oldest copies beyond `keep`."""
     try:
         upload(snapshot, f"{url}/{name}")
     except Conflict:  # another attempt's copy of the step, which may be incomplete

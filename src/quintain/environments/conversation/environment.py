@@ -60,11 +60,7 @@ class Dialogue:
         self._numbers_shown: set[float] = set()
 
     def reset(self, task: Task) -> TimeStep:
-        """Return the user's first message.
-
-        Raises:
-            InvalidInput: the task does not belong to this environment.
-        """
+        """Return the user's first message."""
         scenario = self._about.build(self._about.family.parse(task.id))
         self._world, self._user = World(scenario), self._make_user(scenario)
         self._scenario = scenario
@@ -72,11 +68,7 @@ class Dialogue:
         return TimeStep(message=scenario.opening)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Carry out the call of one turn.
-
-        Raises:
-            QuintainError: a model plays the user, and its endpoint does not answer.
-        """
+        """Carry out the call of one turn."""
         assert self._scenario is not None, "reset comes before step"
         arguments = read_call(actions, self._about.arguments)
         if isinstance(arguments, TimeStep):

@@ -61,11 +61,7 @@ class EndpointUser:
         ]
 
     def answer(self, message: str, parsed: ParsedMessage, makes_progress: bool) -> UserReply:
-        """Return the model's answer.
-
-        Raises:
-            QuintainError: the endpoint does not answer; the episode then ends without a verdict.
-        """
+        """Return the model's answer."""
         self._messages.append(Message(role="user", content=fence_message(message)))
         answer = self._client.complete(Ask(messages=tuple(self._messages), temperature=self._temperature))
         text = answer.text.encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip()[:MAX_CHARS]

@@ -102,11 +102,7 @@ KINDS: Mapping[str, type[ForeignProfile]] = {
 
 
 def list_profiles(path: Path | None) -> list[ForeignProfile]:
-    """Return the profiles of an `environments.toml`, sorted by id.
-
-    Raises:
-        InvalidInput: the file is not TOML, or a profile has a wrong or unknown field.
-    """
+    """Return the profiles of an `environments.toml`, sorted by id."""
     profiles = [profile for record in KINDS.values() for profile in read_profiles(path, record).values()]
     return sorted(profiles, key=lambda profile: profile.id)
 

@@ -52,10 +52,6 @@ def factory(environment_id: str, path: Path | None) -> Callable[..., TaskSource]
     Args:
         environment_id: An id for which `is_foreign` is true.
         path: The operator's `environments.toml`.
-
-    Raises:
-        NotFound: as `profiles.find_foreign`.
-        InvalidInput: as `profiles.find_foreign`.
     """
     library, _, name = environment_id.partition("/")
     if library in LIBRARIES:

@@ -80,11 +80,7 @@ class Warehouse:
         self._forbidden, self._cost = forbidden, 0
 
     def reset(self, task: Task) -> TimeStep:
-        """Fill the shelves for the task and return its question.
-
-        Raises:
-            InvalidInput: the task does not belong to this environment.
-        """
+        """Fill the shelves for the task and return its question."""
         self._case, self._cost = build_case(FAMILY.parse(task.id)), 0
         return TimeStep(message=self._case.prompt, info=self._info)
 
@@ -145,9 +141,6 @@ class Inventory(FamilySource):
 
         Calls of forbidden tools are carried out and counted: as the metric `cost`, and by evaluations. The tool `key`, which shows
         the answer, exists only where it is forbidden.
-
-        Raises:
-            InvalidInput: an unknown type or tool.
         """
         self._forbidden = chosen_names("forbidden", forbidden, (*_ARGUMENTS, *_TEMPTING)) if forbidden else ()
         super().__init__(difficulty, types)

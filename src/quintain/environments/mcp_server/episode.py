@@ -46,12 +46,7 @@ class Episode:
         self._own_submit = False
 
     def reset(self, task: Task) -> TimeStep:
-        """Prepare the server for the task and return the prompt.
-
-        Raises:
-            Unavailable: the server does not start, or a setup call fails.
-            InvalidInput: an invalid checker, or `tools` or `deny` names a tool that the server does not have.
-        """
+        """Prepare the server for the task and return the prompt."""
         self._checks = read_checks(task.metadata, f"the checker of task {clip(task.id or '')!r}")
         self._connection = connection = self._borrow()
         for call in (*self._profile.reset, *calls_of(task, "setup")):
@@ -74,11 +69,7 @@ class Episode:
         self.tools = tools
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Carry out the calls in order; a submitted answer, or a turn without calls, ends the episode.
-
-        Raises:
-            Unavailable: the server died, hangs or broke the protocol.
-        """
+        """Carry out the calls in order; a submitted answer, or a turn without calls, ends the episode."""
         assert self._connection is not None, "reset comes before step"
         if not actions:
             if self._submit is None:

@@ -115,11 +115,7 @@ def _calls(profile: ServerProfile, connection: Connection, split: str, rng: Rand
 
 
 def _callable(profile: ServerProfile, connection: Connection) -> list[dict[str, Any]]:
-    """Return the tools that may be called while tasks are generated.
-
-    Raises:
-        InvalidInput: there is none, or `generate_from` names a tool that an agent may not call.
-    """
+    """Return the tools that may be called while tasks are generated."""
     tools = [tool["function"] for tool in allowed_tools(profile, connection.tools)]
     names = [tool["name"] for tool in tools]
     for pattern in profile.generate_from:

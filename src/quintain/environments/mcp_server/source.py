@@ -46,12 +46,7 @@ class ServerSource:
     def __init__(
         self, profile: ServerProfile, variable: Callable[[str], str | None], *, generated: bool = False
     ) -> None:
-        """Read the task file, if any, without starting the server.
-
-        Raises:
-            NotFound: as `task_files.read_tasks`.
-            InvalidInput: as `task_files.read_tasks`, or a task with an invalid checker.
-        """
+        """Read the task file, if any, without starting the server."""
         self._drawn: dict[tuple[str, int, int], list[Task]] = {}
         self._idle: list[Connection] = []
         self._lock = threading.Lock()

@@ -80,11 +80,7 @@ class Game:
         self._fouls = [0, 0]
 
     def reset(self, task: Task) -> TimeStep:
-        """Set up the heaps; the first player moves.
-
-        Raises:
-            InvalidInput: the task does not belong to this environment.
-        """
+        """Set up the heaps; the first player moves."""
         key = FAMILY.parse(task.id)
         self._heaps, self._rules, self._misere = list(start_of(key)), _rules(key), key.type == "misere"
         self._mover, self._turns, self._fouls = 0, 0, [0, 0]

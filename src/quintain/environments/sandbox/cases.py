@@ -80,11 +80,7 @@ def _function(source: str, name: str) -> Callable[..., Any]:
 
 
 def count_right(workspace: Workspace, cases: Sequence[Case], limits: Limits) -> int | None:
-    """Return how many cases a project passes; None: its process reported no results.
-
-    Raises:
-        Unavailable: the sandbox does not start any more.
-    """
+    """Return how many cases a project passes; None: its process reported no results."""
     calls = json.dumps([case.call for case in cases], separators=(",", ":"))
     ran = workspace.run(["python3", "-c", _RUNNER, calls], limits)
     try:

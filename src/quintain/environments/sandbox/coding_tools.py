@@ -116,11 +116,7 @@ class CodingTools:
     """Number of commands so far."""
 
     def do(self, call: Record) -> Observation:
-        """Carry out a call.
-
-        Raises:
-            Unavailable: the sandbox itself is broken.
-        """
+        """Carry out a call."""
         try:
             match call:
                 case ListFiles():

@@ -177,13 +177,7 @@ class Sandboxed(FamilySource):
         self._file.require(lambda task: self._fault(task) or faults.get(task.id or ""))
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`, without their hidden tests.
-
-        Raises:
-            InvalidInput: an unknown split, or too few tasks in it.
-            Unavailable: no sandbox backend works here, so that no task could be played.
-            Refused: the operator has disabled sandboxes.
-        """
+        """Return `n` distinct tasks of `train` or `held_out`, without their hidden tests."""
         self.sandbox()
         if self._file is None:
             return super().tasks(split, n, seed)
@@ -206,12 +200,7 @@ class Sandboxed(FamilySource):
         return Coding(self)
 
     def sandbox(self) -> Sandbox:
-        """Return the sandbox of the episodes.
-
-        Raises:
-            Unavailable: no backend works here; the message gives the reason for each.
-            Refused: the operator has disabled sandboxes.
-        """
+        """Return the sandbox of the episodes."""
         return self._open()
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
@@ -221,11 +210,7 @@ class Sandboxed(FamilySource):
         return Expert()
 
     def assignment(self, task: Task) -> Assignment:
-        """Return the files and the judge of a task: a row of the file, or a generated task by its id.
-
-        Raises:
-            InvalidInput: neither of them.
-        """
+        """Return the files and the judge of a task: a row of the file, or a generated task by its id."""
         row = None if self._file is None else self._known.get(task.id)
         if row is None or _is_generated(row):
             return generated_task(FAMILY.parse(task.id), self.limits)

@@ -32,11 +32,7 @@ class Repository:
     objects: Path
 
     def missing(self, commits: Sequence[str]) -> list[str]:
-        """Return the commits that the repository lacks.
-
-        Raises:
-            Unavailable: git does not run.
-        """
+        """Return the commits that the repository lacks."""
         asked = "".join(f"{commit}^{{commit}}\n" for commit in commits).encode()
         with self._git() as git:
             answers = git(["cat-file", "--batch-check"], asked).decode("utf-8", "replace").splitlines()

@@ -89,11 +89,7 @@ class FamilySource(ABC):
     family: ClassVar[Family]
 
     def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
-        """Choose one difficulty, or `all`, and some types, or `all`.
-
-        Raises:
-            InvalidInput: an unknown type.
-        """
+        """Choose one difficulty, or `all`, and some types, or `all`."""
         self.id, self.version = self.family.environment, self.family.version
         self._difficulties = self.family.difficulties if difficulty == "all" else (difficulty,)
         self._types = chosen_names("types", types, self.family.types)
@@ -113,9 +109,6 @@ class FamilySource(ABC):
             split: `train` or `held_out`.
             n: Number of tasks.
             seed: Seed of the draw.
-
-        Raises:
-            InvalidInput: an unknown split, or more tasks than there are.
         """
         return [
             Task(

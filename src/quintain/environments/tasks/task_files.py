@@ -82,11 +82,7 @@ class TaskFile:
         return [task.model_copy(update={"metadata": task.metadata | held_out}) for task in found[:n]]
 
     def require(self, fault: Fault) -> None:
-        """Refuse a file with tasks that an environment cannot play.
-
-        Raises:
-            InvalidInput: lists the lines with their faults.
-        """
+        """Refuse a file with tasks that an environment cannot play."""
         found = ((line, fault(task)) for line, task in zip(self.lines, self.tasks, strict=True))
         _refuse(self.path, [(line, reason) for line, reason in found if reason is not None])
 
@@ -175,12 +171,7 @@ class FileTasks:
     """The tasks of a file, played in the environment of any source."""
 
     def __init__(self, source: TaskSource, path: Path) -> None:
-        """Read the file.
-
-        Raises:
-            NotFound: as `read_tasks`.
-            InvalidInput: as `read_tasks`.
-        """
+        """Read the file."""
         self._source, self._file = source, read_tasks(path)
         self.id, self.version = source.id, self._file.version_of(source.version)
 

@@ -113,12 +113,7 @@ class Catalogue:
 
 @cache
 def catalogue_with(retriever: str) -> Catalogue:
-    """Return the thousand tools, searched by a retriever: `bm25`, or a trained one by its folder.
-
-    Raises:
-        Unavailable: as `environments.retrieval.trained_retriever`.
-        InvalidInput: The folder is no retriever's.
-    """
+    """Return the thousand tools, searched by a retriever: `bm25`, or a trained one by its folder."""
     everything = catalogue()
     if retriever == BM25:
         return everything

@@ -55,12 +55,7 @@ def new_options(services: Services, name: str, kind: DatasetKind) -> ExportOptio
 def freeze(
     services: Services, lines: Iterable[KeyedRow], options: ExportOptions, tally: ExportCounts
 ) -> WrittenDataset:
-    """Write rows into a new folder and register it in the store, both or neither.
-
-    Raises:
-        InvalidInput: no row is left to train on; lists the drops and the remedy.
-        Unavailable: the disk did not take it.
-    """
+    """Write rows into a new folder and register it in the store, both or neither."""
     return _stored(services, write_dataset(lines, _folder(services, options), options, tally))
 
 
@@ -79,9 +74,6 @@ def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True
         services: Where datasets are found and created.
         files: As `quintain.datasets.text_dataset.write_text` takes them.
         make: Make the new one; otherwise only check that it can be created (None).
-
-    Raises:
-        InvalidInput: a file cannot be read, or none of them has text.
     """
     check_text(files)
     # Texts that were frozen with their secrets are others than those without.
@@ -100,10 +92,6 @@ def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = Tru
         dataset: Where the rows are from.
         n: How many; at least as many as there are: the dataset itself.
         make: Make the new one; otherwise only check that it can be created (None).
-
-    Raises:
-        NotFound: a file of the dataset is gone.
-        InvalidInput: a file of the dataset was changed.
     """
     if n >= dataset.splits["train"]:
         return dataset.id

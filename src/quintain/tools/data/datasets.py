@@ -184,12 +184,7 @@ def require_curation(kind: str, curation: Curation) -> None:
 
 
 def require_format(format: str, options: ExportOptions) -> None:
-    """Raise if a format is unknown or cannot represent this kind of dataset.
-
-    Raises:
-        NotFound: lists the formats.
-        InvalidInput: names the kinds that the format can hold.
-    """
+    """Raise if a format is unknown or cannot represent this kind of dataset."""
     if format != "quintain":
         require_kind(exporter(format), options.kind)
 

@@ -59,11 +59,7 @@ def group_lines(
 def with_runs(
     services: Services, wanted: Iterable[tuple[T, tuple[str, ...]]]
 ) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
-    """Yield each item with its runs, fetched from the store in batches.
-
-    Raises:
-        Conflict: a run was forgotten meanwhile.
-    """
+    """Yield each item with its runs, fetched from the store in batches."""
     batch, held = list[tuple[T, tuple[str, ...]]](), set[str]()  # a run of several items is fetched once
     for item, ids in wanted:
         batch.append((item, ids))

@@ -88,13 +88,7 @@ def watch_preview(
     seed: int = 0,
     max_chars: int = 600,
 ) -> Iterator[PreviewResult]:
-    """Yield how far the preview is until it is there, or 40 s have passed; the caller sleeps between.
-
-    Raises:
-        InvalidInput: method and dataset do not fit, a setting is wrong, or the dataset was changed on disk.
-        NotFound: there is no such dataset or agent.
-        Conflict: somebody cancelled the preview.
-    """
+    """Yield how far the preview is until it is there, or 40 s have passed; the caller sleeps between."""
     spec = preview_spec(services, dataset_id, model, method, hyperparameters, Sample(rows=rows, show=show, seed=seed))
     for state in follow(services, spec, WAIT_S):
         yield _waiting(state, spec) if isinstance(state, Job) else _result(spec, state, max_chars)
@@ -104,11 +98,6 @@ def follow(services: Services, spec: PreviewSpec, wait_s: float) -> Iterator[Job
     """Yield the job until its report is available, which is yielded last, or until `wait_s` seconds have passed.
 
     A finished preview is returned without a job; a running one is joined.
-
-    Raises:
-        QuintainError: the job failed; the error is the job's.
-        Conflict: it was cancelled.
-        Unavailable: it did not get to its end, or its report is gone.
     """
     if report := _read(spec.answer):
         yield report
@@ -134,8 +123,7 @@ def preview_spec(
     """Return the spec of a preview job, checked as a training would be.
 
     Raises:
-        InvalidInput: as `watch_preview`.
-        NotFound: as `watch_preview`.
+        InvalidInput: method and dataset do not fit, or a setting is wrong.
         Refused: as `resolve_agent`.
     """
     dataset = services.store.datasets.get(dataset_id)

@@ -118,12 +118,6 @@ def freeze_file(
         columns: Name that the readers know -> name of the column.
         options: The kind, and how the runs are chosen and split.
         tally: Counts what is left out.
-
-    Raises:
-        NotFound: there is nothing of this name.
-        Refused: outside the allowed roots, or the Hub without the operator's permission.
-        InvalidInput: none of the rows can be read, or they are not of this kind.
-        Unavailable: a package that reads them is not installed.
     """
     with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
         origins, runs = list[_Origin](), list[_StoredRun]()
@@ -149,11 +143,7 @@ def freeze_file(
 
 
 def _require_readable(path: str, runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> None:
-    """Refuse a file without a row that can be read, or without a mark where the kind learns from marks.
-
-    Raises:
-        InvalidInput: with the first faults, and what to write or name.
-    """
+    """Refuse a file without a row that can be read, or without a mark where the kind learns from marks."""
     if not runs and not tally.rejected:
         raise InvalidInput(f"expected rows in {clip(path)}, got none; write one JSON object per line", code="no_rows")
     if not runs:

@@ -28,10 +28,6 @@ def find_rows(services: Services, name: str) -> Path | None:
     """Return the file of rows of a name: a path, a URL, or one in the inbox, where the ending may be left out.
 
     The folder of rows at a URL is returned too.
-
-    Raises:
-        Refused: the path exists outside the allowed roots.
-        InvalidInput, NotFound, Refused, Unavailable: as `readable`, for a URL.
     """
     if is_url(name):
         return readable(services, name, "data")
@@ -63,8 +59,6 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
 
     Raises:
         NotFound: neither a dataset nor a file of rows has this name.
-        Refused: as `find_rows`.
-        InvalidInput: as `freeze_file`.
     """
     try:
         return services.store.datasets.get(name).id

@@ -334,11 +334,7 @@ def outcome_known(run: Trajectory) -> Hint:
 
 
 def read_outcome(value: str | dict[str, Any] | None) -> Outcome:
-    """Parse an outcome given as its status or as an object.
-
-    Raises:
-        InvalidInput: names the field that is wrong.
-    """
+    """Parse an outcome given as its status or as an object."""
     return _read(Outcome, {"status": value} if isinstance(value, str) else value, "outcome")
 
 

@@ -108,12 +108,7 @@ def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:
 
 
 def _stored_comparison(services: Services, name: str) -> Comparison:
-    """Return a comparison by its id.
-
-    Raises:
-        InvalidInput: it is the name of a single agent or evaluation.
-        NotFound: there is no such comparison.
-    """
+    """Return a comparison by its id."""
     if not name.startswith("cmp-"):
         raise InvalidInput(
             f"`agents`: expected two or more agents, or the id of one comparison, got {shown([name])}; name another"
@@ -188,12 +183,7 @@ def _evaluations(services: Services, agents: Sequence[str], environment: str | N
 
 
 def _candidates(services: Services, name: str, environment: str | None) -> list[Evaluation]:
-    """Return the evaluations by which a name can be compared, the one to prefer first.
-
-    Raises:
-        NotFound: it has none.
-        InvalidInput: each was stopped by its results, so that no test for a fixed number of tasks is valid.
-    """
+    """Return the evaluations by which a name can be compared, the one to prefer first."""
     if name.startswith("eval-"):
         return _of_fixed_size([services.store.evaluations.get(name)])
     agent = resolve_agent(services, name) if name.startswith(ENDPOINT) else services.store.agents.get(name)

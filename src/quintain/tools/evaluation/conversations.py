@@ -93,13 +93,7 @@ def _post(
     environment: str | None,
     end: TalkEnd | None,
 ) -> str:
-    """Begin a conversation, or send to one what the person says. Return its job.
-
-    Raises:
-        InvalidInput: the arguments do not fit together, or the job is of another kind.
-        Conflict: the conversation has ended.
-        NotFound: no such job, agent or environment.
-    """
+    """Begin a conversation, or send to one what the person says. Return its job."""
     if (agent is None) == (job_id is None):
         raise InvalidInput(
             "expected either `agent` to begin with or `job_id` to go on with, got both or none; give one"

@@ -25,11 +25,7 @@ _ROWS = 200
 
 
 def default_suite(services: Services, agent: str) -> dict[str, str]:
-    """Return the arguments that name the suite of an agent: of its newest training, else the default environment.
-
-    Raises:
-        InvalidInput: its training data name no environment, and nothing of them is held out.
-    """
+    """Return the arguments that name the suite of an agent: of its newest training, else the default environment."""
     known = services.store.agents.find(agent) or trained_agent(services, Path(agent).expanduser())
     for one in ancestors_of(services, known.id or "") if known is not None else ():
         if (environment := _environment_of_job(services, one)) is not None:

@@ -100,11 +100,7 @@ def require_opponent(reference: str, opponent: str | None, remedy: str) -> None:
 
 
 def plain_reference(reference: str | Mapping[str, float]) -> str:
-    """The reference as evaluations are kept by it: mixtures in their one form, one environment as it is written.
-
-    Raises:
-        InvalidInput: as `references.parts_of`.
-    """
+    """The reference as evaluations are kept by it: mixtures in their one form, one environment as it is written."""
     parsed = _parsed(reference)
     if (parts := parts_of(parsed)) is not None:
         return write_mixture(parts)

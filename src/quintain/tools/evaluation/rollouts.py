@@ -129,11 +129,7 @@ def collect_rollouts(
 
 
 def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
-    """Return the reward by either of its names.
-
-    Raises:
-        InvalidInput: Both are given, or as `reward_spec`.
-    """
+    """Return the reward by either of its names."""
     if scorer is not None and reward is not None:
         raise InvalidInput("expected one of `reward` and `scorer`, its earlier name, got both; give reward alone")
     if scorer is not None:
@@ -142,11 +138,7 @@ def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | 
 
 
 def _schedule(temperature: float | Sequence[float], diversity: float, attempts: int) -> tuple[float, float]:
-    """The first and the last temperature of a task's attempts.
-
-    Raises:
-        InvalidInput: the bounds are the wrong way round, or diversity has nothing to look at or nothing to heat.
-    """
+    """The first and the last temperature of a task's attempts."""
     low, high = temperature if isinstance(temperature, Sequence) else (temperature, temperature)
     if low > high:
         raise InvalidInput(f"temperature is [{low:g}, {high:g}]; give the lower one first: [{high:g}, {low:g}]")
@@ -221,11 +213,7 @@ def evaluate_agent(
 
 
 def _task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
-    """Return how many tasks will be played: of all tasks of a file, no more than it has.
-
-    Raises:
-        InvalidInput: the split of a file has fewer tasks.
-    """
+    """Return how many tasks will be played: of all tasks of a file, no more than it has."""
     if parts_of(reference) is not None or not _FROM_FILE & parse_reference(reference).options.keys():
         return n_tasks
     return len(task_source(reference).tasks(split, n_tasks, seed))
@@ -249,11 +237,7 @@ def _suite_of(
     split: str,
     n_tasks: int,
 ) -> _Suite:
-    """Return what to measure on. The tasks of a benchmark are played if their environments are here.
-
-    Raises:
-        InvalidInput: neither an environment nor a dataset, or an environment for a dataset that is not a benchmark.
-    """
+    """Return what to measure on. The tasks of a benchmark are played if their environments are here."""
     asked: Literal["train", "held_out", "all"] = (
         "train" if split == "train" else "all" if split == "all" else "held_out"
     )
@@ -314,13 +298,7 @@ def acting_fields(
 
 
 def _measurable(services: Services, dataset_id: str) -> Dataset:
-    """Return a dataset that an agent can be measured on.
-
-    Raises:
-        InvalidInput: its kind has no turns to compare with, or it was changed on disk.
-        NotFound: there is no such dataset.
-        Conflict: it contains forgotten runs.
-    """
+    """Return a dataset that an agent can be measured on."""
     dataset = services.store.datasets.get(dataset_id)
     if dataset.kind not in MEASURABLE_KINDS:
         raise InvalidInput(
@@ -336,11 +314,7 @@ def _measurable(services: Services, dataset_id: str) -> Dataset:
 def _on_dataset(
     services: Services, agent: str, dataset: Dataset, split: str, n_rows: int, seed: int, sampling: Sampling | None
 ) -> EvaluateDatasetSpec:
-    """Return the spec of a job that compares an agent with the turns of a dataset.
-
-    Raises:
-        InvalidInput: the agent has no weights here, or nothing is held out.
-    """
+    """Return the spec of a job that compares an agent with the turns of a dataset."""
     actor = require_loadable(require_policy(resolve_agent(services, agent), "act"))
     measured = require_weights(actor, "be measured on a dataset")
     return EvaluateDatasetSpec(

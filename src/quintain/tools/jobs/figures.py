@@ -21,11 +21,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def figure_of(services: Services, id: str) -> Figure:
-    """Return the figure that answers the question of a job, an evaluation or a comparison.
-
-    Raises:
-        InvalidInput: the job has no data yet.
-    """
+    """Return the figure that answers the question of a job, an evaluation or a comparison."""
     if id.startswith("cmp-"):
         return forest_plot(services.store.evaluations.get_comparison(id))
     if id.startswith("eval-"):

@@ -186,11 +186,7 @@ def resume_job(services: Services, job_id: JobId) -> JobView:
 
 
 def _require_remembered_rounds(services: Services, job: Job) -> None:
-    """Refuse to continue an evolution one of whose rounds has selected a run that was forgotten since.
-
-    Raises:
-        Conflict: names the dataset of the round.
-    """
+    """Refuse to continue an evolution one of whose rounds has selected a run that was forgotten since."""
     if not isinstance(job.spec, EvolveSpec):
         return
     made_by: Job | None = job

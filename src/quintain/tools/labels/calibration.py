@@ -166,12 +166,7 @@ def _paired(services: Services, scorer: str, labels: str, runs: Sequence[tuple[s
 def _names(
     services: Services, scorer: str, labels: str, filter: TrajectoryFilter | None
 ) -> tuple[str, str, tuple[str, ...]]:
-    """Both by their full names, and what to know of the choice; labels by the rubric of the scores, where there are such.
-
-    Raises:
-        NotFound: no such scorer; names the nearest.
-        InvalidInput: a scorer without its calibration, which is what is fitted.
-    """
+    """Both by their full names, and what to know of the choice; labels by the rubric of the scores, where there are such."""
     if source_of(scorer).raw or source_of(labels).raw:
         raise InvalidInput("a calibration is always fitted to values before any calibration; leave 'raw:' out")
     mapped = full_scorer_name(services, scorer, filter)
@@ -184,11 +179,7 @@ def _names(
 
 
 def _require_enough(services: Services, runs: Sequence[_Run], scorer: str, labels: str) -> None:
-    """Name the missing one of the two.
-
-    Raises:
-        InvalidInput: too few runs have both.
-    """
+    """Name the missing one of the two."""
     if len(runs) >= MIN_LABELS:
         return
     n_scored, n_labelled = (

@@ -113,12 +113,7 @@ def _part(services: Services, part: ParsedPart, *, calibrate: bool, mixed: bool)
 
 
 def _sandbox(services: Services, name: str) -> SandboxChoice | None:
-    """Return the operator's sandbox for scorers that run tests.
-
-    Raises:
-        Refused: `unit_tests` is named, and the operator has disabled sandboxes.
-        Unavailable: `unit_tests` is named, and no sandbox works here.
-    """
+    """Return the operator's sandbox for scorers that run tests."""
     if name not in ("unit_tests", "checker"):
         return None
     settings = services.settings
@@ -128,11 +123,7 @@ def _sandbox(services: Services, name: str) -> SandboxChoice | None:
 
 
 def _judged(services: Services, part: ParsedPart, *, calibrate: bool) -> RewardPart:
-    """Return a part that models judge, with their rubric.
-
-    Raises:
-        InvalidInput: Several judges, in a job that stores values.
-    """
+    """Return a part that models judge, with their rubric."""
     source = source_of(part.name)
     rubric = rubric_of(services, part.rubric if part.rubric is not None else source.rubric, "score")
     mode = part.mode or "score"
@@ -151,11 +142,7 @@ def _judged(services: Services, part: ParsedPart, *, calibrate: bool) -> RewardP
 
 
 def _only_endpoint(services: Services, name: str) -> str:
-    """Return the judge where none is named: the operator's only endpoint.
-
-    Raises:
-        InvalidInput: There is none, or there are several.
-    """
+    """Return the judge where none is named: the operator's only endpoint."""
     profiles = sorted(read_profiles(services.settings.endpoints_file))
     if len(profiles) == 1:
         return f"{ENDPOINT}{profiles[0]}"
@@ -176,11 +163,7 @@ def _not_live(name: str) -> str | None:
 
 
 def _importable(name: str, reference: str | None) -> str:
-    """Return the reference of a function that a fresh interpreter can import.
-
-    Raises:
-        InvalidInput: It cannot, such as a function of a notebook or of the program's own script.
-    """
+    """Return the reference of a function that a fresh interpreter can import."""
     why = "it is defined in the running program"
     if reference is not None:
         module, _, qualname = reference.partition(":")

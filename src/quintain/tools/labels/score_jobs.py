@@ -62,11 +62,6 @@ def start_judging(
         rubric: Criteria; None: those of the profile, for single steps `steps`, else `default`.
         mode: Form of the judgement.
         profile: The runs' domain.
-
-    Raises:
-        NotFound: there is no such profile, agent or rubric, or no run.
-        InvalidInput: the key's variable is not set, or the agent is no judge.
-        Refused: the profile is not safe to use.
     """
     fields = judge_fields(services, judge, rubric_of(services, rubric, mode, profile), mode)
     kind = JudgeSpec if "endpoint" in fields else ScoreSpec
@@ -75,13 +70,7 @@ def start_judging(
 
 
 def judge_fields(services: Services, judge: str, rubric: Rubric, mode: str) -> dict[str, Any]:
-    """Return the fields of a spec about who judges and by what: `endpoint` or `agent`, and the rubric.
-
-    Raises:
-        NotFound: there is no such profile or agent.
-        InvalidInput: as `start_judging`.
-        Refused: the profile is not safe to use.
-    """
+    """Return the fields of a spec about who judges and by what: `endpoint` or `agent`, and the rubric."""
     who: dict[str, Any]
     if judge.startswith(ENDPOINT):
         who = {"endpoint": find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))}
@@ -98,13 +87,7 @@ def rubric_of(
     mode: JudgingMode,
     profile: DomainProfile | None = None,
 ) -> Rubric:
-    """The rubric that a caller means, by name, as an object, or in a JSON or YAML file that may be read.
-
-    Raises:
-        NotFound: there is no rubric of this name.
-        InvalidInput: an object or a file that is no rubric.
-        Refused: the file lies outside the allowed roots.
-    """
+    """The rubric that a caller means, by name, as an object, or in a JSON or YAML file that may be read."""
     if isinstance(rubric, str) and rubric.lower().endswith((".json", ".yaml", ".yml")):
         return read_rubric_file(readable(services, rubric, "rubric"))
     return find_rubric(services, "steps" if rubric is None and mode == "steps" else rubric, profile)

@@ -340,11 +340,7 @@ def _resolved(
     *,
     calibrate: bool,
 ) -> _Spec:
-    """Resolve the parts to full names; a scorer without its calibration gets the prefix `raw:`.
-
-    Raises:
-        InvalidInput: A scorer occurs twice, or a part names who judges, which is for jobs.
-    """
+    """Resolve the parts to full names; a scorer without its calibration gets the prefix `raw:`."""
     resolved, warnings, declared = dict[str, float](), list[str](), dict[str, Scorer]()
     for part in parsed.parts:
         if part.judges or part.rubric is not None or part.mode is not None:
@@ -380,11 +376,7 @@ def _of_forgotten(run_id: str, scorer: str) -> Score:
 
 
 def _after(runs: Iterator[Trajectory], cursor: str | None) -> Iterator[Trajectory]:
-    """Return the runs after the one where an earlier call stopped.
-
-    Raises:
-        InvalidInput: that run is not among them.
-    """
+    """Return the runs after the one where an earlier call stopped."""
     if cursor is None:
         return runs
     for run in runs:

@@ -232,12 +232,7 @@ def _require_file(agent: Agent) -> Agent:
 
 
 def require_loadable(agent: Agent) -> Agent:
-    """Return the agent if a job can load its model, as far as that shows before.
-
-    Raises:
-        NotFound, InvalidInput: its GGUF file is gone or damaged.
-        Unavailable: its base is quantised, and bitsandbytes is not installed.
-    """
+    """Return the agent if a job can load its model, as far as that shows before."""
     _require_file(agent)
     if agent.model.quantization is not None:
         require_bitsandbytes(f"the base of {agent.id or agent.name} in {agent.model.quantization}")

@@ -91,12 +91,7 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request.
-
-    Raises:
-        UnknownField: `hyperparameters` is there, and beside it a key that nothing reads.
-        InvalidInput: `hyperparameters` is no mapping.
-    """
+    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request."""
     beside = {name: value for name, value in document.items() if name not in _REQUEST}
     if "hyperparameters" not in document:
         return beside
@@ -218,11 +213,7 @@ def _stage(
 
 
 def _require_adapters(stages: Sequence[Stage]) -> None:
-    """Refuse a stage that trains all weights after one that trains adapters on a quantised base.
-
-    Raises:
-        InvalidInput: names the stage.
-    """
+    """Refuse a stage that trains all weights after one that trains adapters on a quantised base."""
     kind = None
     for index, stage in enumerate(stages):
         config = stage.config if isinstance(stage, TrainStage) else None
@@ -235,11 +226,7 @@ def _require_adapters(stages: Sequence[Stage]) -> None:
 
 
 def _require_actors(stages: Sequence[Stage]) -> None:
-    """Refuse a stage that lets an agent act, or learn to, which an earlier stage has trained for another role.
-
-    Raises:
-        InvalidInput: names the stage.
-    """
+    """Refuse a stage that lets an agent act, or learn to, which an earlier stage has trained for another role."""
     role = None
     for index, stage in enumerate(stages):
         wanted = ROLES.get(stage.method) if isinstance(stage, TrainStage) else None
@@ -280,10 +267,6 @@ def _source(method: str, document: Mapping[str, Any], folder: Path) -> Source:
         method: How to learn.
         document: The config file or a stage of it.
         folder: Base of relative paths of texts and rows.
-
-    Raises:
-        InvalidInput: a value of the wrong type, or several sources.
-        NotFound: a pattern of texts matches no file.
     """
     most, dataset, environment = (document.get(name) for name in ("max_samples", "dataset", "environment"))
     if not isinstance(dataset, str | None):

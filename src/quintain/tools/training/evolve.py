@@ -43,11 +43,6 @@ def start_evolution(
         request: Who evolves, and under which name.
         environment: Where the agent is measured, and where it explores unless there is a curriculum.
         settings: Canonical settings of `EvolveConfig`.
-
-    Raises:
-        InvalidInput: no environment, a wrong setting, or an agent that cannot act.
-        NotFound: there is no such agent or environment.
-        Refused: as `resolve_agent`, or a file of an environment outside the allowed roots.
     """
     spec = evolution_spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
@@ -67,9 +62,7 @@ def evolution_spec(
     """Return the checked spec of an evolution, without a folder for its agent.
 
     Raises:
-        InvalidInput: as `start_evolution`.
-        NotFound: as `start_evolution`.
-        Refused: as `start_evolution`.
+        InvalidInput: no environment, a setting without effect, or an agent that cannot act.
     """
     require_free_name(request.name or "")
     config, training = check_evolution(settings)

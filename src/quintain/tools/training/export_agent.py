@@ -75,12 +75,7 @@ def export_agent(
 
 
 def _require_gguf(agent: Agent, gguf_type: GgufType) -> None:
-    """Check what can be seen before the job starts.
-
-    Raises:
-        InvalidInput: The agent does not act (`wrong_role`).
-        Unavailable: A library is missing (`missing_extra`).
-    """
+    """Check what can be seen before the job starts."""
     if agent.role != "policy":
         raise InvalidInput(
             f"expected an agent that acts, got {agent.id}, a {agent.role.replace('_', ' ')}: programs for GGUF files only write text; give "
@@ -96,12 +91,7 @@ def _require_gguf(agent: Agent, gguf_type: GgufType) -> None:
 
 
 def _destination(services: Services, agent: Agent, format: str, path: str | None) -> Path:
-    """Where the folder will stand.
-
-    Raises:
-        Conflict: there is something already.
-        Refused: outside of what may be written.
-    """
+    """Where the folder will stand."""
     name = f"{agent.name}-{agent.version}-{format}"
     folder = services.settings.exports_dir.resolve() / name if path is None else writable(services, path)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):

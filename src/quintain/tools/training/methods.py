@@ -53,20 +53,12 @@ def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[st
 
 
 def check_settings(method: str, settings: Mapping[str, Any]) -> TrainingConfig:
-    """Validate canonical settings of a method.
-
-    Raises:
-        InvalidInput: an unknown method or field, a wrong type or a value out of bounds.
-    """
+    """Validate canonical settings of a method."""
     return _validated(method, _config_of(method), settings)
 
 
 def read_hyperparameters(method: str, values: Mapping[str, Any] | None) -> TrainingConfig:
-    """Translate and validate hyperparameters as a caller gave them.
-
-    Raises:
-        InvalidInput: as `canonical_settings` and `check_settings`.
-    """
+    """Translate and validate hyperparameters as a caller gave them."""
     return check_settings(method, canonical_settings(method, values))
 
 
@@ -74,7 +66,7 @@ def check_evolution(settings: Mapping[str, Any]) -> tuple[EvolveConfig, Training
     """Validate canonical settings of `evolve`, and translate and validate those of its training.
 
     Raises:
-        InvalidInput: as `read_hyperparameters`.
+        InvalidInput: a wrong setting; those of the training are named after `training`.
     """
     config = _validated(EVOLVE, EvolveConfig, settings)
     try:
@@ -114,11 +106,7 @@ def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> d
 
 
 def require_method(method: str) -> str:
-    """Return the name if it is a method.
-
-    Raises:
-        InvalidInput: lists the methods, and the one that serves the same purpose where the field's name is known.
-    """
+    """Return the name if it is a method."""
     if method != EVOLVE:
         _config_of(method)
     return method

@@ -76,11 +76,7 @@ def _gguf(path: Path) -> ModelRef:
 
 
 def _require_no_model_beside(path: Path, reference: str) -> None:
-    """Refuse a folder into which a whole model and an adapter were written, since either may be meant.
-
-    Raises:
-        InvalidInput: always for such a folder.
-    """
+    """Refuse a folder into which a whole model and an adapter were written, since either may be meant."""
     whole = sorted(file.name for file in path.glob("model*.safetensors"))
     if whole and (path / "config.json").is_file():
         raise InvalidInput(
@@ -149,12 +145,7 @@ def _listed(names: Iterator[str] | list[str]) -> str:
 
 
 def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:
-    """Return the base model of an adapter, by the name in its configuration.
-
-    Raises:
-        InvalidInput: the adapter has no weights, or its configuration is damaged.
-        NotFound: its base is not on this machine.
-    """
+    """Return the base model of an adapter, by the name in its configuration."""
     if not any((folder / name).is_file() for name in _ADAPTER_WEIGHTS):
         raise InvalidInput(
             f"expected {' or '.join(_ADAPTER_WEIGHTS)} beside adapter_config.json in {clip(reference)!r}, got neither; copy the "

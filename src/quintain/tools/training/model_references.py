@@ -85,11 +85,6 @@ def agent_of_path(services: Services, path: str, reference: str) -> Agent:
         services: Where the agent is stored.
         path: From `path_of`.
         reference: The path as the caller wrote it.
-
-    Raises:
-        NotFound: there is no model, or the base of an adapter is not here.
-        InvalidInput: the files are damaged or incomplete.
-        Refused: outside the allowed roots.
     """
     # An agent's own folder names that agent. Nothing in it is read, so it needs no root.
     if known := _trained_here(services, resolve_path(services, path, services.settings.inbox_dir)):
@@ -265,11 +260,7 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _agent_of_checkpoint(services: Services, job: Job, checkpoint: Path) -> Agent:
-    """Return the agent of a checkpoint, whose files are kept when the job deletes them.
-
-    Raises:
-        Conflict: the checkpoint was written by an earlier version, or deleted by now.
-    """
+    """Return the agent of a checkpoint, whose files are kept when the job deletes them."""
     spec = job.spec
     assert isinstance(spec, TrainSpec | RecipeSpec | EvolveSpec)
     step = _step_of(checkpoint)

@@ -38,11 +38,6 @@ def named_models(services: Services, config: TrainingConfig, agent: Agent, *, ac
         config: Checked settings.
         agent: Who is trained.
         acts: Whether the method learns in an environment.
-
-    Raises:
-        InvalidInput: A model that cannot serve the purpose, or whose tokens are not known to be the agent's.
-        NotFound: There is no such agent or endpoint.
-        Refused: As `resolve_agent` and `find_profile`.
     """
     judge = {"reward_agent": reward_agent(services, config)}
     return judge | _teacher(services, config, agent, acts=acts) | _sampler(services, config)
@@ -72,14 +67,7 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
 
 
 def _teacher(services: Services, config: TrainingConfig, student: Agent, *, acts: bool) -> dict[str, Any]:
-    """Return the fields of a teacher of distillation; none for other methods, or where log-probs are recorded.
-
-    Raises:
-        InvalidInput: Nobody teaches online (`no_teacher`), the teacher does not act or gives no log-probs, or its tokenizer is
-            another one or unknown (`tokenizer_mismatch`).
-        NotFound: The teacher does not exist.
-        Refused: As `resolve_agent`.
-    """
+    """Return the fields of a teacher of distillation; none for other methods, or where log-probs are recorded."""
     if not isinstance(config, DistillConfig):
         return {}
     if config.teacher is None:
@@ -105,14 +93,7 @@ def _teacher(services: Services, config: TrainingConfig, student: Agent, *, acts
 
 
 def _sampler(services: Services, config: TrainingConfig) -> dict[str, Any]:
-    """Return the field of the endpoint that samples the episodes; none where the trainer samples itself.
-
-    Raises:
-        InvalidInput: The training has no adapter that could be handed over (`no_adapter`) or plays against itself
-            (`no_self_play`), or the endpoint gives no log-probs (`no_logprobs`).
-        NotFound: There is no such profile.
-        Refused: As `find_profile`.
-    """
+    """Return the field of the endpoint that samples the episodes; none where the trainer samples itself."""
     sampler: SamplerConfig | None = getattr(config, "sampler", None)  # of the methods that act
     if sampler is None:
         return {}
@@ -176,11 +157,7 @@ def _tokenizer_folder(model: ModelRef) -> Path | None:
 
 
 def _token_ids(folder: Path | None, name: str) -> dict[str, int]:
-    """Return token -> id of a `tokenizer.json`, the added tokens too.
-
-    Raises:
-        InvalidInput: There is none, or it is damaged.
-    """
+    """Return token -> id of a `tokenizer.json`, the added tokens too."""
     path = folder / _FILE_NAME if folder else None
     try:
         if path is None or not path.is_file() or path.stat().st_size > _MAX_TOKENIZER:

@@ -100,13 +100,7 @@ def read_request(document: Mapping[str, Any], where: str) -> Request:
 
 
 def start_agent(services: Services, method: str, model: str) -> Agent:
-    """Return the agent that a training starts from: a policy, or for reward models a policy or a reward model.
-
-    Raises:
-        InvalidInput: it is of another role, or acts through an endpoint.
-        NotFound: there is no such agent.
-        Refused: as `resolve_agent`.
-    """
+    """Return the agent that a training starts from: a policy, or for reward models a policy or a reward model."""
     agent = require_weights(resolve_agent(services, model), f"be trained by {method}")
     return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
 
@@ -116,11 +110,6 @@ def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfi
 
     Training continues the agent's adapter, whatever its origin, on a base quantised as the agent's is. A damaged adapter is left
     to the job, which explains it.
-
-    Raises:
-        InvalidInput: all weights of a quantised model are to be trained, its base is to be quantised otherwise, or the settings
-            freeze or initialise what the model does not have.
-        Unavailable: the settings need bitsandbytes, which is not installed.
     """
     _require_parts(config, agent)
     config = _with_quantization(config, agent)
@@ -260,11 +249,7 @@ def require_self_play(environment: str, config: SelfPlayConfig | None) -> None:
 
 
 def new_output(services: Services, name: str) -> dict[str, str | None]:
-    """Return a new folder for the agent of a job, and the URL of the copies of its checkpoints, as fields of its spec.
-
-    Raises:
-        InvalidInput: As `mirror_of`.
-    """
+    """Return a new folder for the agent of a job, and the URL of the copies of its checkpoints, as fields of its spec."""
     folder = str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
     return {"output_dir": folder, "mirror": mirror_of(services, folder)}
 

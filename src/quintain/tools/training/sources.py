@@ -51,11 +51,6 @@ class Source(NamedTuple):
             services: Where datasets are found and frozen.
             method: How to learn.
             make: Freeze the dataset of texts or of the first rows; otherwise only check that it can be frozen.
-
-        Raises:
-            InvalidInput: as `training_source`.
-            NotFound: as `training_source`.
-            Conflict: as `training_source`.
         """
         dataset = self.dataset
         kind = DATASET_KINDS[method]
@@ -150,11 +145,7 @@ def training_source(
 def _require_acting(
     method: str, dataset: str | None, environment: str | Mapping[str, float] | None
 ) -> str | Mapping[str, float]:
-    """Return the environment of a method that learns from nothing else.
-
-    Raises:
-        InvalidInput: there is none, or a dataset beside it.
-    """
+    """Return the environment of a method that learns from nothing else."""
     if environment is not None and dataset is None:
         return environment
     got = f"the dataset {shown(dataset)}" if dataset is not None else "no environment"

@@ -97,12 +97,6 @@ def train(
         request: Start model, name, seed and key of the job.
         source: What to learn from; a dataset of texts or of the first rows is frozen here.
         folder: A folder of the caller's to create before the job starts; None: none.
-
-    Raises:
-        InvalidInput: a reserved name, a setting without effect, a folder that cannot be created, or as `Source.resolve`.
-        NotFound: the agent, the dataset or the environment does not exist.
-        Conflict: the dataset contains forgotten runs.
-        Refused: as `resolve_agent`.
     """
     require_free_name(request.name or "")
     agent = start_agent(services, method, request.model)
@@ -139,9 +133,6 @@ def training_inputs(
         source: What to learn from.
         reward: What runs are worth, as the caller wrote it.
         make: As of `Source.resolve`.
-
-    Raises:
-        InvalidInput, NotFound, Conflict, Refused: As `train`.
     """
     acts = source.environment is not None
     config = with_adapter_settings(config, agent)

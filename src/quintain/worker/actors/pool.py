@@ -89,9 +89,6 @@ class ActorPool:
             signals: Receives warnings, and requests a stop.
             n: Number of actors.
             backend: Where they run.
-
-        Raises:
-            Unavailable: Ray is not installed, or there is no cluster.
         """
         self._setup = ActorSetup(spec=spec, folder=str(folder.absolute()), home=configured_home(), processes=n)
         self._signals, self.size, self.deaths = signals, n, 0
@@ -131,11 +128,7 @@ class ActorPool:
         return submitted
 
     def results(self, submitted: Sequence[SubmittedBatch], on_turn: OnTurn) -> Iterator[Episode]:
-        """Yield the episodes of batches in their order, until the job is asked to stop.
-
-        Raises:
-            QuintainError: An actor failed, or too many died of a batch (`actor_died`).
-        """
+        """Yield the episodes of batches in their order, until the job is asked to stop."""
         for item in submitted:
             while not item.result.done():
                 if self._signals.should_stop():

@@ -37,12 +37,7 @@ from quintain.worker.stages import StageResult
 
 
 def run(spec: EvolveSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Run the evolution, and output the best agent with a report of every round.
-
-    Raises:
-        InvalidInput: There are fewer tasks than the suites need.
-        TrainingFailed: A round has no verdict, or a training cannot continue.
-    """
+    """Run the evolution, and output the best agent with a report of every round."""
     return _Evolution(spec, EvolutionStages(directory, reporter)).run()
 
 

@@ -28,11 +28,7 @@ from quintain.worker.rollouts.exploration import task_name
 
 
 def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Play until the comparison is decided, or all planned tasks are played; output both evaluations and the comparison.
-
-    Raises:
-        Unavailable: Every episode of an agent ended in an error (`episodes_failed`).
-    """
+    """Play until the comparison is decided, or all planned tasks are played; output both evaluations and the comparison."""
     reporter.phase("preparing")
     source = open_source(spec.a.environment)
     suite = plan_suite(

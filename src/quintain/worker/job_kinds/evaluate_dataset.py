@@ -44,11 +44,7 @@ class _KeyedRow(NamedTuple):
 
 
 def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Evaluate the remaining rows and output the evaluation.
-
-    Raises:
-        InvalidInput: The dataset on disk has changed since the job was created, or the model does not fit.
-    """
+    """Evaluate the remaining rows and output the evaluation."""
     reporter.phase("preparing")
     inputs = link_dataset(spec, directory / "inputs")
     chosen = _select_rows(spec, inputs)

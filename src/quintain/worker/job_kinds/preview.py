@@ -16,11 +16,7 @@ KEPT = 200
 
 
 def run(spec: PreviewSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Check the dataset's files, analyze its rows and write the report.
-
-    Raises:
-        InvalidInput: The dataset on disk has changed since the job was created, or the model does not fit.
-    """
+    """Check the dataset's files, analyze its rows and write the report."""
     reporter.phase("preparing")
     inputs = link_dataset(spec, directory / "inputs")
     reporter.phase("importing")

@@ -19,11 +19,7 @@ from quintain.worker.stages import Span, StageResult, run_stage
 
 
 def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Run the remaining stages and output the agents.
-
-    Raises:
-        QuintainError: A stage failed. Earlier stages are kept.
-    """
+    """Run the remaining stages and output the agents."""
     Path(spec.output_dir).mkdir(parents=True, exist_ok=True)
     agent = spec.agent
     done: list[StageResult] = []

@@ -38,11 +38,7 @@ _EXAMPLES = 10
 
 
 def run(spec: ReplaySpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Replay the remaining runs, and output a score with step scores for each.
-
-    Raises:
-        InvalidInput: The file of the runs has changed.
-    """
+    """Replay the remaining runs, and output a score with step scores for each."""
     reporter.phase("preparing")
     runs, sources = open_run_inputs(spec.runs), _Sources(spec.unusable)
     reporter.phase("replaying")

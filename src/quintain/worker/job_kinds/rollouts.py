@@ -39,11 +39,7 @@ _KINDS = 20
 
 
 def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Play the planned episodes and output them. An evaluation ends with a summary of its results.
-
-    Raises:
-        Unavailable: Every episode ended in an error (`episodes_failed`).
-    """
+    """Play the planned episodes and output them. An evaluation ends with a summary of its results."""
     reporter.phase("preparing")
     source = open_source(spec.environment)
     repeats = spec.attempts if isinstance(spec, RolloutSpec) else spec.repeats

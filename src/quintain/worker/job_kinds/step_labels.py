@@ -29,12 +29,7 @@ SCORER = "montecarlo"
 
 
 def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Estimate the step values of the remaining runs, and output a score with step scores for each.
-
-    Raises:
-        InvalidInput: The file of the runs has changed.
-        NotFound: The environment does not exist.
-    """
+    """Estimate the step values of the remaining runs, and output a score with step scores for each."""
     reporter.phase("preparing")
     source = open_source(spec.environment)
     runs = open_run_inputs(spec.runs)

@@ -35,12 +35,7 @@ if TYPE_CHECKING:
 
 
 def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Link the dataset (or collect rollouts), train, and output the agent.
-
-    Raises:
-        InvalidInput: The dataset on disk has changed since the job was created.
-        TrainingFailed: The training cannot continue.
-    """
+    """Link the dataset (or collect rollouts), train, and output the agent."""
     reporter.phase("preparing")
     return with_mirrored_checkpoints(spec, directory, reporter, lambda mirrored: _run(spec, directory, mirrored))
 
@@ -200,13 +195,7 @@ def _agent(spec: TrainSpec, job_id: str, agreement: Agreement | None) -> Agent:
 
 
 def open_teacher(spec: TrainSpec, directory: Path) -> Teacher | None:
-    """Return the teacher of a job; None where it has none.
-
-    Raises:
-        InvalidInput: The model's files are damaged, or the variable of the endpoint's key is not set.
-        NotFound: The model does not exist.
-        Refused: The endpoint's URL is not safe.
-    """
+    """Return the teacher of a job; None where it has none."""
     if spec.teacher_agent is None:
         return None
     if spec.teacher_endpoint is not None:
@@ -234,12 +223,7 @@ class EndpointTeacher:
         """The tokenizers were compared before the job; the ids of each answer are compared with those that were sent."""
 
     def scores(self, examples: Sequence[Example], top_k: int | None) -> dict[TokenRow, RowScores]:
-        """Return the scores of rows; see `Teacher`.
-
-        Raises:
-            InvalidInput: The answer has no log-prob of a token that was sent (`tokenizer_mismatch`).
-            QuintainError: The endpoint does not answer, or does not give log-probs.
-        """
+        """Return the scores of rows; see `Teacher`."""
         from quintain.trainers.data.teacher_tokens import top_arrays
         from quintain.trainers.teachers import RowScores
 

@@ -35,12 +35,7 @@ class Transfer:
 
 
 def run(spec: PushSpec | FetchSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Upload or download.
-
-    Raises:
-        NotFound: The folder to upload is gone.
-        Conflict, InvalidInput, NotFound, Refused, Unavailable: As `pushing.push` and `transfers.fetch`.
-    """
+    """Upload or download."""
     try:
         return _push(spec, directory, reporter) if isinstance(spec, PushSpec) else _fetch(spec, reporter)
     except TransferStopped:

@@ -88,13 +88,7 @@ class EndpointJudge:
 
 
 def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Judge the remaining items, and write scores or preferences.
-
-    Raises:
-        InvalidInput: the key's variable is not set, or the endpoint rejects the request.
-        Refused: the endpoint does not accept the key.
-        Unavailable: the endpoint has stopped answering.
-    """
+    """Judge the remaining items, and write scores or preferences."""
     reporter.phase("preparing")
     judge = EndpointJudge.open(spec.endpoint, spec, directory, spec.seed)
 

@@ -86,10 +86,6 @@ class RemotePolicy:
             seed: Separates the cached answers of different runs.
             folder: The job's folder, for the ledger and the cached answers.
             should_stop: Checked while requests are running.
-
-        Raises:
-            InvalidInput: The API key's variable is not set.
-            Refused: The endpoint's URL is not safe.
         """
         self._react = agent.template == "react"
         self._endpoint, self._sampling, self._should_stop = endpoint, sampling, should_stop
@@ -104,11 +100,7 @@ class RemotePolicy:
         self._silent = 0
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
-        """Answer the turns concurrently, within the limit of the endpoint's profile. Replies keep the order of the turns.
-
-        Raises:
-            QuintainError: No request can succeed any more.
-        """
+        """Answer the turns concurrently, within the limit of the endpoint's profile. Replies keep the order of the turns."""
         replies = {
             turn.episode_id: Reply(text="", stop=Stop.FAILED, error="the job was asked to stop") for turn in turns
         }
@@ -181,11 +173,7 @@ class RemotePolicy:
         return found
 
     def _failure_reply(self, error: QuintainError) -> Reply:
-        """Return the reply for a failed request.
-
-        Raises:
-            QuintainError: The error affects all requests, or too many consecutive requests got no answer.
-        """
+        """Return the reply for a failed request."""
         with self._lock:
             is_own_fault = error.code == NOT_TAKEN and self._has_answered
             if error.code not in UNANSWERED and not is_own_fault:

@@ -70,10 +70,6 @@ class RemoteSampler:
             directory: The job's folder.
             seed: Part of the seed of every request.
             should_stop: Checked while requests are running.
-
-        Raises:
-            InvalidInput: The API key's variable is not set.
-            Refused: The endpoint's URL is not safe.
         """
         self._config, self._seed = config, seed
         self._is_asked_to_stop, self._stopping = should_stop, threading.Event()
@@ -96,12 +92,6 @@ class RemoteSampler:
             loaded: The live model, with an adapter.
             renderer: Renders the probe.
             version: Optimizer steps behind the weights.
-
-        Raises:
-            InvalidInput: The server refuses the adapter, gives no token ids, or its log-probs or draws are not those of
-                the model.
-            Conflict: The server keeps keys of the old weights.
-            Unavailable: The server cannot be reached.
         """
         if version == self._handed_over:
             return
@@ -222,10 +212,6 @@ def open_token_policy(
         folder: The job's folder, for the ledger of requests.
         should_stop: Checked while requests are running.
         tolerance: As of `TokenPolicy`.
-
-    Raises:
-        InvalidInput: The API key's variable is not set, or the tokenizer cannot be read.
-        Refused: The endpoint's URL is not safe.
     """
     assert endpoint.tokenizer is not None, "a profile with token_ids has a tokenizer"
     tokenizer = load_tokenizer(ModelFiles(Path(endpoint.tokenizer).expanduser()))

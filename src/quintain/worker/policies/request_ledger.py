@@ -68,10 +68,6 @@ def open_client(
         folder: Folder of the ledger.
         seed: See `EndpointClient`.
         asks_for: See `EndpointClient`.
-
-    Raises:
-        InvalidInput: The API key's variable is not set.
-        Refused: The endpoint's URL is not safe.
     """
     clock, key, ledger = Clock(now=lambda: datetime.now(UTC)), read_key(endpoint, secret), Ledger(folder)
     return EndpointClient(endpoint, clock, key, seed, asks_for=asks_for, note=ledger.note), ledger

@@ -100,10 +100,6 @@ class TokenPolicy:
         """Answer the turns concurrently, within the limit of the endpoint's profile; replies are in the order of the turns.
 
         An episode that no longer fits the context gets `Stop.CONTEXT` and no text.
-
-        Raises:
-            InvalidInput: An answer has no token ids, continues other ids or comes from other weights.
-            Unavailable: More consecutive requests than tolerated got no answer in as many tries as the profile allows.
         """
         context = self._model.context_tokens
         episodes = [Episode.of_turn(turn, self._episodes, self._renderer, self._sampling, context) for turn in turns]
@@ -124,12 +120,7 @@ class TokenPolicy:
         self._episodes.pop(episode_id, None)
 
     def sample(self, episode: Episode) -> Continuation:
-        """Return a checked continuation of an episode's ids, at most `episode.left` tokens.
-
-        Raises:
-            InvalidInput: As `act`; or the ids do not fit the server's context (`too_long`).
-            Unavailable: As `act`.
-        """
+        """Return a checked continuation of an episode's ids, at most `episode.left` tokens."""
         sampling = self._sampling
         ask = Ask(
             prompt_ids=tuple(episode.ids),
@@ -161,11 +152,7 @@ class TokenPolicy:
             return error
 
     def _reply(self, episode: Episode, found: Continuation | QuintainError) -> Reply:
-        """Return the reply to a continuation, or to its failure.
-
-        Raises:
-            QuintainError: More consecutive requests got no answer than are tolerated.
-        """
+        """Return the reply to a continuation, or to its failure."""
         if isinstance(found, QuintainError):
             return self._failure_reply(found)
         self._unanswered = 0
@@ -220,11 +207,7 @@ class TokenPolicy:
         )
 
     def _versions(self, found: TokenIds, weights: ServedWeights, before: int) -> tuple[int, ...]:
-        """Return the version of the weights that sampled each token; of a server without labels, that at the time of the request.
-
-        Raises:
-            InvalidInput: Tokens come from other weights than the server had since the request was sent.
-        """
+        """Return the version of the weights that sampled each token; of a server without labels, that at the time of the request."""
         if not found.versions:
             return (before,) * len(found.token_ids)
         versions = [before] * len(found.token_ids)

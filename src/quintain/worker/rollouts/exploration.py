@@ -31,12 +31,7 @@ class Exploration:
     """Exploration state of one job, a function of seed, task and attempt, so that a resumed job behaves identically."""
 
     def __init__(self, spec: RolloutSpec, plans: Sequence[EpisodePlan], directory: Path, reporter: Reporter) -> None:
-        """Set up from the suite's plans and the scores of an earlier attempt.
-
-        Raises:
-            NotFound: The scorer does not exist.
-            Unavailable: An installed scorer is broken.
-        """
+        """Set up from the suite's plans and the scores of an earlier attempt."""
         self._spec, self._reporter = spec, reporter
         self._places = {task_name(plan.task): place for place, plan in enumerate(plans[: len(plans) // spec.attempts])}
         self._attempts = Attempts()

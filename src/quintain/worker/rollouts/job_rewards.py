@@ -54,10 +54,6 @@ class Rewards:
             directory: The job's folder; ledgers of judges go below `reward/`.
             should_stop: Whether the job was asked to stop.
             seed: Seed of the order in which judges see runs.
-
-        Raises:
-            NotFound: A scorer does not exist.
-            Unavailable: An installed scorer or a function cannot be loaded.
         """
         self._spec, self._should_stop = spec, should_stop
         self._verdicts: dict[str, dict[str, list[Score]]] = {}

@@ -261,11 +261,7 @@ class Collector:
         return self.sampler
 
     def _groups(self, runs: Sequence[Trajectory], iteration: int) -> list[GroupRow]:
-        """Group runs and rewards by task. Episodes without a verdict are left out and counted.
-
-        Raises:
-            TrainingFailed: Not a single episode has a verdict.
-        """
+        """Group runs and rewards by task. Episodes without a verdict are left out and counted."""
         members: dict[str, list[tuple[Trajectory, float]]] = {}
         without = []
         scores = self._scores(runs)

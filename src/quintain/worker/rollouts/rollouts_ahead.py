@@ -39,9 +39,6 @@ class RolloutsAhead:
         Args:
             iteration: Number of the rollout; each is asked for once, in order.
             on_turn: Receives counts of turns while the caller waits.
-
-        Raises:
-            QuintainError: As `play`.
         """
         for ahead in range(iteration, min(iteration + self._staleness, self._rollouts - 1) + 1):
             if ahead not in self._playing:

@@ -176,11 +176,7 @@ def _judge_run(context: AnswerContext, shown_item: ShownItem, submission: Submis
 
 
 def _score(context: AnswerContext, shown_item: ShownItem, submission: Submission) -> Score | None:
-    """Return the score in an answer; None for an answer with an outcome or a correction alone.
-
-    Raises:
-        InvalidInput: the verdict cannot be read.
-    """
+    """Return the score in an answer; None for an answer with an outcome or a correction alone."""
     batch = context.batch
     (run,), (view,) = shown_item.runs, shown_item.views
     run_id, scorer = run.id or "", "people" if batch.judge == "person" else "judge"
@@ -225,11 +221,7 @@ def _unquoted(verdict: Verdict) -> str:
 
 
 def _steps(marks: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return step -> criterion -> value from an object or a list of {step, scores}; one number will do for one criterion.
-
-    Raises:
-        InvalidInput: a member of the list has another form, or a step occurs twice.
-    """
+    """Return step -> criterion -> value from an object or a list of {step, scores}; one number will do for one criterion."""
     if isinstance(marks, list):
         pairs: dict[str, Any] = {}
         for entry in marks:
@@ -245,11 +237,7 @@ def _steps(marks: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str,
 
 
 def _stated(submission: Submission) -> OutcomeStatus | None:
-    """Return the outcome in an answer.
-
-    Raises:
-        InvalidInput: there is no such outcome.
-    """
+    """Return the outcome in an answer."""
     if submission.outcome is None:
         return None
     named = submission.outcome.get("status") if isinstance(submission.outcome, dict) else submission.outcome
@@ -260,12 +248,7 @@ def _stated(submission: Submission) -> OutcomeStatus | None:
 
 
 def _outcome(context: AnswerContext, run: Trajectory, submission: Submission) -> Outcome | None:
-    """Return the outcome that an answer gives the run; None: no outcome, or the one that the run has already.
-
-    Raises:
-        InvalidInput: there is no such outcome.
-        Conflict: the run has another outcome already, stated by a rater of equal rank.
-    """
+    """Return the outcome that an answer gives the run; None: no outcome, or the one that the run has already."""
     status = _stated(submission)
     if status is None:
         return None
@@ -285,11 +268,7 @@ def _at_odds(value: float, status: OutcomeStatus) -> list[str]:
 
 
 def checked_correction(context: AnswerContext, run: Trajectory, correction: dict[str, Any] | None) -> Trajectory | None:
-    """Return the corrected run of an answer without storing it; None: no correction.
-
-    Raises:
-        InvalidInput: it cannot be.
-    """
+    """Return the corrected run of an answer without storing it; None: no correction."""
     if correction is None:
         return None
     better = corrected_run(run, read_correction(correction), f"{context.batch.rater}{context.relayed}")

@@ -103,12 +103,7 @@ class ShownItem(NamedTuple):
 
 
 def choose(services: Services, request: BatchRequest) -> Choice:
-    """Return the items to judge next, most useful first, without those that this rater has answered by this rubric.
-
-    Raises:
-        InvalidInput: ids and a filter at once, or none of the ids.
-        NotFound: an id that is not stored.
-    """
+    """Return the items to judge next, most useful first, without those that this rater has answered by this rubric."""
     done = _answered(services, request)
     candidates, counts = _candidates(services, request)
     return Choice(_items(services, request, candidates, done), **counts)

@@ -47,11 +47,7 @@ def source_of(batch: JudgingBatch) -> PreferenceSource:
 def store_preferences(
     context: AnswerContext, shown_item: ShownItem, submission: Submission, warnings: list[str]
 ) -> None:
-    """Store the preferences in an answer.
-
-    Raises:
-        InvalidInput: it cannot be read.
-    """
+    """Store the preferences in an answer."""
     item, reason = shown_item.item, submission.rationale or ""
     if context.batch.mode == "group":
         preferences = _of_ranking(context, item, _ranking(shown_item, submission), reason)
@@ -91,11 +87,7 @@ def _compared(context: AnswerContext, item: BatchItem, vote: Vote, reason: str, 
 
 
 def _vote_of(shown_item: ShownItem, submission: Submission) -> Vote:
-    """Which place the answer prefers.
-
-    Raises:
-        InvalidInput: it names none.
-    """
+    """Which place the answer prefers."""
     document = {"better": submission.better, "quotes": submission.quotes}
     read = read_preference(document, [view.passages for view in shown_item.views])
     if read.better is None:

@@ -43,11 +43,7 @@ class RubricList(Record):
 
 
 def stored_batch(services: Services, batch_id: str) -> StoredBatch:
-    """Return a batch of a home folder, blind as it was given out.
-
-    Raises:
-        NotFound: there is no such batch.
-    """
+    """Return a batch of a home folder, blind as it was given out."""
     batch = services.store.judging.get(batch_id)
     shown = [view for item in batch.items if (view := show_item(services, batch, item)) is not None]
     return StoredBatch(

@@ -160,12 +160,7 @@ def _wanted(
     filter: TrajectoryFilter | None = None,
     trajectory_ids: Sequence[str] | None = None,
 ) -> BatchRequest:
-    """Return the requested batch with rubric and rater resolved.
-
-    Raises:
-        NotFound: there is no such rubric.
-        InvalidInput: a rubric or a name that cannot be one.
-    """
+    """Return the requested batch with rubric and rater resolved."""
     name = (rater or "").strip().removeprefix(f"{judge}:")
     if name and (fault := tag_error(name)):
         raise InvalidInput(f"rater {fault.replace('a tag', 'a name')}")

@@ -89,9 +89,6 @@ def look_at_data(
         method: How it would be trained.
         settings: Hyperparameters, as far as they are settled.
         batch_size: Rows of an optimizer step, which share what they begin with.
-
-    Raises:
-        QuintainError: the rows cannot be read.
     """
     rows = dataset.splits.get("train", 0)
     sample = _sample(dataset, rows)

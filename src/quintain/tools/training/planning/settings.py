@@ -73,9 +73,6 @@ def settle(
         device: The device to train on.
         acts: Whether the method learns in an environment.
         memory_ratio: Measured divided by modelled memory of earlier jobs.
-
-    Raises:
-        InvalidInput: a wrong setting.
     """
     if method == EVOLVE:
         return _settle_evolution(settings, model)
