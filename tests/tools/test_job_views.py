@@ -12,8 +12,8 @@ from quintain.records.hyperparameters.methods import CONFIGS
 from quintain.records.jobs.job import EvaluateSpec, JobError, JobResult, JobSpec, JobStatus, TrainSpec
 from quintain.records.jobs.job_events import Activity, JobEvent
 from quintain.store.job_spans import Span
+from quintain.tools.jobs.descriptions import label_of
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, watch_job
-from quintain.tools.jobs.labels import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
 from store_shelves import job

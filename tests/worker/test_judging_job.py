@@ -23,9 +23,9 @@ from quintain.records.protocols import Reply, Stop, Turn
 from quintain.records.score import Score
 from quintain.records.trajectory import Task, Trajectory, text_of
 from quintain.scoring.judges.rubrics import RUBRICS
+from quintain.worker.job_kinds import score as scoring
 from quintain.worker.judging import job as judging
 from quintain.worker.judging import judgements
-from quintain.worker.judging import reward_judges as scoring
 from scripted_judges import by_run, readable, scored, stepped
 from trainers.runs import Killed, rows_for, run_of
 from trainers.runs import run as train

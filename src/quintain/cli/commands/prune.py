@@ -15,7 +15,7 @@ from quintain.cli.session import Session, plain_console
 from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.records.jobs.job import JobStatus
 from quintain.records.record import counted
-from quintain.tools.jobs.labels import label_of
+from quintain.tools.jobs.descriptions import label_of
 
 _LISTED = 50
 

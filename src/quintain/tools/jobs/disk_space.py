@@ -10,7 +10,7 @@ from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.next_step import Hint, call
 from quintain.records.jobs.job import UNFINISHED, JobStatus
 from quintain.records.record import counted
-from quintain.tools.jobs.labels import label_of
+from quintain.tools.jobs.descriptions import label_of
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.services import Services
 

@@ -12,7 +12,7 @@ from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.record import counted
 from quintain.tools.jobs.curves import points_of, resumptions, step_reports
-from quintain.tools.jobs.labels import label_of
+from quintain.tools.jobs.descriptions import label_of
 from quintain.tools.jobs.staged_figure import evolution_figure, recipe_figure
 from quintain.tools.jobs.training_figure import metric_panels, subtitle, training_figure
 from quintain.tools.services import Services

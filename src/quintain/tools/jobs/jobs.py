@@ -22,7 +22,7 @@ from quintain.records.jobs.job import (
 from quintain.records.record import counted
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
 from quintain.tools.jobs.curves import metric_curves, thin_curves
-from quintain.tools.jobs.labels import label_of
+from quintain.tools.jobs.descriptions import label_of
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
 from quintain.tools.pages import fitting_page

@@ -15,8 +15,8 @@ from quintain.records.evaluation import Evaluation
 from quintain.records.jobs.job import Job
 from quintain.records.labels.judging import Endpoint
 from quintain.records.record import Record, clip, counted
+from quintain.tools.jobs.descriptions import label_of
 from quintain.tools.jobs.figures import figure_of
-from quintain.tools.jobs.labels import label_of
 from quintain.tools.services import Services, find
 
 _MOST_CHARS = 2000

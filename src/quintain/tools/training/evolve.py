@@ -20,14 +20,8 @@ from quintain.tools.training.agents import agreement_note, require_free_name
 from quintain.tools.training.methods import EVOLVE, check_evolution
 from quintain.tools.training.named_models import reward_agent
 from quintain.tools.training.planning.warnings import settings_warnings
-from quintain.tools.training.requests import (
-    Request,
-    new_output,
-    spec_key,
-    start_agent,
-    usable_settings,
-    with_adapter_settings,
-)
+from quintain.tools.training.requests import Request, new_output, spec_key, start_agent
+from quintain.tools.training.usable_settings import usable_settings, with_adapter_settings
 
 
 def start_evolution(

@@ -36,10 +36,9 @@ from quintain.tools.training.requests import (
     new_output,
     spec_key,
     start_agent,
-    usable_settings,
-    with_adapter_settings,
 )
 from quintain.tools.training.sources import Source
+from quintain.tools.training.usable_settings import usable_settings, with_adapter_settings
 
 
 def start_training(

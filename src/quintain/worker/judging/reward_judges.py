@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from quintain.datasets.selection import agent_digest
 from quintain.endpoints.faults import STOPPED
-from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
-from quintain.records.jobs.job import JobResult
 from quintain.records.jobs.run_jobs import ScoreSpec
 from quintain.records.labels.preference import Preference
 from quintain.records.labels.reward import JudgePart
-from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
+from quintain.records.protocols import Message, Policy, Stop, Turn
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.judging_items import Rater, comparisons
@@ -25,9 +22,7 @@ from quintain.scoring.judges.questions import Question
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.asking import Judging, Verdicts
 from quintain.worker.judging.job import EndpointJudge
-from quintain.worker.judging.judgements import run_judging
 from quintain.worker.policies.request_ledger import spending_report
-from quintain.worker.run_inputs import open_run_inputs, score_each
 
 _ALONE = "the run has no other run of its task to be ranked with; give several attempts, or judge with mode 'score'"
 
@@ -184,24 +179,6 @@ BATCH = 8
 ANSWER_TOKENS = 2048
 
 
-def run(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Score the runs that are left, and write scores or preferences."""
-    reporter.phase("preparing")
-    return _by_head(spec, directory, reporter) if spec.rubric is None else _by_rubric(spec, directory, reporter)
-
-
-def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    runs = open_run_inputs(spec.runs)
-    reporter.phase("loading_model")
-    from quintain.trainers.reward_model_scores import score_runs
-
-    reporter.phase("scoring")
-    n, valued, is_whole = score_each(runs, directory, reporter, partial(score_runs, spec.agent))
-    if not is_whole:
-        return JobResult(report={"scored": valued, "planned": runs.n})
-    return JobResult(n=valued, n_error=n - valued, report={"runs": runs.n, "scored": valued, "unscored": n - valued})
-
-
 def local_judging(agent: Agent, asked: ScoreSpec | JudgePart, seed: int) -> Judging:
     """Load a local model as a judge of what is asked."""
     assert asked.rubric is not None
@@ -217,17 +194,6 @@ def local_judging(agent: Agent, asked: ScoreSpec | JudgePart, seed: int) -> Judg
         cache=AnswerCache(Path(asked.cache_dir)),
         control=asked.control,
     )
-
-
-def _by_rubric(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    reporter.phase("loading_model")
-    judging = local_judging(spec.agent, spec, spec.seed)
-
-    def verdicts(items: Iterator[tuple[Trajectory, ...]]) -> Iterator[Verdicts]:
-        while not reporter.should_stop() and (batch := list(islice(items, BATCH))):
-            yield from judging.judge(batch)
-
-    return run_judging(spec, directory, reporter, verdicts, Spent, lambda _: None)
 
 
 def _ask(policy: Policy, agent: Agent, questions: Sequence[Question]) -> list[str | QuintainError]:

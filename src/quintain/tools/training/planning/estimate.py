@@ -11,7 +11,7 @@ from quintain.records.jobs.plan import Blocker, Estimate
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.cost import disk_mb, memory_parts, operations, seconds, threads_of
-from quintain.tools.training.planning.data import CHARACTERS_A_TOKEN, DataFacts
+from quintain.tools.training.planning.dataset_size import CHARACTERS_A_TOKEN, DataFacts
 from quintain.tools.training.planning.device import Device, free_disk_mb, has_bf16, matmul_flops, slowdown
 from quintain.tools.training.planning.earlier_jobs import Measured, measured_online
 from quintain.tools.training.planning.model_files import ModelFacts

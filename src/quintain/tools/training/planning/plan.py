@@ -23,7 +23,7 @@ from quintain.tools.training.earlier_skills import earlier_skill
 from quintain.tools.training.evolve import evolution_spec
 from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, merge_settings, require_method
 from quintain.tools.training.planning.choice import Choice, Wish, choose
-from quintain.tools.training.planning.data import DataFacts, look_at_data
+from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
 from quintain.tools.training.planning.device import Device, look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured_figures
 from quintain.tools.training.planning.estimate import (

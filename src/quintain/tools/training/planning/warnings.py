@@ -16,7 +16,7 @@ from quintain.records.jobs.plan import Blocker
 from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.services import Services
-from quintain.tools.training.planning.data import DataFacts, look_at_data
+from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.earlier_jobs import measured_figures
 from quintain.tools.training.planning.estimate import EstimateRequest, long_rows, shortages, size_estimate, slow_format
