@@ -123,6 +123,16 @@ def test_policy_weights_by_hand() -> None:
         result_of(dpo_loss, [PAIR], beta=0.5, policy_weighting=True)
 
 
+def test_a_pair_of_the_likeliest_tokens_weighs_no_more_than_the_policys_own() -> None:
+    """Tokens of 0.6 beside one of 0.4: w = 0.6 / (0.36 + 0.16) = 1.1538 for each run, whose product 1.3314 counts as 1."""
+    chosen, rejected = (
+        Run(logs := [math.log(0.6)] * n, reference=logs, collision=[math.log(0.52)] * n) for n in (3, 2)
+    )
+    result = result_of(dpo_loss, [pair(chosen, rejected)], beta=0.5, policy_weighting=True)
+    assert result.metrics["policy_weight"] == 1.0
+    assert result.loss == pytest.approx(LN2)
+
+
 def test_the_sft_term_is_the_mean_over_each_chosen_runs_tokens() -> None:
     """0.313262 + 0.2 * (1 + 2) / 2 = 0.613262; the rejected run has no such term, so its gradient does not change."""
     result = result_of(dpo_loss, [PAIR], beta=0.5, sft_weight=0.2)

@@ -14,7 +14,7 @@ from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import GRPOConfig, SelfPlayConfig
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import Example, token_row
-from quintain.trainers.rollouts.advantages import RoleBaselines
+from quintain.trainers.rollouts.role_baselines import RoleBaselines
 from quintain.trainers.rollouts.source import RolloutSource
 
 

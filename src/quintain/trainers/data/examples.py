@@ -193,7 +193,7 @@ class ExampleMaker:
         """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
         Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
-        Advantages of PPO and of self-play are those of a whole rollout (`rollouts.advantages`), so that equal rewards teach too.
+        Advantages of PPO and of self-play are those of a whole rollout (`trainers.rollouts`), so that equal rewards teach too.
         """
         config = self.config
         whole = isinstance(config, PPOConfig) or (isinstance(config, GRPOConfig) and config.by_role)

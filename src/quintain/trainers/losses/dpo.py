@@ -98,15 +98,16 @@ def length_weights(streams: TokenStreams, alpha: float) -> torch.Tensor:
 
 @torch.no_grad()
 def policy_weights(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
-    """Return w_chosen w_rejected of each pair, float [pairs], with w = exp(mean_t(log p_t - log sum_v p_v^2)).
+    """Return min(w_chosen w_rejected, 1) of each pair, float [pairs], with w = exp(mean_t(log p_t - log sum_v p_v^2)).
 
     Weighted preference optimisation (WPO, Zhou et al. 2024, arXiv 2406.11827, eq. 2, with sampled alignment): w is the policy's probability
     of a run a token, divided by that expected of its own samples, so that stored pairs weigh as if the policy had
-    written them. No gradient runs through it.
+    written them. The bound is that of the authors' code: a run of likeliest tokens has w above 1, and where the likeliest token
+    has 0.1 and the others little, 10. No gradient runs through it.
 
     Raises:
         ValueError: Not pairs, or collision probabilities missing or not finite.
     """
     aligned = to_accumulation_dtype(logprobs, streams) - required_stream(streams.collision, "collision", streams)
     chosen, rejected = chosen_and_rejected(sequence_means(aligned, streams).exp(), streams)
-    return chosen * rejected
+    return (chosen * rejected).clamp(max=1.0)

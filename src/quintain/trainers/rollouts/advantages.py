@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import GRPOConfig, OnlineConfig, PPOConfig
-from quintain.records.trajectory import ROLE
-from quintain.trainers.data.streams import Example, TokenRow, split_by_row
+from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.losses.returns import (
@@ -24,7 +22,9 @@ from quintain.trainers.losses.returns import (
     whiten,
 )
 from quintain.trainers.models.loading import eval_mode
+from quintain.trainers.rollouts.actions import ActionRun, Array, action_runs, sampled_kl
 from quintain.trainers.rollouts.constraint import ConstrainedGroups, Constraint, constrained_advantages
+from quintain.trainers.rollouts.role_baselines import RoleBaselines
 from quintain.trainers.rollouts.source import RolloutStage
 
 
@@ -167,157 +167,3 @@ def _with_unknown(row: TokenRow, logprobs: Array) -> TokenRow:
     """Return the row with these log-probs [n] where the old ones are unknown."""
     old = np.full(row.n_supervised, np.nan) if row.old_logprob is None else row.old_logprob[row.places]
     return row.with_supervised("old_logprob", np.where(np.isfinite(old), old, logprobs))
-
-
-Array = NDArray[np.float64]
-
-
-@dataclass
-class ActionRun:
-    """The actions of one run in order, turns or tokens of the agent, and C streams of their rewards."""
-
-    rows: tuple[TokenRow, ...]
-    action: NDArray[np.intp]
-    """[n]; the action of each supervised token, rows in order."""
-    rewards: Array
-    """[actions, C]"""
-    values: Array
-    """[actions, C]; expected returns before each action, 0 without a value head."""
-    advantages: Array = field(default_factory=lambda: np.empty(0))
-    """[actions, C]; empty until they are estimated."""
-
-    @property
-    def first_tokens(self) -> NDArray[np.intp]:
-        """Place of each action's first token among the supervised tokens."""
-        return np.flatnonzero(np.diff(self.action, prepend=-1))
-
-    def token_rows(self, advantages: Array, *, is_valued: bool) -> list[TokenRow]:
-        """Return the rows with their streams; a turn has its return and value at its first token.
-
-        Args:
-            advantages: [actions], of the loss.
-            is_valued: Add the returns, advantages + values, as `label`, and the values as `old_value`.
-        """
-        streams = {"advantage": advantages[self.action]}
-        if is_valued:
-            for name, known in (("label", self.advantages + self.values), ("old_value", self.values)):
-                full = np.full((len(self.action), known.shape[1]), np.nan)
-                full[self.first_tokens] = known
-                streams[name] = full
-        rows = list(self.rows)
-        for name, stream in streams.items():
-            parts = split_by_row(stream, rows)
-            rows = [row.with_supervised(name, part) for row, part in zip(rows, parts, strict=True)]
-        return rows
-
-
-def action_runs(
-    example: Example, values: Mapping[TokenRow, Array], config: PPOConfig, kl_coefficient: float
-) -> list[ActionRun]:
-    """Return the runs of a task with the rewards of their actions.
-
-    Args:
-        example: A task; its rows have the log-probs of the policy that acted.
-        values: Values of the supervised tokens of each row, [n, C]; empty without a value head.
-        config: What an action is.
-        kl_coefficient: Reward of a token per nat of log pi_old - log pi_ref, negated.
-    """
-    runs = []
-    for member, (reward, of_member) in enumerate(zip(example.value, example.by_member, strict=True)):
-        rows = tuple(of_member)
-        steps = np.concatenate([row.step_index[row.places] for row in rows])
-        begins = np.ones(len(steps), np.bool_)
-        if config.action_level == "turn":
-            begins[1:] = steps[1:] != steps[:-1]
-        action = np.cumsum(begins) - 1
-        rewards = np.zeros((int(begins.sum()), 2 if example.cost else 1))
-        kl = np.concatenate([sampled_kl(row) for row in rows])
-        np.add.at(rewards[:, 0], action, -kl_coefficient * kl)
-        rewards[-1] += (reward, example.cost[member]) if example.cost else reward
-        before = np.concatenate([values[row] for row in rows])[begins] if values else np.zeros_like(rewards)
-        runs.append(ActionRun(rows, action, rewards, before))
-    return runs
-
-
-def sampled_kl(row: TokenRow) -> Array:
-    """Return log pi_old - log pi_ref of each supervised token, nats; 0 without a reference."""
-    if row.ref_logprob is None or row.old_logprob is None:
-        return np.zeros(row.n_supervised)
-    return row.old_logprob[row.places].astype(np.float64) - row.ref_logprob[row.places]
-
-
-_EVEN = 0.5
-"""Baseline of a role before its first run: the value of an even game."""
-
-
-def next_baseline(baseline: float, rewards: Sequence[float], lengths: Sequence[int], decay: float) -> float:
-    """Return the running mean of a role's rewards after k more runs: decay^k baseline + (1 - decay^k) sum l r / sum l.
-
-    Role-conditioned advantage estimation (RAE) of SPIRAL (Liu et al. 2025, arXiv 2506.24119, section 3.3). The roles of a game
-    may have unequal chances, such as the first and the second move: one baseline for both would praise every run of the better one.
-
-    The mean of the new runs is weighted by their tokens, the baseline of least variance where the tokens have gradients of similar
-    size (OPO, Hao et al. 2025, arXiv 2505.23585).
-
-    Args:
-        baseline: Before these runs.
-        rewards: One a run.
-        lengths: Tokens of the agent in each run, above 0 in all.
-        decay: How much of the baseline each run keeps, 0 to 1.
-    """
-    kept = decay ** len(rewards)
-    mean = sum(length * reward for length, reward in zip(lengths, rewards, strict=True)) / sum(lengths)
-    return kept * baseline + (1 - kept) * mean
-
-
-class RoleBaselines:
-    """`source.RolloutStage` of GRPO in self-play: the advantage of a run is its reward minus the baseline of its role.
-
-    The rewards of a rollout enter the baselines first and are compared with them then. So the baselines adapt within the first
-    rollout, and the runs of a role are compared with one value. Advantages are not divided by a deviation, as in SPIRAL.
-
-    A run that is not learned from moves no baseline: a player whose opponent lost before its first turn has won without a choice.
-    """
-
-    def __init__(self, decay: float) -> None:
-        """Start without baselines.
-
-        Args:
-            decay: How much of a baseline each run keeps, 0 to 1.
-        """
-        self._decay = decay
-        self.baselines: dict[str, float] = {}
-
-    def __call__(
-        self, examples: Sequence[Example], groups: Sequence[GroupRow]
-    ) -> tuple[list[Example], dict[str, float | None]]:
-        """Return the examples with advantages; `baseline_ROLE` is the mean of a role after the rollout."""
-        roles = {group.key: str(group.trajectories[0].extra.get(ROLE, "")) for group in groups}
-        for role in dict.fromkeys(roles[example.key] for example in examples):
-            runs = [run for example in examples if roles[example.key] == role for run in _rewards_and_lengths(example)]
-            rewards, lengths = zip(*runs, strict=True)
-            self.baselines[role] = next_baseline(self.baselines.get(role, _EVEN), rewards, lengths, self._decay)
-        completed = [_completed(example, self.baselines[roles[example.key]]) for example in examples]
-        return completed, {f"baseline_{role}": value for role, value in sorted(self.baselines.items())}
-
-    def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint."""
-        return {"baselines": dict(self.baselines)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
-        self.baselines = dict(state["baselines"])
-
-
-def _completed(example: Example, baseline: float) -> Example:
-    rows = tuple(
-        replace(row, advantage=np.full(len(row), example.value[member] - baseline, np.float32))
-        for row, member in zip(example.rows, example.member, strict=True)
-    )
-    return replace(example, rows=rows)
-
-
-def _rewards_and_lengths(example: Example) -> list[tuple[float, int]]:
-    """Return the reward and the agent's tokens of each run."""
-    lengths = [sum(row.n_supervised for row in rows) for rows in example.by_member]
-    return list(zip(example.value, lengths, strict=True))
