@@ -133,11 +133,11 @@ def _decay(step: int, steps: int, total: int, config: TrainingConfig) -> float:
         total: Number of steps with those of the warm-up.
         config: Schedule and shape.
     """
-    shape, cycles = config.schedule, config.cycles
+    shape: str = config.schedule
     if config.schedule == "warmup_stable_decay":
         decaying = min(config.decay_steps or math.ceil(total / 10), steps)
         step, steps, shape = step - steps + decaying, decaying, config.decay_shape
-    done = max(step, 0) / max(steps, 1) * cycles % 1
+    done = max(step, 0) / max(steps, 1) * config.cycles % 1
     if shape == "cosine":
         return (1 + math.cos(math.pi * done)) / 2
     return 1 - (math.sqrt(done) if shape == "1-sqrt" else done)
