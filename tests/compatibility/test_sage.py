@@ -127,8 +127,8 @@ def test_the_documented_reinforcement_goes_on_with_the_trained_model(dialogs: Pa
     alone = AgentRLTrainer(RLTrainingConfig(algorithm="ppo"), "starter")
     with pytest.raises(InvalidInput, match="expected an environment for ppo"):
         alone.train()
-    ppo = {"kl_coef": 0.02, "clip_range": 0.2, "vf_coef": 0.5}
-    few = {"rollouts": 1, "tasks_per_step": 1, "updates_per_rollout": 1, "max_new_tokens": 8, "max_turns": 2}
+    ppo = {"kl_coef": 0.02, "clip_range": 0.2, "vf_coef": 0.5, "num_rollouts": 2, "chunk_size": 64}
+    few = {"rollouts": 1, "updates_per_rollout": 1, "max_new_tokens": 8, "max_turns": 2}
     plays = RLTrainingConfig("ppo", ppo_config=ppo, environment="quintain/inventory", **few)
     assert AgentRLTrainer(plays, "starter").train()["job_status"] == "succeeded"
 
@@ -136,8 +136,13 @@ def test_the_documented_reinforcement_goes_on_with_the_trained_model(dialogs: Pa
 def test_the_documented_settings_mean_the_same_or_name_the_right_field() -> None:
     found = read_hyperparameters("dpo", DPO)
     assert (found.beta, found.loss) == (0.1, "sigmoid")
-    grpo = read_hyperparameters("grpo", {"group_size": 4, "use_advantage": True, "kl_coef": 0.02, "clip_range": 0.2})
-    assert (grpo.group_size, grpo.kl_coefficient, grpo.clip_low, grpo.clip_high) == (4, 0.02, 0.2, 0.2)
+    grpo = read_hyperparameters("grpo", RLTrainingConfig("grpo").settings)
+    assert (grpo.group_size, grpo.kl_coefficient) == (4, 0.1)
+    ppo = read_hyperparameters("ppo", RLTrainingConfig("ppo").settings)
+    assert (ppo.kl_coefficient, ppo.clip_low, ppo.clip_high, ppo.value_weight) == (0.02, 0.2, 0.2, 0.5)
+    assert (ppo.tasks_per_step, ppo.episodes_at_once) == (128, 64)
+    with pytest.raises(InvalidInput, match="expected algorithm dpo, grpo or ppo, got 'rloo'"):
+        RLTrainingConfig("rloo")
     for settings, remedy in (({"num_rollouts": 128}, "tasks_per_step"), ({"beta": 0.1}, "kl_coefficient")):
         with pytest.raises(InvalidInput, match=remedy):
             read_hyperparameters("grpo", settings)

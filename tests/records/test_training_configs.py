@@ -179,7 +179,7 @@ def test_one_name_means_what_it_means_for_the_method_and_the_later_of_two_bounds
     assert read("grpo", {"num_iterations": 2}).updates_per_rollout == 2
     bounds = read("grpo", {"epsilon": 0.1, "epsilon_high": 0.3})
     assert (bounds.clip_low, bounds.clip_high) == (0.1, 0.3)
-    assert "samples its own rollouts" in fault("grpo", use_vllm=True)
+    assert "give sampler: {endpoint: 'endpoint:NAME'}, a vLLM server" in fault("grpo", use_vllm=True)
     assert "give `reward`" in fault("grpo", reward_funcs=["accuracy"])
 
 

@@ -21,6 +21,19 @@ from quintain.tools.dict_calls.trainers import call, read_objects, train
 _DEFAULTS = {"num_epochs": 3, "batch_size": 4, "gradient_accumulation": 8}
 
 
+_RL_DEFAULTS: dict[str, dict[str, Any]] = {
+    "dpo": {"beta": 0.1, "reference_free": False, "label_smoothing": 0.0, "loss_type": "sigmoid"},
+    "ppo": {"kl_coef": 0.02, "clip_range": 0.2, "vf_coef": 0.5, "num_rollouts": 128, "chunk_size": 64},
+    "grpo": {"group_size": 4, "beta": 0.1, "use_advantage": True},
+}
+_RL_NAMES = {
+    ("ppo", "num_rollouts"): "tasks_per_step",
+    ("ppo", "chunk_size"): "episodes_at_once",
+    ("grpo", "beta"): "kl_coefficient",
+}
+"""(method, SAGE's name) -> setting, where other trainers mean something else by the name."""
+
+
 class AgentSFTConfig:
     """Settings of a training under SAGE's names."""
 
@@ -130,9 +143,9 @@ class RLTrainingConfig:
 
         Args:
             algorithm: dpo, grpo or ppo.
-            dpo_config: Settings of DPO.
-            ppo_config: Settings of PPO.
-            grpo_config: Settings of GRPO.
+            dpo_config: Settings of DPO beside SAGE's defaults.
+            ppo_config: Settings of PPO beside SAGE's defaults.
+            grpo_config: Settings of GRPO beside SAGE's defaults.
             train_data: File of pairs (dpo) or groups (grpo), or its name in the inbox, and after a colon the split.
             environment: Where the agent plays instead, rewarded by the scorer `sage`; ppo needs one.
             home: Home folder; None: that of the environment.
@@ -143,7 +156,8 @@ class RLTrainingConfig:
             raise InvalidInput(f"expected algorithm dpo, grpo or ppo, got {algorithm!r}")
         self.algorithm, self.train_data, self.environment = algorithm, train_data, environment
         self.home = Path(home) if home is not None else None
-        self.settings = {**(own[algorithm] or {}), **settings}
+        named = {**_RL_DEFAULTS[algorithm], **(own[algorithm] or {})}
+        self.settings = {_RL_NAMES.get((algorithm, name), name): value for name, value in named.items()} | settings
 
 
 class AgentRLTrainer(AgentSFTTrainer):
