@@ -205,8 +205,8 @@ def _fill(
         for key, row in lines:
             split = split_of(key, shares, options.seed) if shares else rest
             if options.placed:
-                stated = (options.placed[member] for member in members_of(row) if member in options.placed)
-                split = contents.sides.get(key) or next(stated, rest)
+                stated = [options.placed[member] for member in members_of(row) if member in options.placed]
+                split = contents.sides.get(key, stated[0] if stated else rest)
             contents.add(key, row, split, is_split=bool(shares or options.placed))
             yield split, row.model_dump_json().encode() + b"\n"
 

@@ -68,8 +68,10 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
     rates = {name: arguments[name] for name in ("min_lr", "lr_end") if arguments.get(name) is not None}
     rates |= {"min_lr": result.pop("min_lr")} if result.get("min_lr") is not None else {}
     for name, value in arguments.items():
-        if name in FLOORS or (str(kind), name) in _SETTINGS:
-            result[_SETTINGS.get((str(kind), name), name)] = value
+        if name in FLOORS:
+            result[name] = value
+        elif (setting := _SETTINGS.get((str(kind), name))) is not None:
+            result[setting] = value
         elif name not in rates and (kind, name) not in _FIXED:
             raise _fault(f"`{ARGUMENTS}.{name}` cannot be {shown(value)}: no schedule here has it; leave it out")
         elif name not in rates and value not in (None, _FIXED[kind, name]):
