@@ -30,8 +30,11 @@ beside it. Two names of one setting with different values are refused, and so is
 `lr_scheduler` (`{_component_: torch.optim.AdamW, lr: 2e-5}`) are read; other blocks are answered with the settings in them.
 
 Schedulers of transformers: `cosine_with_min_lr` with its floor (`min_lr_rate`, or `min_lr` beside a learning rate, also in
-`lr_scheduler_kwargs`), `inverse_sqrt`, `constant_with_warmup`, `cosine_with_restarts` of one cycle and `polynomial` of power
-1. Its paged optimizers compute the same as `adamw` and `adamw_8bit`, which keep the moments on the GPU.
+`lr_scheduler_kwargs`), `cosine_with_restarts` (`num_cycles` is `cycles`), `warmup_stable_decay` (`num_decay_steps`,
+`decay_type`), `inverse_sqrt`, `constant_with_warmup` and `polynomial` of power 1. `reduce_lr_on_plateau` and `greedy` are
+refused: the rate depends on the step alone, so that a resumed run ends the same.
+
+Paged optimizers compute the same as `adamw` and `adamw_8bit`, which keep the moments on the GPU.
 
 | name | setting |
 |---|---|

@@ -3,8 +3,9 @@
 Calls of the document, each run below:
     AgentSFTConfig(base_model, num_epochs, use_coreset_selection, coreset_*, use_online_continual, continual_*)
     AgentSFTTrainer(config).prepare_datasets(), train(); AgentLoRATrainer(config).train(), save_model(path)
-    the settings of RLTrainingConfig for DPO and GRPO, the configuration for development, dialogs `agent_sft:train`
-Not unchanged (docs/how-to/migrate-from-other-trainers.md): `sage-dev`, AgentRLTrainer, AgentRewardModel, AgentTrainingEvaluator.
+    AgentRLTrainer(config, base_model_path, sft_model_path).train(), save_model(path), without `reward_model`
+    the settings of RLTrainingConfig, the configuration for development, dialogs `agent_sft:train` and `agent_sft:dev`
+Not unchanged (docs/how-to/migrate-from-other-trainers.md): `sage-dev`, AgentRewardModel, AgentTrainingEvaluator.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from jobs_in_process import in_process
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.documents import parse_yaml
 from quintain.settings import Settings
-from quintain.tools.sage import AgentLoRATrainer, AgentSFTConfig, AgentSFTTrainer
+from quintain.tools.sage import AgentLoRATrainer, AgentRLTrainer, AgentSFTConfig, AgentSFTTrainer, RLTrainingConfig
 from quintain.tools.services import open_services
 from quintain.tools.training.methods import read_hyperparameters
 
@@ -32,6 +33,9 @@ gradient_accumulation: 16
 max_length: 2048
 load_in_4bit: true
 """
+
+
+DPO = {"beta": 0.1, "reference_free": False, "label_smoothing": 0.0, "loss_type": "sigmoid"}
 
 
 def dialog(number: int, split: str, tools: int) -> dict[str, Any]:
@@ -75,7 +79,8 @@ def test_the_documented_training_selects_a_coreset_replays_and_saves_its_model(d
         lora_alpha=8,
     )
     trainer = AgentSFTTrainer(config)
-    assert trainer.prepare_datasets()["rows"] == 8, "the dialogs of the split dev are left out"
+    prepared = trainer.prepare_datasets()
+    assert prepared["splits"] == {"train": 8, "validation": 2}, "the dialogs of the split dev validate"
     with pytest.raises(InvalidInput, match=r"call train\(\) first"):
         trainer.save_model("./output/agent_sft")
     sft_trainer = AgentLoRATrainer(config)
@@ -85,6 +90,7 @@ def test_the_documented_training_selects_a_coreset_replays_and_saves_its_model(d
     services = open_services(Settings(home=dialogs), trusted=True)
     (job,) = services.store.jobs.page().items
     services.close()
+    assert set(job.spec.dataset_files) == {"train.jsonl", "validation.jsonl"}
     settings = job.spec.config
     assert (settings.coreset.size, settings.coreset.method, settings.replay.ratio) == (4, "hybrid", 0.3)
     assert (settings.batch_size, settings.epochs) == (32, 1)
@@ -97,16 +103,46 @@ def test_the_documented_task_weights_draw_dialogs_by_their_class(dialogs: Path) 
     assert drawn == {"tool_selection": 4, "multi_step_planning": 1}, (
         "of four of each, as near to 3 : 1 as whole rows are"
     )
+    assert answer["splits"] == {"train": 5, "validation": 2}, "what validates is not drawn from"
     with pytest.raises(NotFound, match=r"agent_gone\.jsonl"):
         AgentSFTTrainer(AgentSFTConfig("starter", train_data="agent_gone:train")).prepare_datasets()
 
 
+def test_the_documented_reinforcement_goes_on_with_the_trained_model(dialogs: Path) -> None:
+    pairs = [
+        {"split": "train", "prompt": f"Which is larger, {n} or 1?", "chosen": f"{n}.", "rejected": "I cannot tell."}
+        for n in range(2, 6)
+    ]
+    path = dialogs / "inbox" / "agent_benchmark.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [*pairs, {**pairs[0], "split": "test"}]), "utf-8")
+    sft_trainer = AgentLoRATrainer(AgentSFTConfig("starter", num_epochs=1, max_steps=1))
+    sft_trainer.train()
+    sft_trainer.save_model("./output/agent_sft")
+    rl_config = RLTrainingConfig(algorithm="dpo", dpo_config=DPO, max_steps=1)
+    rl_trainer = AgentRLTrainer(config=rl_config, base_model_path="starter", sft_model_path="./output/agent_sft")
+    assert rl_trainer.prepare_datasets()["rows"] == 4, "the pairs of the split test are left out"
+    assert rl_trainer.train()["status"] == "success"
+    rl_trainer.save_model("./output/agent_dpo")
+    assert Path("output/agent_dpo/adapter_config.json").is_file()
+    alone = AgentRLTrainer(RLTrainingConfig(algorithm="ppo"), "starter")
+    with pytest.raises(InvalidInput, match="expected an environment for ppo"):
+        alone.train()
+    ppo = {"kl_coef": 0.02, "clip_range": 0.2, "vf_coef": 0.5, "num_rollouts": 2, "chunk_size": 64}
+    few = {"rollouts": 1, "updates_per_rollout": 1, "max_new_tokens": 8, "max_turns": 2}
+    plays = RLTrainingConfig("ppo", ppo_config=ppo, environment="quintain/inventory", **few)
+    assert AgentRLTrainer(plays, "starter").train()["job_status"] == "succeeded"
+
+
 def test_the_documented_settings_mean_the_same_or_name_the_right_field() -> None:
-    dpo = {"beta": 0.1, "reference_free": False, "label_smoothing": 0.0, "loss_type": "sigmoid"}
-    found = read_hyperparameters("dpo", dpo)
+    found = read_hyperparameters("dpo", DPO)
     assert (found.beta, found.loss) == (0.1, "sigmoid")
-    grpo = read_hyperparameters("grpo", {"group_size": 4, "use_advantage": True, "kl_coef": 0.02, "clip_range": 0.2})
-    assert (grpo.group_size, grpo.kl_coefficient, grpo.clip_low, grpo.clip_high) == (4, 0.02, 0.2, 0.2)
+    grpo = read_hyperparameters("grpo", RLTrainingConfig("grpo").settings)
+    assert (grpo.group_size, grpo.kl_coefficient) == (4, 0.1)
+    ppo = read_hyperparameters("ppo", RLTrainingConfig("ppo").settings)
+    assert (ppo.kl_coefficient, ppo.clip_low, ppo.clip_high, ppo.value_weight) == (0.02, 0.2, 0.2, 0.5)
+    assert (ppo.tasks_per_step, ppo.episodes_at_once) == (128, 64)
+    with pytest.raises(InvalidInput, match="expected algorithm dpo, grpo or ppo, got 'rloo'"):
+        RLTrainingConfig("rloo")
     for settings, remedy in (({"num_rollouts": 128}, "tasks_per_step"), ({"beta": 0.1}, "kl_coefficient")):
         with pytest.raises(InvalidInput, match=remedy):
             read_hyperparameters("grpo", settings)

@@ -129,13 +129,15 @@ def test_its_settings_mean_the_same_or_name_the_right_field() -> None:
             type(read_hyperparameters(method, settings)).model_fields
         )
     evolution = {"num_iterations": 5, "selection_ratio": 0.3, "reward_threshold": 0.5, "temperature": 0.8}
-    config, _ = check_evolution(canonical_settings("evolve", {**evolution, "training_method": "dpo"}))
-    assert (config.iterations, config.ratio, config.threshold, config.train) == (5, 0.3, 0.5, "dpo")
+    for method in ("sft", "dpo", "ppo"):
+        settings = {**evolution, "trajectories_per_iter": 500, "training_method": method}
+        config, training = check_evolution(canonical_settings("evolve", settings))
+        assert (config.iterations, config.ratio, config.threshold, config.train) == (5, 0.3, 0.5, method)
+        assert (config.tasks_per_iteration * config.attempts, training.method) == (500, method)
     rounds = {"num_attempts": 5, "selection_method": "threshold", "score_threshold": 0.7, "num_generations": 10}
     config, _ = check_evolution(canonical_settings("evolve", rounds))
     assert (config.attempts, config.select, config.threshold, config.iterations) == (5, "threshold", 0.7, 10)
     for method, settings, remedy in (
-        ("evolve", {"trajectories_per_iter": 500}, "tasks_per_iteration"),
         ("grpo", {"target_kl": 0.02}, "kl_stop"),
         ("ppo", {"task_reward_weight": 1.0, "reasoning_reward_weight": 0.5}, "give `reward` with weights"),
         ("reinforce++", {}, "ppo"),

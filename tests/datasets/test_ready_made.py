@@ -113,6 +113,29 @@ def test_columns_give_fields_their_known_names_and_lines_keep_their_numbers(serv
         _export(services, "sft", "odd.jsonl", columns={"prompt": "question"})
 
 
+def test_the_column_named_as_the_split_places_rows_and_a_task_stands_in_one_split(services: Services) -> None:
+    """Of 7 rows one is of a split that is not learned from, one without a name, and one asks what a row of train asks."""
+    sides = ["train", "dev", "Validation", "test", None, "train", "val"]
+    rows = [{"prompt": f"Q{n % 6}", "response": f"A{n}", "part": side} for n, side in enumerate(sides)]
+    _write(services, "parts.jsonl", rows)
+    made = _export(services, "sft", "parts.jsonl", columns={"split": "part"})
+    assert made.splits == {"train": 4, "validation": 2}
+    assert made.dropped == {"other_split": 1}
+    stored = services.store.datasets.get(made.dataset_id)
+    held = {
+        split: [row.trajectory.task.prompt for row in read_rows(Path(stored.path), split, kind="sft")]
+        for split in ("train", "validation")
+    }
+    assert held == {"train": ["Q0", "Q4", "Q5", "Q0"], "validation": ["Q1", "Q2"]}
+    for share, words in (
+        ({"validation_share": 0.2}, "either 'split'"),
+        ({"kind": "text"}, "no 'split' with kind 'text'"),
+    ):
+        asked = {"kind": "sft", "path": "parts.jsonl", "columns": {"split": "part"}, **share}
+        with pytest.raises(InvalidInput, match=words):
+            _export(services, **asked)
+
+
 @pytest.mark.parametrize("kind", ["sft", "kto"])
 def test_a_name_of_a_column_that_no_reader_knows_is_refused_with_the_nearest(services: Services, kind: str) -> None:
     """The right names are read: a system prompt, a label and a task; a reward is none of a labelled row."""

@@ -179,7 +179,7 @@ def test_one_name_means_what_it_means_for_the_method_and_the_later_of_two_bounds
     assert read("grpo", {"num_iterations": 2}).updates_per_rollout == 2
     bounds = read("grpo", {"epsilon": 0.1, "epsilon_high": 0.3})
     assert (bounds.clip_low, bounds.clip_high) == (0.1, 0.3)
-    assert "samples its own rollouts" in fault("grpo", use_vllm=True)
+    assert "give sampler: {endpoint: 'endpoint:NAME'}, a vLLM server" in fault("grpo", use_vllm=True)
     assert "give `reward`" in fault("grpo", reward_funcs=["accuracy"])
 
 
@@ -317,7 +317,7 @@ def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:
 
 
 def test_schedulers_of_transformers_mean_a_schedule_and_its_floor() -> None:
-    """`polynomial` of power 1 is linear down to a rate of 1e-7; `cosine_with_restarts` of one cycle is a cosine."""
+    """`polynomial` of power 1 is linear down to a rate of 1e-7; `cosine_with_restarts` is a cosine of `num_cycles`."""
     floor = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
     assert read("sft", floor) == SFTConfig(min_rate_ratio=0.1)
     rate = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-6}, "learning_rate": 5e-5}
@@ -325,6 +325,12 @@ def test_schedulers_of_transformers_mean_a_schedule_and_its_floor() -> None:
     assert read("sft", {"lr_scheduler_type": "inverse_sqrt"}) == SFTConfig(schedule="inverse_sqrt")
     assert (
         read("sft", {"lr_scheduler": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 1}}) == SFTConfig()
+    )
+    restarts = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 3}}
+    assert read("sft", restarts) == SFTConfig(cycles=3)
+    stable = {"num_decay_steps": 40, "decay_type": "1-sqrt", "min_lr_ratio": 0.1, "warmup_type": "linear"}
+    assert read("sft", {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": stable}) == SFTConfig(
+        schedule="warmup_stable_decay", decay_steps=40, decay_shape="1-sqrt", min_rate_ratio=0.1
     )
     linear = read("sft", {"lr_scheduler": "polynomial", "lr": 1e-3})
     assert (linear.schedule, linear.min_rate_ratio) == ("linear", pytest.approx(1e-4))
@@ -338,11 +344,22 @@ def test_schedulers_of_transformers_mean_a_schedule_and_its_floor() -> None:
             "`min_lr` is 1e-06, a rate; give learning_rate too",
         ),
         (
-            {"lr_scheduler_type": "cosine_with_restarts", kwargs: {"num_cycles": 3}},
+            {"lr_scheduler_type": "cosine_with_min_lr", kwargs: {"num_cycles": 3}},
             "`lr_scheduler_kwargs.num_cycles` cannot be 3",
         ),
+        (
+            {"lr_scheduler_type": "cosine_with_restarts", kwargs: {"num_cycles": 1.5}},
+            "hyperparameters.cycles",
+        ),
+        (
+            {"lr_scheduler_type": "warmup_stable_decay", kwargs: {"num_stable_steps": 9}},
+            "`lr_scheduler_kwargs.num_stable_steps` cannot be 9: expected None; leave it out",
+        ),
         ({"lr_scheduler_type": "linear", kwargs: {"gamma": 1}}, "no schedule here has it"),
-        ({"lr_scheduler_type": "reduce_lr_on_plateau"}, "hyperparameters.schedule"),
+        (
+            {"lr_scheduler_type": "reduce_lr_on_plateau"},
+            "the rate depends on the step alone, so that a resumed run ends the same; give schedule: cosine",
+        ),
     ):
         assert words in fault("sft", settings)
 

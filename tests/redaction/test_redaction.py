@@ -159,7 +159,7 @@ CONTEXTS: list[tuple[str, str, str]] = [
     ("private_key", '{{"out": "{}"}}', r"\n".join(PEM.splitlines()[-3:])),
     ("phone", "call tel:{}, please", "0301234567"),
     ("phone", "Phone:\n{}\n", "+49 30 901820"),
-    ("phone", "1001\n{}\n1002", "+960397912423686"),
+    ("phone", "1001\n{}\n1002", "+9607912423"),
     ("phone", "017012345678\n{}", "+442079460958"),
     ("private_ip", "ssh://deploy@{}:22/x", "10.20.30.40"),
     ("private_ip", "http://[{}]:8080/", "fdaa:0:1::3"),
@@ -236,6 +236,7 @@ CONTEXTS: list[tuple[str, str, str]] = [
 """Kind, a text, and the secret in it."""
 
 HARMLESS = [
+    "delta: +960397912423686",  # longer than numbers that are written without a separator
     "password                     = var.db_password\ntoken                        = get_token()",
     "  --token         string     the token of the server, 32 characters",
     "call (555) 123-4567 or +1 212 555 0123, host 127.0.0.1, version 1.2.3.4567",

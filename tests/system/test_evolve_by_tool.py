@@ -74,6 +74,28 @@ def test_an_evolution_ends_in_an_agent_whose_lineage_and_gain_can_be_looked_at(s
     anyio.run(scenario)
 
 
+@pytest.mark.usefixtures("jobs_in_process")
+def test_an_evolution_by_ppo_learns_from_all_that_it_plays_and_its_agents_name_it(settings: Settings) -> None:
+    async def scenario() -> None:
+        async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
+            asked = {"method": "evolve", "model": "starter", "environment": INVENTORY, "name": "keeper"}
+            training = {"tasks_per_step": 3, "updates_per_rollout": 1, "max_new_tokens": 64}
+            changes = {"train": "ppo", "training": training}
+            view = await finished(client, "start_training", **asked, hyperparameters={**SMALL, **changes})
+            (one,) = view["result"]["report"]["rounds"]
+            assert (one["explored"], one["selected"]) == (12, 12), "two rollouts of three tasks, each played twice"
+            assert one["decision"] in {"better", "ahead", "kept"}
+            learned = (await call(client, "get_lineage", id="agent:keeper-round-1@1"))["learned_from"]
+            assert learned == {"count": 12, "filters": [{"job_id": view["job_id"], "tags": ["rollout"]}]}
+            runs = await call(client, "search_trajectories", filter=learned["filters"][0], limit=50)
+            shaped = (await call(client, "get_lineage", id=runs["items"][0]["id"]))["shaped"]
+            assert "agent:keeper-round-1@1" in shaped
+            _, image = (await client.call_tool("plot_job", {"job_id": view["job_id"]})).content
+            assert isinstance(image, ImageContent)
+
+    anyio.run(scenario)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_an_evolution_whose_processes_are_killed_makes_the_starter_surely_better(settings: Settings) -> None:

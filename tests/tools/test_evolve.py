@@ -51,6 +51,16 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"train": "grpo", "threshold": 0.7}, ["no threshold", "got 0.7", "train 'grpo'"]),
     ({"train": "grpo", "select": "rejection"}, ["got 'rejection'", "omit it"]),
     ({"train": "grpo", "reflect": 1}, ["reflect 0", "got 1", "log-probs"]),
+    ({"train": "ppo", "ratio": 0.5}, ["no ratio", "train 'ppo'", "good and bad runs"]),
+    ({"train": "ppo", "temperature": [0.5, 1.0]}, ["one temperature above 0 with train 'ppo'", "0.5..1"]),
+    ({"train": "ppo", "accumulate": True}, ["no accumulate with train 'ppo'"]),
+    ({"train": "ppo", "training": {"rollouts": 3}}, ["in `training`", "no rollouts, got 3", "set tasks_per_iteration"]),
+    ({"train": "ppo", "training": {"self_play": {}}}, ["no self_play", "train once by ppo"]),
+    (
+        {"train": "ppo", "tasks_per_iteration": 128, "training": {"critic_warmup_steps": 8}},
+        ["critic_warmup_steps below the 8 optimizer steps of a round", "got 8", "lower it"],
+    ),
+    ({"trajectories_per_iter": 500, "tasks_per_iteration": 9}, ["hyperparameters.trajectories_per_iter"]),
     ({"curriculum": []}, ["curriculum.levels"]),
     ({"curriculum": ["?difficulty=easy", "?difficulty=moon"]}, ["curriculum.levels[1]", "'moon'"]),
 ]
@@ -91,6 +101,18 @@ def test_a_spec_holds_checked_settings_by_any_name_and_whole_levels(waiting: Ser
     assert (spec.training.learning_rate, config.training) == (1e-3, {})
     assert (spec.name, spec.datasets_dir) == ("starter-evolve", str(waiting.settings.datasets_dir))
     assert EvolveSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_the_rollouts_of_ppo_are_the_episodes_of_a_round(waiting: Services) -> None:
+    """250 tasks in rollouts of 100: three, the last of which repeats tasks. Of their 12 steps 3 train the value head alone."""
+    training = {"tasks_per_step": 100, "kl_coef": 0.02}
+    spec = spec_of(waiting, start(waiting, train="ppo", attempts=2, temperature=0.9, max_turns=4, training=training))
+    found = spec.training
+    assert (found.rollouts, found.tasks_per_step, found.group_size) == (3, 100, 2)
+    assert (found.temperature, found.max_turns, found.kl_coefficient) == (0.9, 4, 0.02)
+    assert found.critic_warmup_steps == 3
+    few = spec_of(waiting, start(waiting, train="ppo", tasks_per_iteration=20, training={"critic_warmup_steps": 2}))
+    assert (few.training.rollouts, few.training.tasks_per_step, few.training.critic_warmup_steps) == (1, 20, 2)
 
 
 def test_earlier_selections_come_back_by_themselves_where_every_round_starts_from_the_base() -> None:

@@ -5,11 +5,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from transformers import get_scheduler
 
 from quintain.records.hyperparameters.methods import CurriculumConfig, SFTConfig
+from quintain.tools.training.methods import read_hyperparameters
 from quintain.trainers.data.curriculum import difficulty, epoch_indices, epoch_size, epoch_steps
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.loop.schedule import EpochSource, learning_rate
@@ -105,9 +108,56 @@ def test_the_rate_ends_at_its_floor_or_falls_by_the_root_of_the_step(settings: A
     assert [learning_rate(step, 6, config) for step in range(6)] == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_floor_of_a_schedule_that_does_not_end_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"min_rate_ratio is 0\.1 and schedule is 'inverse_sqrt'"):
-        SFTConfig(schedule="inverse_sqrt", min_rate_ratio=0.1)
+@pytest.mark.parametrize(
+    ("scheduler", "arguments", "warmup", "total"),
+    [
+        ("cosine", {}, 3, 20),
+        ("linear", {}, 0, 7),
+        ("cosine_with_restarts", {}, 2, 12),
+        ("cosine_with_restarts", {"num_cycles": 3}, 0, 20),
+        ("cosine_with_restarts", {"num_cycles": 4}, 5, 30),
+        ("cosine_with_min_lr", {"min_lr_rate": 0.1}, 4, 25),
+        ("polynomial", {}, 2, 11),
+        ("inverse_sqrt", {}, 5, 40),
+        ("warmup_stable_decay", {"num_decay_steps": 6}, 4, 30),
+        ("warmup_stable_decay", {"num_decay_steps": 20, "decay_type": "linear"}, 0, 20),
+        ("warmup_stable_decay", {"num_decay_steps": 5, "decay_type": "1-sqrt", "min_lr_ratio": 0.2}, 3, 17),
+    ],
+)
+def test_a_schedule_of_transformers_has_its_rates_here_under_the_same_name_and_arguments(
+    scheduler: str, arguments: dict[str, Any], warmup: int, total: int
+) -> None:
+    """While the rate rises, step s here has the rate of step s + 1 there, whose first step changes nothing."""
+    settings = {"lr_scheduler_type": scheduler, "lr_scheduler_kwargs": arguments}
+    config = read_hyperparameters("sft", {**settings, "learning_rate": 1e-3, "warmup_steps": warmup})
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
+    theirs = get_scheduler(scheduler, optimizer, warmup, total, arguments)
+    expected = [theirs.lr_lambdas[0](step + (step < warmup)) * 1e-3 for step in range(total)]
+    assert [learning_rate(step, total, config) for step in range(total)] == pytest.approx(expected, abs=1e-15)
+
+
+def test_a_decay_without_a_number_of_steps_takes_the_last_tenth_and_never_more_than_there_are() -> None:
+    """Of 21 steps 3, ceil of 2.1: 1, 1 - 1/3, 1 - 2/3; of 4 steps after 2 of warm-up the decay of 9 has 2."""
+    config = SFTConfig(schedule="warmup_stable_decay", decay_shape="linear", learning_rate=1.0, warmup_steps=2)
+    rates = [learning_rate(step, 21, config) for step in range(21)]
+    assert rates == pytest.approx([0.5, *[1.0] * 18, 2 / 3, 1 / 3])
+    long = config.model_copy(update={"decay_steps": 9})
+    assert [learning_rate(step, 4, long) for step in range(4)] == pytest.approx([0.5, 1.0, 1.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "setting"),
+    [
+        ("inverse_sqrt", {"min_rate_ratio": 0.1}),
+        ("linear", {"cycles": 2}),
+        ("cosine", {"decay_steps": 5}),
+        ("constant", {"decay_shape": "linear"}),
+    ],
+)
+def test_a_setting_of_a_decay_that_the_schedule_lacks_is_refused(schedule: Any, setting: dict[str, Any]) -> None:
+    ((name, value),) = setting.items()
+    with pytest.raises(ValidationError, match=rf"{name} is {value} and schedule is '{schedule}'.*leave {name} out"):
+        SFTConfig(schedule=schedule, **setting)
 
 
 def test_difficulty_is_steps_less_reward_and_an_unknown_reward_is_none() -> None:

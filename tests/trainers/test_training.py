@@ -103,17 +103,22 @@ def test_a_run_whose_loss_stays_far_above_that_of_its_start_is_reported(able: Pa
     assert steady.warnings == []
 
 
-def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(model_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "schedule", [{}, {"schedule": "warmup_stable_decay", "decay_steps": 3}, {"schedule": "cosine", "cycles": 2}]
+)
+def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(
+    schedule: dict[str, Any], model_folder: Path, tmp_path: Path
+) -> None:
     """7 rows in steps of 2 are 4 steps an epoch, the last of one row: 6 steps with 1.5 epochs."""
-    rows = dataset(7)
-    reference, recorder = run(spec(model_folder, tmp_path / "whole", epochs=1.5), tmp_path / "job-whole", rows)
+    rows, options = dataset(7), {"epochs": 1.5, **schedule}
+    reference, recorder = run(spec(model_folder, tmp_path / "whole", **options), tmp_path / "job-whole", rows)
     assert [(step, total) for step, total, _ in recorder.steps] == [(i, 6) for i in range(1, 7)]
     for kill_at in (2, 6):
         job, output = tmp_path / f"job-{kill_at}", tmp_path / f"out-{kill_at}"
         with pytest.raises(Killed):
-            run(spec(model_folder, output, epochs=1.5), job, rows, Recorder(kill_at=kill_at))
+            run(spec(model_folder, output, **options), job, rows, Recorder(kill_at=kill_at))
         assert not output.exists()
-        report, resumed = run(spec(model_folder, output, epochs=1.5), job, rows)
+        report, resumed = run(spec(model_folder, output, **options), job, rows)
         began = min((kill_at - 1) // 2 * 2, 4)
         assert resumed.steps[0][0] == began + 1
         assert same(tmp_path / "whole", output)

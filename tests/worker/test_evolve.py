@@ -22,7 +22,7 @@ from quintain.worker.evolution import loop as evolve
 from quintain.worker.evolution.loop import Curriculum, Patience
 from trainers.runs import Killed, same
 from worker.job_folder import Stopping, events, outputs, resuming, trajectories, warnings
-from worker.online import evolution
+from worker.online import BREVITY, evolution
 
 INVENTORY = "quintain/inventory"
 SMALL: dict[str, Any] = {
@@ -95,6 +95,36 @@ def test_an_evolution_killed_again_and_again_ends_with_the_agent_and_the_report_
     curve = [e.metrics["success_rate"] for e in events(whole / "job-1") if e.metrics and "success_rate" in e.metrics]
     assert curve == [result.report["start_success"], first["success"], second["success"]]
     assert events(whole / "job-1")[-1].step == events(whole / "job-1")[-1].total_steps
+
+
+def test_a_round_of_ppo_learns_from_what_it_plays_and_ends_the_same_when_it_is_killed(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
+    """A round has two rollouts of a task played twice, an update each: 2 + 2 x (2 + 2) + 2 steps. Short runs are rewarded."""
+    playing = {"rollouts": 2, "tasks_per_step": 1, "group_size": 2, "updates_per_rollout": 1, "max_turns": 1}
+    training = {**playing, "advantage": "reinforce_pp", "max_new_tokens": 6, "checkpoint_every_steps": 1}
+    settings = {"iterations": 2, "start_from": "last", "max_turns": 1, "evaluation_tasks": 2, "final_tasks": 2}
+
+    def given(folder: Path) -> EvolveSpec:
+        made = evolution(tiny_agent, folder, INVENTORY, training, max_new_tokens=6, train="ppo", **settings)
+        return made.model_copy(update={"reward": BREVITY})
+
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    expected = play(whole, given(whole))
+    for step in (3, 5, 9):
+        with pytest.raises(Killed):
+            play(again, given(again), kill_at=step)
+    assert play(again, given(again)) == expected
+    for name in ("01-train", "02-train"):
+        assert same(whole / "models" / name, again / "models" / name)
+    assert not same(whole / "models" / "01-train", whole / "models" / "02-train")
+    for number, report in enumerate(expected.report["rounds"], 1):
+        assert (report["explored"], report["selected"], report["explored_success"]) == (4, 4, 0.0)
+        assert (report["agent"], report["decision"]) == (f"pupil-round-{number}", "kept")
+        assert "dataset_id" not in report
+    runs = [run for run in trajectories(again / "job-1") if "rollout" in run.tags]
+    assert len({run.episode_key for run in runs}) == len(runs) == 8, "no episode is played twice"
+    assert outputs(again / "job-1", "dataset") == []
 
 
 def suite(evaluations: list[dict[str, Any]], stage: str) -> set[str]:

@@ -43,6 +43,8 @@ class ExportOptions:
     """Seed of the split."""
     shares: Mapping[SplitName, float] = field(default_factory=dict)
     """Share of the tasks of each split except train, which gets the rest; empty for train only."""
+    placed: Mapping[str, SplitName] = field(default_factory=dict)
+    """Id of a run -> the split that its file names. A task is in the split of its first row."""
     criteria: Criteria = field(default_factory=Criteria)
     """Criteria that selected the runs."""
     making: Mapping[str, Any] = field(default_factory=dict)
@@ -196,13 +198,16 @@ def _fill(
     shares = {name: share for name, share in options.shares.items() if share != 0}
     # A benchmark is measured on, never trained on: all of it is test.
     rest: SplitName = "test" if options.kind == "benchmark" else "train"
-    names: list[SplitName] = [rest, *shares]
+    names = list(dict.fromkeys([rest, *shares, *options.placed.values()]))
     contents = _Contents()
 
     def placed() -> Iterator[tuple[SplitName, bytes]]:
         for key, row in lines:
             split = split_of(key, shares, options.seed) if shares else rest
-            contents.add(key, row, split, is_split=bool(shares))
+            if options.placed:
+                stated = [options.placed[member] for member in members_of(row) if member in options.placed]
+                split = contents.sides.get(key, stated[0] if stated else rest)
+            contents.add(key, row, split, is_split=bool(shares or options.placed))
             yield split, row.model_dump_json().encode() + b"\n"
 
     hashes = _write_splits(placed(), aside, names)

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from quintain.datasets.delimited_files import SUFFIXES, delimited_rows, with_numbers
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.importers.log_file import LogFile, NumberedValue
 from quintain.importers.protocol import Report
+from quintain.records.dataset import SplitName
 
 HUB_NAME = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96})(?::(?P<config>[\w.-]*))?(?::(?P<split>[\w.-]+))?"
@@ -31,6 +32,8 @@ _TABLES = _COLUMNAR | SUFFIXES
 _PACKED = frozenset({".gz", ".bz2", ".zst"})
 """Suffixes of compressed JSON; the first bytes identify the compression."""
 _SIDE = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test|eval)(?:[^a-z]|$)")
+_OUTSIDE = {"test": "test", **dict.fromkeys(("validation", "valid", "val", "dev", "eval"), "validation")}
+"""Name of a split other than train -> its name here."""
 _ROWS_AT_ONCE = 200
 
 _Reader = Callable[[Any], Any]
@@ -123,6 +126,11 @@ def hub_rows(reference: str) -> Iterator[NumberedValue]:
         raise Unavailable(
             f"{reference!r} cannot be read from the Hub ({_brief(error)}); try again, or download it to a folder"
         ) from None
+
+
+def split_named(value: Any) -> SplitName:
+    """Return the split that a row names; train where it names none that is known."""
+    return cast(SplitName, _OUTSIDE.get(str(value).casefold(), "train"))
 
 
 def write_lines(rows: Iterable[NumberedValue], columns: Mapping[str, str], target: Path) -> None:

@@ -22,6 +22,7 @@ from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, 
 _REMEDIES: dict[str, str | Hint] = {
     "held_out_task": "these are evaluation tasks; collect rollouts of the train split, or set include_held_out if leaking "
     "them into training is what you want",
+    "other_split": "name another column as columns.split, or leave it out, so that all rows are for training",
     "outcome_failure": "collect successful runs, or list 'failure' among the outcomes to keep",
     "unscored": Hint(
         "score these runs first with ", call("score_trajectories", scorer=..., filter=...), ", or leave `scorer` out"

@@ -1,9 +1,9 @@
 """E-mail addresses, phone numbers and addresses of hosts.
 
 E-mail addresses of reserved domains (RFC 2606, RFC 6761) stay. A phone number is found in its international form (`+`,
-an assigned country code of ITU-T E.164, 9 to 15 digits), in the form of North America with its area code in
-parentheses, and in a `tel:` URI (RFC 3966). Other national forms look like any number and stay, and so do the numbers of
-a written addition.
+an assigned country code of ITU-T E.164, 9 to 15 digits, or 10 to 13 without a separator), in the form of North America
+with its area code in parentheses, and in a `tel:` URI (RFC 3966). Other national forms look like any number and stay,
+and so do the numbers of a written addition.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ _NATIONAL = re.compile(_NORTH_AMERICA)
 _BEFORE = r"(?:(?<![\w+*/.)\]-])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2}))"
 _INTERNATIONAL = re.compile(_BEFORE + r"\+[1-9](?:[ \-()/]{0,2}[0-9]){8,14}(?![\w-]|\.\d)", re.ASCII)
 _LOCAL = re.compile(_BEFORE + rf"\({_NORTH_AMERICA}(?![\w-])", re.ASCII)
-_MIN_COMPACT = 10
-"""Digits of a number without separators."""
+_COMPACT = range(10, 14)
+"""Digits of a number without separators. Of random longer ones 2 % fit the numbering plan of their country (libphonenumber)."""
 _HUNK = "@@ -"
 """Begins each part of a unified diff."""
 
@@ -111,7 +111,7 @@ def _is_addend(text: str, start: int, end: int) -> bool:
 def _is_international(found: re.Match[str]) -> bool:
     number = "".join(c for c in found.group() if c.isdigit())
     country = _COUNTRY.match(number)
-    if country is None or (len(number) < _MIN_COMPACT and len(found.group()) == len(number) + 1):
+    if country is None or (len(number) not in _COMPACT and len(found.group()) == len(number) + 1):
         return False
     if country.group() in {"1", "7"} and len(number) != 11:
         return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -21,6 +21,19 @@ from quintain.tools.dict_calls.trainers import call, read_objects, train
 _DEFAULTS = {"num_epochs": 3, "batch_size": 4, "gradient_accumulation": 8}
 
 
+_RL_DEFAULTS: dict[str, dict[str, Any]] = {
+    "dpo": {"beta": 0.1, "reference_free": False, "label_smoothing": 0.0, "loss_type": "sigmoid"},
+    "ppo": {"kl_coef": 0.02, "clip_range": 0.2, "vf_coef": 0.5, "num_rollouts": 128, "chunk_size": 64},
+    "grpo": {"group_size": 4, "beta": 0.1, "use_advantage": True},
+}
+_RL_NAMES = {
+    ("ppo", "num_rollouts"): "tasks_per_step",
+    ("ppo", "chunk_size"): "episodes_at_once",
+    ("grpo", "beta"): "kl_coefficient",
+}
+"""(method, SAGE's name) -> setting, where other trainers mean something else by the name."""
+
+
 class AgentSFTConfig:
     """Settings of a training under SAGE's names."""
 
@@ -30,6 +43,7 @@ class AgentSFTConfig:
         train_data: str = "agent_sft:train",
         task_weights: Mapping[str, float] | None = None,
         *,
+        dev_data: str | None = None,
         home: str | Path | None = None,
         **settings: Any,
     ) -> None:
@@ -38,11 +52,13 @@ class AgentSFTConfig:
         Args:
             base_model: Agent, model folder, or name in the inbox.
             train_data: File of dialogs, or its name in the inbox, and after a colon the split: dialogs of other splits are left out.
+            dev_data: Dialogs that validate, in the same form; None: those of the split `dev` in the file of `train_data`.
             task_weights: Class of tasks -> share, by which dialogs are drawn; None: all dialogs.
             home: Home folder; None: that of the environment.
             **settings: Hyperparameters under SAGE's or our names, and `seed`.
         """
         self.base_model, self.train_data, self.task_weights = base_model, train_data, task_weights
+        self.dev_data = dev_data if dev_data is not None else f"{train_data.partition(':')[0]}:dev"
         self.home = Path(home) if home is not None else None
         self.settings = {**_DEFAULTS, **settings}
 
@@ -66,22 +82,11 @@ class AgentSFTTrainer:
             NotFound: there is no such file of dialogs.
             TrainingFailed: none of the dialogs can be used.
         """
-        name, _, split = self.config.train_data.partition(":")
-        rows = read_objects(_file_of(name, self.config.home))
-        dialogs = [row for row in rows if not split or row.get("split", split) == split]
-        weights = self.config.task_weights
-        with TemporaryDirectory(prefix="dialogs-") as aside:
-            path = Path(aside, f"{Path(name).stem}.jsonl")
-            path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in dialogs), encoding="utf-8")
-            asked = {
-                "action": "export",
-                "kind": "sft",
-                "name": Path(name).stem,
-                "path": str(path),
-                "validation_share": 0,
-            }
-            drawn = {} if weights is None else {"curation": {"task_weights": dict(weights)}}
-            answer = call(asked | drawn, self.config.home)
+        config, name = self.config, self.config.train_data.partition(":")[0]
+        chosen = {"train": config.train_data, "validation": config.dev_data}
+        rows = [{**row, "split": side} for side, data in chosen.items() for row in _rows_of(data, side, config.home)]
+        drawn = {} if config.task_weights is None else {"curation": {"task_weights": dict(config.task_weights)}}
+        answer = _frozen("sft", Path(name).stem, rows, drawn | {"columns": {"split": "split"}}, config.home)
         self._dataset = str(answer["dataset_id"])
         return answer
 
@@ -117,6 +122,119 @@ class AgentLoRATrainer(AgentSFTTrainer):
     """Trains adapters on dialogs with tools."""
 
     use_lora: ClassVar[bool | None] = True
+
+
+class RLTrainingConfig:
+    """Method of a reinforcement and its settings under SAGE's names, and those of the program's choice beside them."""
+
+    def __init__(
+        self,
+        algorithm: str = "dpo",
+        *,
+        dpo_config: Mapping[str, Any] | None = None,
+        ppo_config: Mapping[str, Any] | None = None,
+        grpo_config: Mapping[str, Any] | None = None,
+        train_data: str = "agent_benchmark:train",
+        environment: str | None = None,
+        home: str | Path | None = None,
+        **settings: Any,
+    ) -> None:
+        """Describe a training.
+
+        Args:
+            algorithm: dpo, grpo or ppo.
+            dpo_config: Settings of DPO beside SAGE's defaults.
+            ppo_config: Settings of PPO beside SAGE's defaults.
+            grpo_config: Settings of GRPO beside SAGE's defaults.
+            train_data: File of pairs (dpo) or groups (grpo), or its name in the inbox, and after a colon the split.
+            environment: Where the agent plays instead, rewarded by the scorer `sage`; ppo needs one.
+            home: Home folder; None: that of the environment.
+            **settings: Hyperparameters of any of them under anybody's names, and `seed`.
+        """
+        own = {"dpo": dpo_config, "ppo": ppo_config, "grpo": grpo_config}
+        if algorithm not in own:
+            raise InvalidInput(f"expected algorithm dpo, grpo or ppo, got {algorithm!r}")
+        self.algorithm, self.train_data, self.environment = algorithm, train_data, environment
+        self.home = Path(home) if home is not None else None
+        named = {**_RL_DEFAULTS[algorithm], **(own[algorithm] or {})}
+        self.settings = {_RL_NAMES.get((algorithm, name), name): value for name, value in named.items()} | settings
+
+
+class AgentRLTrainer(AgentSFTTrainer):
+    """Trains an agent on what is better: pairs, groups, or its own runs in an environment."""
+
+    def __init__(
+        self,
+        config: RLTrainingConfig,
+        base_model_path: str,
+        sft_model_path: str | None = None,
+        *,
+        use_lora: bool = True,
+    ) -> None:
+        """Take the settings; nothing starts.
+
+        Args:
+            config: Method, settings and data.
+            base_model_path: Agent or model folder; an adapter folder stands on its own base.
+            sft_model_path: The trained model to go on with; None: the base.
+            use_lora: Train adapters.
+        """
+        self.rl, self._lora = config, use_lora
+        super().__init__(AgentSFTConfig(sft_model_path or base_model_path, home=config.home))
+
+    def prepare_datasets(self) -> dict[str, Any]:
+        """Freeze the pairs or groups as a dataset and return what was kept and left out.
+
+        Raises:
+            NotFound: there is no such file.
+            InvalidInput: ppo, which has no dataset.
+            TrainingFailed: none of the rows can be used.
+        """
+        config = self.rl
+        if config.algorithm == "ppo":
+            raise InvalidInput(
+                "expected an environment for ppo, which learns from what it plays, got none; give environment"
+            )
+        rows = _rows_of(config.train_data, "train", config.home)
+        answer = _frozen(config.algorithm, Path(config.train_data.partition(":")[0]).stem, rows, {}, config.home)
+        self._dataset = str(answer["dataset_id"])
+        return answer
+
+    def train(self) -> dict[str, Any]:
+        """Train, and return the answer of the dict call.
+
+        Raises:
+            NotFound: as `prepare_datasets`.
+            InvalidInput: as `prepare_datasets`.
+            TrainingFailed: the call was refused or the job failed.
+        """
+        config = self.rl
+        acting = {} if config.environment is None else {"environment": config.environment, "reward": "sage"}
+        if not acting and self._dataset is None:
+            self.prepare_datasets()
+        model, home = self.config.base_model, config.home
+        dataset = None if acting else self._dataset
+        answer = train(config.algorithm, model, dataset, config.settings, use_lora=self._lora, home=home, **acting)
+        self._model = str(answer["output_dir"])
+        return answer
+
+
+def _rows_of(data: str, side: str, home: Path | None) -> list[dict[str, Any]]:
+    """Return the rows of a split; rows without one are for training."""
+    name, _, split = data.partition(":")
+    rows, without = read_objects(_file_of(name, home)), split if side == "train" else None
+    return [row for row in rows if not split or row.get("split", without) == split]
+
+
+def _frozen(
+    kind: str, name: str, rows: Sequence[Mapping[str, Any]], more: Mapping[str, Any], home: Path | None
+) -> dict[str, Any]:
+    """Freeze rows as a dataset; see `export_dataset`."""
+    with TemporaryDirectory(prefix="rows-") as aside:
+        path = Path(aside, f"{name}.jsonl")
+        path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")
+        asked = {"action": "export", "kind": kind, "name": name, "path": str(path), "validation_share": 0}
+        return call({**asked, **more}, home)
 
 
 def _file_of(name: str, home: Path | None) -> Path:

@@ -13,19 +13,31 @@ ARGUMENTS = "lr_scheduler_kwargs"
 FLOORS = ("min_lr_rate", "min_lr_ratio", "cosine_min_lr_ratio", "min_rate_ratio")
 """Names of the share of the peak rate at which a decay ends."""
 
-_WITH_FLOOR = "cosine_with_min_lr"
+_WITH_FLOOR, _RESTARTS, _STABLE = "cosine_with_min_lr", "cosine_with_restarts", "warmup_stable_decay"
 _MEANINGS = {
     _WITH_FLOOR: "cosine",
-    "cosine_with_restarts": "cosine",
+    _RESTARTS: "cosine",
     "constant_with_warmup": "constant",
     "polynomial": "linear",
 }
 """Scheduler -> schedule here, for the arguments that `_FIXED` and `_floor` allow."""
 
+_BY_RESULTS = ("reduce_lr_on_plateau", "greedy")
+"""Schedulers that follow a loss."""
+
+_SETTINGS = {
+    (_RESTARTS, "num_cycles"): "cycles",
+    (_STABLE, "num_decay_steps"): "decay_steps",
+    (_STABLE, "decay_type"): "decay_shape",
+}
+"""(scheduler, argument) -> setting here."""
+
 _FIXED = {
     ("cosine", "num_cycles"): 0.5,
     (_WITH_FLOOR, "num_cycles"): 0.5,
-    ("cosine_with_restarts", "num_cycles"): 1,
+    (_STABLE, "num_cycles"): 0.5,
+    (_STABLE, "num_stable_steps"): None,
+    (_STABLE, "warmup_type"): "linear",
     ("polynomial", "power"): 1.0,
     ("polynomial", "lr_init"): None,
     ("inverse_sqrt", "timescale"): None,
@@ -45,6 +57,11 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(values)
     given = [name for name in SCHEDULERS if isinstance(result.get(name), str)]
     kind = result[given[0]] if given else "cosine"
+    if kind in _BY_RESULTS:
+        raise _fault(
+            f"`{given[0]}` cannot be {kind}: the rate depends on the step alone, so that a resumed run ends the same; give schedule: "
+            "cosine or warmup_stable_decay, and early_stopping_patience to end at a plateau"
+        )
     arguments = result.pop(ARGUMENTS, None) or {}
     if not isinstance(arguments, Mapping):
         raise _fault(f"`{ARGUMENTS}`: expected a mapping, got {shown(arguments)}")
@@ -53,12 +70,14 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in arguments.items():
         if name in FLOORS:
             result[name] = value
+        elif (setting := _SETTINGS.get((str(kind), name))) is not None:
+            result[setting] = value
         elif name not in rates and (kind, name) not in _FIXED:
             raise _fault(f"`{ARGUMENTS}.{name}` cannot be {shown(value)}: no schedule here has it; leave it out")
         elif name not in rates and value not in (None, _FIXED[kind, name]):
             raise _fault(
-                f"`{ARGUMENTS}.{name}` cannot be {shown(value)}: expected {shown(_FIXED[kind, name])}; give schedule: cosine, "
-                "linear, constant or inverse_sqrt"
+                f"`{ARGUMENTS}.{name}` cannot be {shown(value)}: expected {shown(_FIXED[kind, name])}; leave it out, or give a "
+                "schedule of ours and its settings"
             )
     if kind == "polynomial":
         rates.setdefault("lr_end", _END)

@@ -173,12 +173,25 @@ class TrainingConfig(Settings):
     warmup_steps: int | None = Field(
         default=None, ge=0, le=1_000_000, description="Steps with a rising learning rate; null: by warmup_ratio."
     )
-    schedule: Literal["cosine", "linear", "constant", "inverse_sqrt"] = Field(
-        default="cosine", description="Decay after the warm-up; inverse_sqrt: by the square root of the step."
+    schedule: Literal["cosine", "linear", "constant", "inverse_sqrt", "warmup_stable_decay"] = Field(
+        default="cosine",
+        description="Decay after the warm-up; inverse_sqrt: by the square root of the step; warmup_stable_decay: in the last steps "
+        "alone (arXiv 2404.06395).",
     )
-    min_rate_ratio: float = Field(
-        default=0.0, ge=0, le=1, description="Share of the peak rate at which cosine and linear end."
+    cycles: int = Field(
+        default=1, ge=1, le=1000, description="cosine: equal decays, each from the peak rate (arXiv 1608.03983)."
     )
+    decay_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="warmup_stable_decay: last steps, in which the rate falls; null: a tenth of all.",
+    )
+    decay_shape: Literal["cosine", "linear", "1-sqrt"] = Field(
+        default="cosine",
+        description="warmup_stable_decay: how it falls; 1-sqrt: by the square root of what is done (arXiv 2405.18392).",
+    )
+    min_rate_ratio: float = Field(default=0.0, ge=0, le=1, description="Share of the peak rate at which a decay ends.")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="Of matrices; 0: off.")
     grad_clip: float = Field(default=1.0, ge=0, le=1000, description="Bound of the gradient norm; 0: off.")
     max_length: int | None = Field(
@@ -285,11 +298,7 @@ class TrainingConfig(Settings):
         yield from super().conflicts()
         yield from self._conflicts_of_sharding()
         yield from self._conflicts_of_weights()
-        if self.min_rate_ratio and self.schedule not in ("cosine", "linear"):
-            yield (
-                f"min_rate_ratio is {self.min_rate_ratio} and schedule is '{self.schedule}', which has no end to reach; set "
-                "schedule to 'cosine' or 'linear', or min_rate_ratio to 0"
-            )
+        yield from self._conflicts_of_schedule()
         if self.evaluate_every_steps is None and self.evaluate_environment is not None:
             yield (
                 "evaluate_environment is set and evaluate_every_steps is null, so that no task is played; set "
@@ -310,6 +319,20 @@ class TrainingConfig(Settings):
                 f"machines is {self.machines} and rendezvous is null: the others have nowhere to join; set rendezvous to "
                 "host:port of this machine, such as 10.0.0.1:29600, or machines to 1"
             )
+
+    def _conflicts_of_schedule(self) -> Iterator[str]:
+        """Yield settings of a decay that the schedule lacks."""
+        of = {
+            **dict.fromkeys(("decay_steps", "decay_shape"), ("warmup_stable_decay",)),
+            "cycles": ("cosine",),
+            "min_rate_ratio": ("cosine", "linear", "warmup_stable_decay"),
+        }
+        for name, schedules in of.items():
+            if self.is_changed(name) and self.schedule not in schedules:
+                yield (
+                    f"{name} is {getattr(self, name)} and schedule is '{self.schedule}', which does not have it; set schedule to "
+                    f"'{schedules[0]}', or leave {name} out"
+                )
 
     def _conflicts_of_weights(self) -> Iterator[str]:
         """Yield what the choice of trained weights and their formats forbids."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from quintain.records.record import Record
 Rule = Literal["top_k", "threshold", "rejection"]
 """Selection rule for training runs (`scoring.selection`)."""
 
-EvolveMethod = Literal["sft", "bc", "dpo", "grpo"]
+EvolveMethod = Literal["sft", "bc", "dpo", "grpo", "ppo"]
 
 Temperature = Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)]
 
@@ -58,7 +59,7 @@ class EvolveConfig(Settings):
     train: EvolveMethod = Field(
         default="sft",
         description="Training method of a round. dpo: best against worst run of a task, if the best is selected; grpo: all "
-        "runs of the tasks whose runs differ in reward.",
+        "runs of the tasks whose runs differ in reward; ppo: all runs, which it plays itself while it learns.",
     )
     training: dict[str, Any] = Field(default={}, description="Hyperparameters of that method (guide://methods/METHOD).")
     start_from: Literal["best", "last", "base"] = Field(
@@ -99,9 +100,21 @@ class EvolveConfig(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _levels_alone(cls, data: Any) -> Any:
-        levels = data.get("curriculum") if isinstance(data, Mapping) else None
-        return {**data, "curriculum": {"levels": levels}} if isinstance(levels, list | tuple) else data
+    def _in_other_words(cls, data: Any) -> Any:
+        """Take a list of levels, and AgentEvol's number of episodes, which is tasks times attempts."""
+        if not isinstance(data, Mapping):
+            return data
+        levels, episodes = data.get("curriculum"), data.get("trajectories_per_iter")
+        attempts = data.get("attempts", cls.model_fields["attempts"].default)
+        data = {**data, "curriculum": {"levels": levels}} if isinstance(levels, list | tuple) else dict(data)
+        if isinstance(episodes, int) and isinstance(attempts, int) and attempts and "tasks_per_iteration" not in data:
+            data["tasks_per_iteration"] = math.ceil(data.pop("trajectories_per_iter") / attempts)
+        return data
+
+    @property
+    def explores(self) -> bool:
+        """Whether a round plays before it trains, and freezes what it selects as a dataset."""
+        return self.train != "ppo"
 
     @property
     def accumulates(self) -> bool:
@@ -130,21 +143,29 @@ class EvolveConfig(Settings):
             yield (
                 f"expected attempts of 2 or more for train {self.train!r}, which compares runs of a task, got 1; raise attempts"
             )
+        yield from self._conflicts_of_selection()
+        if not self.explores and (low != high or not low):
+            yield f"expected one temperature above 0 with train 'ppo', got {low:g}..{high:g}; pass one number"
+        if not self.explores and self.accumulate:
+            yield "expected no accumulate with train 'ppo', which learns from what it has just played, got true; omit it"
+
+    def _conflicts_of_selection(self) -> Iterator[str]:
+        """Yield settings that the rule or the method does not use."""
         used = {"top_k": {"ratio", "threshold"}, "threshold": {"threshold"}, "rejection": set[str]()}[self.select]
-        by = f"select {self.select!r}"
-        if self.train == "grpo":
-            used, by = set(), "train 'grpo', which uses good and bad runs"
+        by, uses_all = f"select {self.select!r}", self.train in {"grpo", "ppo"}
+        if uses_all:
+            used, by = set(), f"train {self.train!r}, which uses good and bad runs"
         for name in ("ratio", "threshold"):
             if name not in used and self.is_changed(name):
                 yield f"expected no {name} with {by}, got {getattr(self, name)}; omit it"
-        if self.train == "grpo" and self.select != "top_k":
+        if uses_all and self.select != "top_k":
             yield f"expected no select with {by}, got {self.select!r}; omit it"
         if self.select == "threshold" and self.threshold is None:
             yield "expected a threshold for select 'threshold', got null; pass the minimum reward of a training run"
-        if self.train == "grpo" and self.reflect:
+        if uses_all and self.reflect:
             yield (
-                f"expected reflect 0 with train 'grpo', got {self.reflect}: grpo needs log-probs under the original prompt, which runs "
-                "after a reflection lack; set reflect to 0, or train to sft, bc or dpo"
+                f"expected reflect 0 with train {self.train!r}, got {self.reflect}: {self.train} needs log-probs under the original "
+                "prompt, which runs after a reflection lack; set reflect to 0, or train to sft, bc or dpo"
             )
 
 

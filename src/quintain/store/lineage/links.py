@@ -107,7 +107,9 @@ def _replay_buffer(part: TrainSpec | TrainStage) -> str | None:
 
 
 def trains_online(job: Job) -> bool:
-    """Whether the job trains on its own rollouts."""
+    """Whether the job trains on its own rollouts as they are, without a dataset."""
+    if isinstance(job.spec, EvolveSpec):
+        return not job.spec.config.explores
     return any(part.environment is not None for part in train_parts(job))
 
 

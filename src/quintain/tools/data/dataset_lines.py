@@ -328,10 +328,12 @@ def _with_labels(export: _Export, runs: Iterable[ValuedRun]) -> Iterator[tuple[V
 
 
 def _drawn(export: _Export, items: Sequence[_Item[T]]) -> list[_Item[T]]:
-    """Return the sampled rows, or all; count runs that are in none of them."""
-    curation = export.options.criteria.curation
+    """Return the sampled rows to train on, or all, and those of the validation split; count runs that are in none of them."""
+    curation, placed = export.options.criteria.curation, export.options.placed
     if not curation.samples:
         return list(items)
+    beside = [item for item in items if placed.get(item.runs[0], "train") != "train"]
+    items = [item for item in items if placed.get(item.runs[0], "train") == "train"]
     members = [SampleMember("/".join(item.runs), item.task_class or "") for item in items]
     weights = None if curation.task_weights is None else {str(name): n for name, n in curation.task_weights.items()}
     indices = draw_sample(members, weights, curation.max_rows, export.options.seed)
@@ -347,7 +349,7 @@ def _drawn(export: _Export, items: Sequence[_Item[T]]) -> list[_Item[T]]:
     left_out = {run for item in items for run in item.runs} - {run for item in drawn for run in item.runs}
     if left_out:
         export.tally.dropped["not_sampled"] += len(left_out)
-    return drawn
+    return drawn + beside
 
 
 def _class(export: _Export, run: Trajectory) -> TaskClass | None:

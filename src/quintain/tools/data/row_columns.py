@@ -1,18 +1,23 @@
-"""The check that every name in `columns` is one that the readers of rows know."""
+"""Columns of rows: those that name the label and the split, and the check that the readers know every name in `columns`."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quintain.datasets.row_files import write_lines
+from quintain.datasets.delimited_files import as_cell_number
+from quintain.datasets.row_files import split_named, write_lines
+from quintain.datasets.selection import ExportCounts
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import NumberedValue
+from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
+from quintain.records.dataset import SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.record import nearest, shown
 from quintain.records.trajectory import Trajectory
@@ -32,6 +37,10 @@ USUAL = (
 )
 """Names that an error proposes; the readers know more."""
 
+LEARNED: tuple[SplitName, ...] = ("train", "validation")
+"""Splits whose rows a training reads."""
+SPLIT = "split"
+"""Name in `columns` of the column by which rows name their split."""
 _SAMPLE = 5
 """Rows with a value of the column that are read with it and without it."""
 
@@ -92,3 +101,30 @@ class _Collector(RunSink):
         """Keep runs."""
         self.runs += runs
         return ["new"] * len(runs)
+
+
+def labelled(rows: Iterable[NumberedValue], columns: Mapping[str, str], report: Report) -> Iterator[NumberedValue]:
+    """Yield rows with the column that is named as the label as true or false; reject those whose label is neither."""
+    column = columns.get("label")
+    for number, row in rows:
+        if column is None or not isinstance(row, Mapping) or row.get(column) is None:
+            yield NumberedValue(number, row)
+        elif (label := as_label(row[column])) is None and (label := as_label(as_cell_number(row[column]))) is None:
+            report.reject(
+                number, f"expected true, false, 1, 0 or -1 in {column!r}, the label, got {shown(row[column])}"
+            )
+        else:
+            yield NumberedValue(number, {**row, column: label})
+
+
+def of_split(
+    rows: Iterable[NumberedValue], column: str | None, split: SplitName | None, tally: ExportCounts
+) -> Iterator[NumberedValue]:
+    """Yield the rows of a split. Those of splits that nothing here learns from are counted with those of train."""
+    for row in rows:
+        named = split_named(row.value.get(column)) if column is not None and isinstance(row.value, Mapping) else "train"
+        if split in (None, named):
+            yield row
+        elif split == "train" and named not in LEARNED:
+            tally.dropped["other_split"] += 1
+            tally.seen += 1

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
-from quintain.datasets.delimited_files import as_cell_number
 from quintain.datasets.row_files import (
     HUB_NAME,
     RowFiles,
@@ -28,12 +28,12 @@ from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.files import sha256_of
 from quintain.importers.log_file import NumberedValue
-from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
+from quintain.records.dataset import SplitName
 from quintain.records.imports import IngestStatus, Rejected
-from quintain.records.record import clip, shown
+from quintain.records.record import clip
 from quintain.records.text import printable
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
 from quintain.redaction.redact import redact_text
@@ -42,7 +42,7 @@ from quintain.tools.artifacts import url_of
 from quintain.tools.data.dataset_folders import freeze, freeze_text
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
 from quintain.tools.data.multi_run_rows import logged_margin
-from quintain.tools.data.row_columns import require_read_columns
+from quintain.tools.data.row_columns import LEARNED, SPLIT, labelled, of_split, require_read_columns
 from quintain.tools.roots import readable, similar_name
 from quintain.tools.services import Services
 
@@ -60,6 +60,8 @@ class _Origin(NamedTuple):
     sha256: str
     report: Report
     """Rows that could not be converted."""
+    split: SplitName | None = None
+    """Split that all of its rows name; None: no column names splits."""
 
     @property
     def short(self) -> str:
@@ -75,6 +77,8 @@ class _RowRequest(NamedTuple):
     aside: Path
     """Folder for rows that must be converted before reading."""
     text: bool
+    split: str | None = None
+    """Column that names the split of a row."""
 
 
 @dataclass
@@ -121,14 +125,20 @@ def freeze_file(
     """
     with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
         origins, runs = list[_Origin](), list[_StoredRun]()
-        request = _RowRequest(path, columns, Path(aside), text=options.kind == "text")
+        read = {name: column for name, column in columns.items() if name != SPLIT}
+        request = _RowRequest(path, read, Path(aside), text=options.kind == "text", split=columns.get(SPLIT))
+        _require_one_split(request, options)
+        placed: dict[str, SplitName] = {}
         for origin in _origins(services, request, tally):
             origins.append(origin)
             rejected = [Rejected(file=origin.short, line=n, reason=_safe(why)) for n, why in origin.report.rejected]
             tally.reject(rejected, origin.report.n_rejected)
             if not request.text and origin.lines.stat().st_size:
-                runs += _stored(services, origin, tally)
-        options = _with_source(options, origins, columns)
+                found = _stored(services, origin, tally)
+                runs += found
+                if origin.split is not None:
+                    placed = {run.id: origin.split for run in found} | placed
+        options = replace(_with_source(options, origins, columns), placed=placed)
         if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
@@ -140,6 +150,19 @@ def freeze_file(
     stored = services.store.trajectories.iterate(ids=ids)
     options = replace(options, criteria=criteria)
     return freeze(services, lines_of(services, stored, options, tally, statements), options, tally)
+
+
+def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
+    if request.split is None:
+        return
+    if request.text or options.kind == "benchmark":
+        raise InvalidInput(
+            f"columns: expected no {SPLIT!r} with kind {options.kind!r}, which has one split; leave it out"
+        )
+    if any(options.shares.values()):
+        raise InvalidInput(
+            f"columns: expected either {SPLIT!r}, by which the rows name their split, or validation_share, got both; leave one out"
+        )
 
 
 def _require_readable(path: str, runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> None:
@@ -215,10 +238,10 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     """Yield the row files of a path; files that must be converted first go to the folder `aside`."""
     place = _place(services, request.path)
     if place is None:
-        lines, report = request.aside / "hub.jsonl", Report()
+        name = f"https://huggingface.co/datasets/{request.path}"
         _require_read(request, hub_rows(request.path))
-        write_lines(_labelled(hub_rows(request.path), request.columns, report), request.columns, lines)
-        yield _Origin(lines, f"https://huggingface.co/datasets/{request.path}", sha256_of(lines), report)
+        for lines, report, split in _sides(request, "hub", lambda _: hub_rows(request.path), None, tally):
+            yield _Origin(lines, name, sha256_of(lines), report, split)
         return
     files = RowFiles(_text_files(place), []) if request.text else row_files(place)
     if files.left_out:
@@ -226,39 +249,50 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     if files.taken:
         _require_read(request, rows_of(files.taken[0], Report()))
     for number, file in enumerate(files.taken):
-        lines, report = file, Report()
-        if request.columns or needs_lines(file, text=request.text):
-            lines = request.aside / f"{number}.jsonl"
-            try:
-                write_lines(_labelled(rows_of(file, report), request.columns, report), request.columns, lines)
-            except InvalidInput as error:  # what came before the damage is good, and so are the other files
-                report.reject(None, error.message)
+        as_it_is = None if request.columns or needs_lines(file, text=request.text) else file
         name = str(file)
         if is_url(request.path):
             inside = file.relative_to(place).as_posix() if place.is_dir() else ""
             name = f"{url_of(services, request.path)}/{inside}".rstrip("/")
-        yield _Origin(lines, _safe(name) if services.settings.redact else name, sha256_of(file), report)
+        name = _safe(name) if services.settings.redact else name
+        for lines, report, split in _sides(request, str(number), partial(rows_of, file), as_it_is, tally):
+            yield _Origin(lines, name, sha256_of(file), report, split)
+
+
+def _sides(
+    request: _RowRequest,
+    name: str,
+    read: Callable[[Report], Iterable[NumberedValue]],
+    as_it_is: Path | None,
+    tally: ExportCounts,
+) -> Iterator[tuple[Path, Report, SplitName | None]]:
+    """Yield the lines of a file of rows and their faults, for each split that its rows name.
+
+    Args:
+        request: What is read.
+        name: Begins the names of new files.
+        read: Returns the rows, and reports those that cannot be read.
+        as_it_is: The file, if its lines can be read without a change.
+        tally: Counts rows of other splits.
+    """
+    if request.split is None and as_it_is is not None:
+        yield as_it_is, Report(), None
+        return
+    for split in LEARNED if request.split is not None else (None,):
+        lines, report = request.aside / f"{name}-{split or 'all'}.jsonl", Report()
+        rows = labelled(read(report), request.columns, report)
+        try:
+            write_lines(of_split(rows, request.split, split, tally), request.columns, lines)
+        except InvalidInput as error:  # what came before the damage is good, and so are the other files
+            report.reject(None, error.message)
+        yield lines, report if split in (None, "train") else Report(), split
 
 
 def _require_read(request: _RowRequest, rows: Iterable[NumberedValue]) -> None:
     first: list[NumberedValue] = []
     with suppress(InvalidInput):  # a damaged file is reported where it is read
-        first += islice(_labelled(rows, request.columns, Report()), _SAMPLED if request.columns else 0)
+        first += islice(labelled(rows, request.columns, Report()), _SAMPLED if request.columns else 0)
     require_read_columns(request.columns, [row.value for row in first], request.aside, text=request.text)
-
-
-def _labelled(rows: Iterable[NumberedValue], columns: Mapping[str, str], report: Report) -> Iterator[NumberedValue]:
-    """Yield rows with the column that is named as the label as true or false; reject those whose label is neither."""
-    column = columns.get("label")
-    for number, row in rows:
-        if column is None or not isinstance(row, Mapping) or row.get(column) is None:
-            yield NumberedValue(number, row)
-        elif (label := as_label(row[column])) is None and (label := as_label(as_cell_number(row[column]))) is None:
-            report.reject(
-                number, f"expected true, false, 1, 0 or -1 in {column!r}, the label, got {shown(row[column])}"
-            )
-        else:
-            yield NumberedValue(number, {**row, column: label})
 
 
 def _left_out(files: Sequence[Path], folder: Path) -> str:

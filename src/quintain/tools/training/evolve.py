@@ -71,7 +71,6 @@ def evolution_spec(
             "on the dataset of its last round with start_training",
             code="no_earlier_skill",
         )
-    training = usable_settings(services, training, None)
     if environment is None:
         raise InvalidInput(
             Hint(
@@ -83,6 +82,7 @@ def evolution_spec(
         )
     agent = start_agent(services, EVOLVE, request.model)
     where = usable_reference(services, environment)
+    training = usable_settings(services, training, None if config.explores else where)
     return EvolveSpec(
         name=request.name or f"{agent.name}-{EVOLVE}"[:100],
         agent=agent,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters.foreign_settings import RENAMED
-from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, ONLINE_METHODS, TrainingConfig
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, ONLINE_METHODS, PPOConfig, TrainingConfig
 from quintain.records.hyperparameters.setting_aliases import canonical
 from quintain.records.hyperparameters.shared import Settings
 from quintain.records.jobs.evolve import EvolveConfig
@@ -70,9 +71,61 @@ def check_evolution(settings: Mapping[str, Any]) -> tuple[EvolveConfig, Training
     """
     config = _validated(EVOLVE, EvolveConfig, settings)
     try:
-        return config, read_hyperparameters(config.train, config.training)
+        given = canonical_settings(config.train, config.training)
+        training = check_settings(config.train, given if config.explores else _playing(config, given))
+        if isinstance(training, PPOConfig) and training.has_critic:
+            training = _with_policy_steps(training)
     except InvalidInput as error:
         raise InvalidInput(f"in `training`: {error.message}", code=error.code) from None
+    return config, training
+
+
+_PLAYED = {"rollouts": "tasks_per_iteration", "group_size": "attempts"} | {
+    name: name for name in ("temperature", "max_turns", "actors")
+}
+"""Setting of a training that plays -> the setting of the evolution that decides it."""
+
+
+def _playing(config: EvolveConfig, training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a training that plays the tasks of a round itself, in rollouts of `tasks_per_step`.
+
+    Raises:
+        InvalidInput: A setting that the evolution decides, or that needs another player.
+    """
+    for name, decides in _PLAYED.items():
+        if name in training:
+            raise InvalidInput(
+                f"expected no {name}, got {shown(training[name])}; set {decides} of the evolution, which decides it"
+            )
+    for name in ("sampler", "self_play"):
+        if training.get(name) is not None:
+            raise InvalidInput(f"expected no {name}, got {shown(training[name])}; train once by ppo with it instead")
+    size = training.get("tasks_per_step", PPOConfig.model_fields["tasks_per_step"].default)
+    size = min(size, config.tasks_per_iteration) if isinstance(size, int) and size > 0 else size
+    rollouts = math.ceil(config.tasks_per_iteration / size) if isinstance(size, int) and size > 0 else 1
+    temperature, _ = config.temperatures
+    return {
+        **training,
+        "tasks_per_step": size,
+        "rollouts": rollouts,
+        "group_size": config.attempts,
+        "temperature": temperature,
+        "max_turns": config.max_turns,
+        "actors": config.actors,
+    }
+
+
+def _with_policy_steps(config: PPOConfig) -> PPOConfig:
+    """Return settings whose round trains the value head alone for a quarter of its steps at most, unless they say more."""
+    steps, name = config.rollouts * config.updates_per_rollout, "critic_warmup_steps"
+    if not config.is_changed(name):
+        return config.model_copy(update={name: min(config.critic_warmup_steps, steps // 4)})
+    if config.critic_warmup_steps >= steps:
+        raise InvalidInput(
+            f"expected {name} below the {steps} optimizer steps of a round, got {config.critic_warmup_steps}, which train the value "
+            "head alone; lower it, or raise updates_per_rollout"
+        )
+    return config
 
 
 def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:

@@ -30,6 +30,7 @@ _ADDED = frozenset(
     {
         *("constraint", "ewc", "optimizer", "quantization"),
         *("frozen_layers", "min_rate_ratio", "neftune_alpha"),
+        *("cycles", "decay_shape", "decay_steps"),
         *("min_p", "sampler", "top_k", "top_p"),
         *("episodes_at_once", "staleness"),
         *("delta", "importance_cap", "mask_truncated", "overlong_buffer", "overlong_penalty", "overlong_tokens"),

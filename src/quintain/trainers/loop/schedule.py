@@ -114,15 +114,33 @@ def learning_rate(step: int, total: int, config: TrainingConfig) -> float:
     warmup = math.ceil(config.warmup_ratio * total) if warmup is None else min(warmup, total)
     if peak is None:
         raise ValueError("expected a learning rate, got None; resolve it with records.learning_rates.default_rate")
+    is_stable, floor = config.schedule == "warmup_stable_decay", config.min_rate_ratio
     if step < warmup:
-        return peak * (step + 1) / warmup
+        return peak * above_floor((step + 1) / warmup, floor) if is_stable else peak * (step + 1) / warmup
     if config.schedule == "constant":
         return peak
     if config.schedule == "inverse_sqrt":
         return peak * inverse_sqrt(step, warmup)
-    done = (step - warmup) / max(total - warmup, 1)
-    decay = (1 + math.cos(math.pi * done)) / 2 if config.schedule == "cosine" else 1 - done
-    return peak * above_floor(decay, config.min_rate_ratio)
+    return peak * above_floor(_decay(step - warmup, total - warmup, total, config), floor)
+
+
+def _decay(step: int, steps: int, total: int, config: TrainingConfig) -> float:
+    """Return a decay from 1 to 0 after the warm-up, as transformers' schedules of these names.
+
+    Args:
+        step: Step after the warm-up, counted from 0.
+        steps: Number of these.
+        total: Number of steps with those of the warm-up.
+        config: Schedule and shape.
+    """
+    shape: str = config.schedule
+    if config.schedule == "warmup_stable_decay":
+        decaying = min(config.decay_steps or math.ceil(total / 10), steps)
+        step, steps, shape = step - steps + decaying, decaying, config.decay_shape
+    done = max(step, 0) / max(steps, 1) * config.cycles % 1
+    if shape == "cosine":
+        return (1 + math.cos(math.pi * done)) / 2
+    return 1 - (math.sqrt(done) if shape == "1-sqrt" else done)
 
 
 def above_floor(decay: float, floor: float) -> float:

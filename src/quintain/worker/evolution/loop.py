@@ -23,7 +23,7 @@ from quintain.records.jobs.job import EvolveSpec, JobResult, TrajectorySet
 from quintain.records.protocols import Reporter
 from quintain.records.record import counted
 from quintain.worker.evolution.evolution_stages import EvolutionStages, EvolutionStopped
-from quintain.worker.evolution.round_collection import collect_round
+from quintain.worker.evolution.round_collection import collect_round, online_report
 from quintain.worker.evolution.stage_specs import (
     curriculum_levels,
     final_spec,
@@ -93,6 +93,11 @@ class _Evolution:
     ) -> tuple[_Candidate | None, RoundReport]:
         """Run one round. The candidate is None if nothing was selected."""
         start_from = self.spec.config.start_from
+        start = {"best": best.agent, "last": last.agent, "base": self.spec.agent}[start_from]
+        if not self.spec.config.explores:
+            trained, final_loss = self._train(number, start, environment)
+            report = online_report(number, environment, self.stages.folder(f"{number:02d}-train"))
+            return self._measured(number, trained, final_loss, best, report)
         frozen, report = collect_round(
             self.spec,
             number,
@@ -104,8 +109,14 @@ class _Evolution:
         if frozen.output is None:
             return None, report
         self.dataset = frozen.output.dataset
-        start = {"best": best.agent, "last": last.agent, "base": self.spec.agent}[start_from]
         trained, final_loss = self._train(number, start, self.dataset)
+        made = {"dataset_id": self.dataset.id, "rows": self.dataset.rows}
+        return self._measured(number, trained, final_loss, best, report.model_copy(update=made))
+
+    def _measured(
+        self, number: int, trained: Agent, final_loss: float | None, best: _Candidate, report: RoundReport
+    ) -> tuple[_Candidate, RoundReport]:
+        """Evaluate the agent of a round, and complete the report with its gain over the best one before."""
         candidate = self._evaluate_candidate(f"{number:02d}-evaluate", trained, number, final_loss)
         gain = _gain(best.evaluation, candidate.evaluation)
         facts: dict[str, Any] = {"decision": "not_compared"}
@@ -114,8 +125,6 @@ class _Evolution:
             if gain.difference > 0:
                 facts["decision"] = "better" if gain.ci_low > 0 else "ahead"
         facts |= {
-            "dataset_id": self.dataset.id,
-            "rows": self.dataset.rows,
             "agent": trained.name,
             "evaluation_id": candidate.evaluation.id,
             "success": candidate.evaluation.rate.value,
@@ -123,15 +132,14 @@ class _Evolution:
         }
         return candidate, report.model_copy(update=facts)
 
-    def _train(self, number: int, start: Agent, dataset: Dataset) -> tuple[Agent, float | None]:
+    def _train(self, number: int, start: Agent, learns_from: Dataset | str) -> tuple[Agent, float | None]:
         """Train, and output the agent under the round's name, so that it can be evaluated and compared."""
         folder, origin = self.stages.folder(f"{number:02d}-train"), start.id or start.name
-        spec = training_spec(self.spec, number, start, dataset, folder)
+        spec = training_spec(self.spec, number, start, learns_from, folder)
+        where = f"in {spec.environment}" if spec.dataset_id is None else f"on {spec.dataset_id}"
 
         def named(agent: Agent) -> Agent:
-            about = (
-                f"round {number} of the evolution of {self.spec.agent.id}: {spec.method} of {origin} on {dataset.id}"
-            )
+            about = f"round {number} of the evolution of {self.spec.agent.id}: {spec.method} of {origin} {where}"
             stage_id = f"{self.stages.directory.name}/{folder.name}"
             return agent.model_copy(update={"parent": origin, "job_id": stage_id, "description": about})
 

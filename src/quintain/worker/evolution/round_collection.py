@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 
 from quintain.errors import TrainingFailed
-from quintain.jobs.directory import STAGE_RESULT
+from quintain.jobs.directory import STAGE_RESULT, output_records
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.jobs.evolve import RoundReport
 from quintain.records.jobs.job import EvolveSpec, JobResult
+from quintain.records.trajectory import OutcomeStatus
 from quintain.worker.evolution.evolution_stages import EvolutionStages, EvolutionStopped, drop_results_without_runs
 from quintain.worker.evolution.played_episodes import read_episodes
 from quintain.worker.evolution.reflection import retry_with_reflection
@@ -73,6 +75,27 @@ def collect_round(
         left_out=frozen.left_out,
         reward=frozen.reward,
         decision="nothing_selected",
+    )
+
+
+def online_report(number: int, environment: str, folder: Path) -> RoundReport:
+    """Return the report of a round that learned while it played, before it is evaluated.
+
+    Args:
+        number: Number of the round, from 1.
+        environment: Where it played.
+        folder: Folder of its training.
+    """
+    runs = [fields["outcome"]["status"] for _, fields in output_records(folder, "trajectory")]
+    verdicts = [verdict for status in runs if (verdict := OutcomeStatus(status).verdict) is not None]
+    return RoundReport(
+        round=number,
+        environment=environment,
+        explored=len(runs),
+        explored_success=sum(verdicts) / len(verdicts) if verdicts else None,
+        selected=len(verdicts),
+        left_out={"no_verdict": len(runs) - len(verdicts)} if len(verdicts) < len(runs) else {},
+        decision="not_compared",
     )
 
 

@@ -12,6 +12,7 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.suites import plan_suite
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
+from quintain.records.hyperparameters.methods import PPOConfig
 from quintain.records.jobs.job import EvaluateSpec, EvolveSpec, RolloutSpec, TrainSpec
 from quintain.records.seeds import stable_seed
 
@@ -41,19 +42,25 @@ def exploration_spec(spec: EvolveSpec, number: int, environment: str, agent: Age
     )
 
 
-def training_spec(spec: EvolveSpec, number: int, start: Agent, dataset: Dataset, folder: Path) -> TrainSpec:
-    """Return the training of a round. Its agent has the round's name."""
+def training_spec(spec: EvolveSpec, number: int, start: Agent, learns_from: Dataset | str, folder: Path) -> TrainSpec:
+    """Return the training of a round, on a dataset or in an environment. Its agent has the round's name."""
+    source: dict[str, Any] = {"environment": learns_from, "reward": spec.reward}
+    if isinstance(learns_from, Dataset):
+        source = {
+            "dataset_id": learns_from.id,
+            "dataset_path": learns_from.path,
+            "dataset_files": learns_from.files,
+        }
     return TrainSpec(
         method=spec.training.method,
         agent=start,
-        dataset_id=dataset.id,
-        dataset_path=dataset.path,
-        dataset_files=dataset.files,
+        **source,
         name=f"{spec.name[:80]}-round-{number}",
         output_dir=str(Path(spec.output_dir) / folder.name),
         config=spec.training,
         reward_agent=spec.reward_agent,
         seed=_seed(spec, "train", number),
+        actor_backend=spec.actor_backend,
         mirror=spec.mirror and f"{spec.mirror}/{folder.name}",
     )
 
@@ -118,6 +125,9 @@ def selection_tasks(spec: EvolveSpec) -> tuple[str, ...]:
 def planned_steps(spec: EvolveSpec) -> tuple[int, int, int]:
     """Return the steps of a round: exploration episodes, estimated optimizer steps, evaluation episodes."""
     config, method = spec.config, spec.training
+    if isinstance(method, PPOConfig):
+        steps = method.rollouts * method.updates_per_rollout
+        return 0, min(steps, method.max_steps or steps), config.evaluation_tasks * config.repeats
     episodes = config.tasks_per_iteration * config.attempts
     rows = config.tasks_per_iteration if config.train in {"dpo", "grpo"} else math.ceil(config.ratio * episodes)
     steps = math.ceil(method.epochs * math.ceil(rows / method.batch_size))
