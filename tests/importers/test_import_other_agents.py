@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agent_logs import message, moment, outline, read_as, read_log, read_one, tokens, write
+from agent_logs import message, moment, outline, read, read_as, read_log, read_one, tokens, write
 from hostile import survives
 from small_logs import small_log
 
@@ -60,6 +60,37 @@ def test_a_gemini_checkpoint_finds_calls_without_ids_by_name(tmp_path: Path) -> 
     run, _ = read_one("gemini_cli", write(tmp_path / "checkpoint-t.json", {"history": turns}), tmp_path)
     assert outline(run)[2:] == ["user: Go", "agent:  > a(None) > b(None) < good(None) < !bad(None)"]
     assert (run.trajectory.task.prompt, run.trajectory.agent_steps[1].thought) == ("Go", "hm")
+
+
+def gemini_session(name: str) -> list[dict[str, Any]]:
+    """Events of a session that ends within a call."""
+
+    def event(kind: str, **fields: Any) -> dict[str, Any]:
+        return {"type": kind, "timestamp": "2026-01-30T06:10:01Z", **fields}
+
+    return [
+        event("init", session_id=name, model="gemini-3"),
+        event("message", role="user", content="Go"),
+        event("message", role="assistant", content="I lo", delta=True),
+        event("message", role="assistant", content="ok.", delta=True),
+        event("tool_use", tool_name="read", tool_id="c1", parameters={"path": "a"}),
+        event("tool_use", tool_name="read", tool_id="c2", parameters={"path": "b"}),
+        event("tool_result", tool_id="c1", status="success", output="A"),
+        event("tool_result", tool_id="c2", status="error", error={"type": "missing", "message": "no b"}),
+        event("tool_use", tool_name="read", tool_id="c3", parameters={}),
+    ]
+
+
+def test_a_stream_of_gemini_events_gives_a_run_for_each_session(tmp_path: Path) -> None:
+    end = {"type": "result", "timestamp": "2026-01-30T06:11:01Z", "status": "error", "error": {"message": "quota"}}
+    foreign = {"type": "message", "role": "user", "content": "Go"}
+    rows = [foreign, *gemini_session("s1"), end, foreign, *gemini_session("s2")]
+    got = read(write(tmp_path / "out.jsonl", rows), tmp_path)
+    assert (got.format, got.report.unknown) == ("gemini_cli", {"line outside a session": 1})
+    expected = ["user: Go", "agent: I look. > read(c1) > read(c2) < A(c1) < !no b(c2)", "agent:  > read(c3)"]
+    assert [outline(run) for run in got.runs] == [expected, expected]
+    ends = [(run.session_id, run.agent.model, run.outcome.status, run.outcome.exit_status) for run in got.all]
+    assert ends == [("s1", "gemini-3", "error", "quota"), ("s2", "gemini-3", "unknown", None)]
 
 
 def test_what_a_person_typed_into_gemini_is_no_run(tmp_path: Path) -> None:
@@ -169,6 +200,20 @@ def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> No
     run, report = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Go", "agent:  > bash(k) < !a(k)"]
     assert "only the branch with the last line is imported: 1 messages of others are left out" in report.notes
+
+
+def test_a_pi_session_that_lost_its_header_is_read_and_added_context_is_not_its_task(tmp_path: Path) -> None:
+    def line(n: int, kind: str, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "id": f"{n}", "parentId": f"{n - 1}", "timestamp": "2026-07-14T08:41:44Z", **more}
+
+    lines = [
+        line(1, "custom_message", customType="project", content="The folder has a.py."),
+        line(2, "message", message=message("user", "Go")),
+        line(3, "message", message=message("assistant", "Done.", model="m")),
+    ]
+    run, _ = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
+    assert outline(run) == ["user: The folder has a.py.", "user: Go", "agent: Done."]
+    assert run.trajectory.task.prompt == "Go"
 
 
 def test_a_grok_cli_session_is_its_own_format_with_its_turns_apart(tmp_path: Path) -> None:
