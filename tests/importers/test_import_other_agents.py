@@ -1,14 +1,18 @@
-"""Readers of Gemini CLI, OpenCode, Hub traces, Grok CLI, Qwen Code, OpenClaw, Cline and Amp."""
+"""Readers of Gemini CLI, OpenCode, Hub traces, Grok CLI, Qwen Code, OpenClaw, Cline, Amp and Crush."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from agent_logs import message, moment, outline, read, read_as, read_log, read_one, tokens, write
 from hostile import survives
-from small_logs import small_log
+from quintain.importers.files.probing import probe
+from quintain.importers.registry import detect
+from small_logs import content, small_log
 
 
 def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times() -> None:
@@ -361,3 +365,36 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place() -> None:
     assert [moment(step) for step in made.steps] == [1_760_000_000, None, 1_760_000_001]
     assert (tokens(made.agent_steps[0]), run.key) == ((10, 2), "amp:T-1")
     assert any("may have seen other words" in note for note in report.notes)
+
+
+def crush_write_ahead(path: Path) -> Path:
+    """Write the log of Crush as the program leaves it: with a write-ahead log, and with a session that has no answer."""
+    path.write_bytes(content("crush.db", small_log("crush")))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("INSERT INTO sessions (id, title, created_at) VALUES ('s3', 'Empty', 1756000002)")
+        connection.commit()
+    return path
+
+
+def test_each_session_of_a_crush_database_is_a_run(tmp_path: Path) -> None:
+    path = crush_write_ahead(tmp_path / "crush.db")
+    (one, two), report = read_as("crush", path, tmp_path)
+    assert outline(one) == ["user: Go", "agent: I look. > view(c1) < !no a(c1)", "agent: Gone."]
+    assert outline(two) == ["user: Look for a.", "agent: Gone."]
+    trajectory = one.trajectory
+    assert (trajectory.agent.model, trajectory.extra["title"], two.parent) == ("m-1", "Look", "crush:s1")
+    assert (trajectory.steps[1].thought, moment(trajectory.steps[1])) == ("hm", 1_756_000_001)
+    assert (report.n_rejected, len(report.notes)) == (1, 2)
+    (tmp_path / "crush.db-wal").write_bytes(b"x")
+    assert any("crush.db-wal is not read" in note for note in read_as("crush", path, tmp_path)[1].notes)
+
+
+def test_a_view_in_the_place_of_a_table_of_crush_is_not_run(tmp_path: Path) -> None:
+    path = crush_write_ahead(tmp_path / "crush.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE messages")
+        endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT * FROM n"
+        connection.execute(f"CREATE VIEW messages AS {endless}")
+        connection.commit()
+    assert detect(probe(path, tmp_path)).importer is None
