@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import counts, detected, outline, read, read_file, read_one, read_rows, tokens, write
+from agent_logs import counts, detected, message, outline, read, read_file, read_one, read_rows, tokens, write
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.chat_messages import from_messages
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
@@ -44,6 +44,11 @@ def test_a_row_of_openai_messages_keeps_every_turn_and_what_stands_beside(tmp_pa
     assert (run.outcome.status, run.agent.model, run.tools) == (OutcomeStatus.SUCCESS, "m-1", (TOOL,))
     assert run.extra == {"row": {"subset": "easy", "resolved": True}}
     assert (report.n_rejected, report.unknown, report.notes) == (0, {}, {})
+
+
+def test_a_model_that_the_metadata_of_a_row_name_is_its_model(tmp_path: Path) -> None:
+    row = {"messages": [message("user", "Q"), message("assistant", "A")], "metadata": {"model": "m-2026", "steps": 1}}
+    assert read(write(tmp_path / "a.json", row), tmp_path).only.agent.model == "m-2026"
 
 
 @pytest.mark.parametrize(

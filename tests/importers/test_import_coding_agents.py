@@ -450,6 +450,25 @@ def test_codex_outputs_say_in_several_ways_that_they_failed(tmp_path: Path) -> N
     assert [observation.is_error for observation in seen] == [True] * 4 + [False] * 3
 
 
+@pytest.mark.parametrize("order", ["before the results", "after the results", "before the reply"])
+def test_a_codex_token_count_belongs_to_its_reply_wherever_the_version_writes_it(tmp_path: Path, order: str) -> None:
+    def count(n: int) -> dict[str, Any]:
+        return event("token_count", info={"total_token_usage": {"n": n}, "last_token_usage": {"output_tokens": n}})
+
+    (one, two), said = (
+        (item("function_call", name="shell", arguments="{}", call_id=c) for c in "ab"),
+        words("assistant", "!"),
+    )
+    seen = [item("function_call_output", call_id=c, output="ok") for c in "ab"]
+    rows = {
+        "before the results": [one, count(1), seen[0], two, count(2), seen[1], said, count(3)],
+        "after the results": [one, seen[0], count(1), two, seen[1], count(2), said, count(3)],
+        "before the reply": [count(1), one, seen[0], count(2), two, seen[1], count(3), said],
+    }[order]
+    run, _ = codex_run(tmp_path, [codex("session_meta", id="s"), words("user", "Go"), *rows])
+    assert [step.usage and step.usage.output_tokens for step in run.trajectory.agent_steps] == [1, 2, 3]
+
+
 def test_tools_in_a_namespace_of_codex_are_named_as_they_are_called(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"q": {}}}
     space = {"type": "namespace", "name": "web", "tools": [{"type": "function", "name": "find", "inputSchema": schema}]}

@@ -465,3 +465,11 @@ def test_runs_of_agno_keep_calls_failures_history_and_the_runs_of_members(tmp_pa
     assert (first.agent.name, first.agent.model, member.agent.name) == ("Desk", "gpt-5-mini", "Scout")
     assert (first.session_id, last.task.prompt) == ("s1", "Why?")
     assert any("leaves out the history" in note for note in got.report.notes)
+
+
+def test_each_chat_of_a_llama_index_store_is_a_run_though_the_store_was_written_twice(tmp_path: Path) -> None:
+    store = small_log("llama_index")
+    expected = ["user: Where is order 7?", "agent:  > get_order(c1) < shipped(c1)", "agent: It has shipped."]
+    for name, value in (("once.json", store), ("twice.json", json.dumps(store))):
+        run, _ = read_one("llama_index", write(tmp_path / name, value), tmp_path)
+        assert (outline(run), run.trajectory.session_id) == (expected, "ann")

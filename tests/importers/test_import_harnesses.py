@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import function_call, message, moment, outline, read, read_one, tokens, write
+from agent_logs import function_call, message, moment, outline, read, read_log, read_one, tokens, write
 from hostile import zip_of, zstd_zip_of
 from quintain.records.trajectory import OutcomeStatus
 from small_logs import small_log
@@ -487,3 +487,20 @@ def test_pages_after_a_text_action_are_turns_of_the_user(tmp_path: Path) -> None
         "agent: stop []",
     ]
     assert not got.report.notes
+
+
+def test_a_toolbench_answer_is_its_longest_chain_and_a_search_without_one_is_rejected(tmp_path: Path) -> None:
+    run, _ = read_log("toolbench")
+    assert outline(run) == [
+        "system: You can use tools.",
+        "user: \nWhere is order 7?\nBegin!\n",
+        'agent: I look. > get_order_for_shop(None) < {"error": "", "response": "shipped"}(None)',
+        "agent:  > Finish(None)",
+    ]
+    trajectory = run.trajectory
+    assert (trajectory.task.prompt, trajectory.outcome.status) == ("Where is order 7?", "unknown")
+    assert trajectory.tools[0]["function"]["name"] == "get_order_for_shop"
+    lost = small_log("toolbench")
+    del lost["answer_generation"]["train_messages"]
+    got = read(write(tmp_path / "8.json", lost), tmp_path)
+    assert (got.runs, got.report.rejected[0][1]) == ([], "expected `train_messages`, got a search that found no chain")

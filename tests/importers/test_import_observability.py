@@ -722,6 +722,28 @@ def test_spans_without_a_model_call_are_refused_for_that_reason(tmp_path: Path) 
         read_one("otel", write(tmp_path / "t.json", export), tmp_path)
 
 
+def test_documents_that_a_retriever_found_are_not_an_agents_answer(tmp_path: Path) -> None:
+    asked = {"attributes.input.value": "order 7", "attributes.output.value": '["<Node 1>"]'}
+    row = {"name": "retrieve", "span_kind": "RETRIEVER", "context.span_id": "s1", "context.trace_id": "t1"}
+    rows = [row | asked | {"attributes.openinference.span.kind": "RETRIEVER"}]
+    with pytest.raises(InvalidInput, match="no span of a model call"):
+        read_one("otel", write(tmp_path / "spans.jsonl", rows), tmp_path)
+
+
+def test_a_completion_of_llama_index_is_its_text_and_prompts_alone_mark_a_model_call(tmp_path: Path) -> None:
+    response = {"text": "It has shipped.", "additional_kwargs": {}, "raw": {"id": "r", "choices": [{"index": 0}]}}
+    asked = {"llm.model_name": "m", "input.value": "Where is order 7?"}
+    calls = (
+        {"openinference.span.kind": "LLM", "output.value": json.dumps(response)},
+        {"llm.prompts": "('Where is order 7?',)", "output.value": "It has shipped.", "llm.token_count.completion": 5},
+    )
+    for n, call in enumerate(calls):
+        spans = [span(1, "Chain.step", {}), span(2, "llm.completion", asked | call)]
+        run = read(write(tmp_path / f"{n}.json", otlp(*spans)), tmp_path).only
+        assert outline(run) == ["user: Where is order 7?", "agent: It has shipped."]
+        assert run.agent.model == "m"
+
+
 def test_a_langsmith_patch_without_an_id_belongs_to_the_run_that_its_dotted_order_ends_with(tmp_path: Path) -> None:
     root, child = "20260101T000000000000Zr0", "20260101T000000000000Zr0.20260101T000001000000Zr1"
     asked = {"messages": [{"role": "user", "content": "howdy"}]}

@@ -1,14 +1,18 @@
-"""Readers of Gemini CLI, OpenCode, Hub traces, Grok CLI, Qwen Code, OpenClaw, Cline and Amp."""
+"""Readers of Gemini CLI, OpenCode, Hub traces, Grok CLI, Qwen Code, OpenClaw, Cline, Amp and Crush."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agent_logs import message, moment, outline, read_as, read_log, read_one, tokens, write
+from agent_logs import message, moment, outline, read, read_as, read_log, read_one, tokens, write
 from hostile import survives
-from small_logs import small_log
+from quintain.importers.files.probing import probe
+from quintain.importers.registry import detect
+from small_logs import content, small_log
 
 
 def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times() -> None:
@@ -60,6 +64,37 @@ def test_a_gemini_checkpoint_finds_calls_without_ids_by_name(tmp_path: Path) -> 
     run, _ = read_one("gemini_cli", write(tmp_path / "checkpoint-t.json", {"history": turns}), tmp_path)
     assert outline(run)[2:] == ["user: Go", "agent:  > a(None) > b(None) < good(None) < !bad(None)"]
     assert (run.trajectory.task.prompt, run.trajectory.agent_steps[1].thought) == ("Go", "hm")
+
+
+def gemini_session(name: str) -> list[dict[str, Any]]:
+    """Events of a session that ends within a call."""
+
+    def event(kind: str, **fields: Any) -> dict[str, Any]:
+        return {"type": kind, "timestamp": "2026-01-30T06:10:01Z", **fields}
+
+    return [
+        event("init", session_id=name, model="gemini-3"),
+        event("message", role="user", content="Go"),
+        event("message", role="assistant", content="I lo", delta=True),
+        event("message", role="assistant", content="ok.", delta=True),
+        event("tool_use", tool_name="read", tool_id="c1", parameters={"path": "a"}),
+        event("tool_use", tool_name="read", tool_id="c2", parameters={"path": "b"}),
+        event("tool_result", tool_id="c1", status="success", output="A"),
+        event("tool_result", tool_id="c2", status="error", error={"type": "missing", "message": "no b"}),
+        event("tool_use", tool_name="read", tool_id="c3", parameters={}),
+    ]
+
+
+def test_a_stream_of_gemini_events_gives_a_run_for_each_session(tmp_path: Path) -> None:
+    end = {"type": "result", "timestamp": "2026-01-30T06:11:01Z", "status": "error", "error": {"message": "quota"}}
+    foreign = {"type": "message", "role": "user", "content": "Go"}
+    rows = [foreign, *gemini_session("s1"), end, foreign, *gemini_session("s2")]
+    got = read(write(tmp_path / "out.jsonl", rows), tmp_path)
+    assert (got.format, got.report.unknown) == ("gemini_cli", {"line outside a session": 1})
+    expected = ["user: Go", "agent: I look. > read(c1) > read(c2) < A(c1) < !no b(c2)", "agent:  > read(c3)"]
+    assert [outline(run) for run in got.runs] == [expected, expected]
+    ends = [(run.session_id, run.agent.model, run.outcome.status, run.outcome.exit_status) for run in got.all]
+    assert ends == [("s1", "gemini-3", "error", "quota"), ("s2", "gemini-3", "unknown", None)]
 
 
 def test_what_a_person_typed_into_gemini_is_no_run(tmp_path: Path) -> None:
@@ -169,6 +204,20 @@ def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> No
     run, report = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Go", "agent:  > bash(k) < !a(k)"]
     assert "only the branch with the last line is imported: 1 messages of others are left out" in report.notes
+
+
+def test_a_pi_session_that_lost_its_header_is_read_and_added_context_is_not_its_task(tmp_path: Path) -> None:
+    def line(n: int, kind: str, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "id": f"{n}", "parentId": f"{n - 1}", "timestamp": "2026-07-14T08:41:44Z", **more}
+
+    lines = [
+        line(1, "custom_message", customType="project", content="The folder has a.py."),
+        line(2, "message", message=message("user", "Go")),
+        line(3, "message", message=message("assistant", "Done.", model="m")),
+    ]
+    run, _ = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
+    assert outline(run) == ["user: The folder has a.py.", "user: Go", "agent: Done."]
+    assert run.trajectory.task.prompt == "Go"
 
 
 def test_a_grok_cli_session_is_its_own_format_with_its_turns_apart(tmp_path: Path) -> None:
@@ -316,3 +365,36 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place() -> None:
     assert [moment(step) for step in made.steps] == [1_760_000_000, None, 1_760_000_001]
     assert (tokens(made.agent_steps[0]), run.key) == ((10, 2), "amp:T-1")
     assert any("may have seen other words" in note for note in report.notes)
+
+
+def crush_write_ahead(path: Path) -> Path:
+    """Write the log of Crush as the program leaves it: with a write-ahead log, and with a session that has no answer."""
+    path.write_bytes(content("crush.db", small_log("crush")))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = wal")
+        connection.execute("INSERT INTO sessions (id, title, created_at) VALUES ('s3', 'Empty', 1756000002)")
+        connection.commit()
+    return path
+
+
+def test_each_session_of_a_crush_database_is_a_run(tmp_path: Path) -> None:
+    path = crush_write_ahead(tmp_path / "crush.db")
+    (one, two), report = read_as("crush", path, tmp_path)
+    assert outline(one) == ["user: Go", "agent: I look. > view(c1) < !no a(c1)", "agent: Gone."]
+    assert outline(two) == ["user: Look for a.", "agent: Gone."]
+    trajectory = one.trajectory
+    assert (trajectory.agent.model, trajectory.extra["title"], two.parent) == ("m-1", "Look", "crush:s1")
+    assert (trajectory.steps[1].thought, moment(trajectory.steps[1])) == ("hm", 1_756_000_001)
+    assert (report.n_rejected, len(report.notes)) == (1, 2)
+    (tmp_path / "crush.db-wal").write_bytes(b"x")
+    assert any("crush.db-wal is not read" in note for note in read_as("crush", path, tmp_path)[1].notes)
+
+
+def test_a_view_in_the_place_of_a_table_of_crush_is_not_run(tmp_path: Path) -> None:
+    path = crush_write_ahead(tmp_path / "crush.db")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE messages")
+        endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT * FROM n"
+        connection.execute(f"CREATE VIEW messages AS {endless}")
+        connection.commit()
+    assert detect(probe(path, tmp_path)).importer is None

@@ -22,12 +22,13 @@ class Probe:
 
     path: tuple[str, ...]
     """Parts of the path below the imported folder; the last is the file name."""
-    shape: Literal["object", "array", "lines", "zip", "other"]
-    """A JSON object, a JSON array, JSON objects line by line, a zip archive, or none of these."""
+    shape: Literal["object", "array", "lines", "zip", "sqlite", "other"]
+    """A JSON object, a JSON array, JSON objects line by line, a zip archive, an SQLite database, or none of these."""
     document: dict[str, Any] | None = None
     """Shape `object`: the whole value."""
     rows: tuple[Any, ...] = ()
-    """Shapes `array` and `lines`: the first valid elements or lines; shape `zip`: the names of the members."""
+    """Shapes `array` and `lines`: the first valid elements or lines; shape `zip`: the names of the members;
+    `sqlite`: those of the tables."""
     text: str = ""
     """Beginning of a text file that does not start like JSON."""
 

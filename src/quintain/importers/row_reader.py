@@ -183,8 +183,9 @@ def task_of(row: Mapping[str, Any]) -> Task:
 
 def agent_of(row: Mapping[str, Any]) -> AgentInfo:
     """Return the agent named by the columns."""
-    model = row.get("model")
-    model = first_text(model, row.get("model_name"), model.get("name") if isinstance(model, Mapping) else None)
+    model, about = row.get("model"), as_dict(row.get("metadata"))
+    named = model.get("name") if isinstance(model, Mapping) else None
+    model = first_text(model, row.get("model_name"), named, about.get("model"), about.get("model_name"))
     return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
 
 

@@ -67,7 +67,6 @@ def _conversation(
         writer.script,
         report,
         line,
-        prompt=writer.prompt,
         session=session,
         agent=AgentInfo(name="chatgpt", model=writer.script.model or nonblank(row.get("default_model_slug"))),
         extra=text_fields({"title": row.get("title"), "gizmo_id": row.get("gizmo_id")})
@@ -123,7 +122,6 @@ class _Writer:
 
     def __init__(self, report: Report) -> None:
         self.script, self.report = Transcript(), report
-        self.prompt: str | None = None
         self._thoughts: list[str] = []
 
     def write(self, message: dict[str, Any]) -> None:
@@ -140,7 +138,6 @@ class _Writer:
             is_context = as_text(content.get("content_type")) in _CONTEXT
             if role == "user" and not is_context:
                 self.end()
-                self.prompt = self.prompt or nonblank(plain_text(body))
             if plain_text(body).strip() or not isinstance(body, str):
                 self.script.add_message(role, body, extra={"context": True} if is_context else None, **fields)
         else:

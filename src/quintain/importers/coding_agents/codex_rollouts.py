@@ -98,6 +98,10 @@ class Rollout:
         self._total: Any = None
         self._pending_usage: dict[str, int | None] | None = None
         """Token count not yet assigned to a reply."""
+        self._unmeasured: dict[str, Any] | None = None
+        """The last reply, while it has no token count."""
+        self._counts_follow: bool | None = None
+        """Whether token counts follow their replies; None before the first count."""
 
     @property
     def session(self) -> str | None:
@@ -258,6 +262,7 @@ class Rollout:
             timestamp=parse_time(turn.time),
             copied_context=turn.is_copy or None,
         )
+        self._unmeasured = None if usage else self.script.steps[-1]
 
     def _answer(self, item: dict[str, Any]) -> None:
         output = item.get("output", item.get("tools"))
@@ -287,11 +292,19 @@ class Rollout:
             self._failed[call_id] = "Err" in result or as_dict(result.get("Ok")).get("isError") is True
 
     def _spend(self, info: dict[str, Any]) -> None:
-        """Record a token count; it follows its reply or, in old versions, precedes it, and equal totals are repetitions."""
+        """Record a token count; equal totals are repetitions.
+
+        It follows its reply, since 0.142 after the results of the calls; in old versions it precedes the reply.
+        """
         usage, total = as_dict(info.get("last_token_usage")), info.get("total_token_usage")
         if not usage or (total is not None and total == self._total):
             return
         self._total = total
+        if self._counts_follow is None:
+            self._counts_follow = self.has_model_output
+        if self._turn is None and self._unmeasured is not None and self._counts_follow:
+            self._unmeasured["usage"], self._unmeasured = parse_usage(usage), None
+            return
         self._pending_usage = parse_usage(usage)
         if self._turn is not None:
             self._close()

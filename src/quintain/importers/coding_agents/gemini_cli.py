@@ -1,4 +1,4 @@
-"""Gemini CLI sessions and checkpoints.
+"""Gemini CLI sessions, checkpoints, and `gemini -p --output-format stream-json`.
 
 Sessions are `~/.gemini/tmp/<project>/chats/session-*.json` (one object) or `.jsonl` (a log of changes). Checkpoints
 (`checkpoint-*.json`, `checkpoints/*.json`) hold the API's own messages.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
+from quintain.importers.coding_agents.gemini_events import event_runs, is_event, is_opening
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import (
@@ -34,8 +36,10 @@ _NOT_A_TASK = ("This is the Gemini CLI.", "<session_context>", "/", "?")
 
 
 def _detect(probe: Probe) -> float:
-    """Match a session id with a project hash, or API messages (`role` and `parts`)."""
+    """Match a session id with a project hash, API messages (`role` and `parts`), or the opening of a stream of events."""
     head = probe.first
+    if any(map(is_opening, map(as_dict, probe.rows))):
+        return if_most(0.95, probe, is_event)
     if isinstance(head.get("sessionId"), str) and isinstance(head.get("projectHash"), str):
         return 0.95
     if isinstance(head.get("sessionId"), str) and "messageId" in head and isinstance(head.get("message"), str):
@@ -48,11 +52,15 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
+    """Yield the run of a session, or of each session of a stream of events."""
     session: dict[str, Any] = {}
     messages: dict[str, dict[str, Any]] = {}
     turns: list[dict[str, Any]] = []
-    for line, row in object_rows(log, report):
+    rows = object_rows(log, report)
+    for line, row in rows:
+        if is_opening(row):
+            yield from event_runs(chain([(line, row)], rows), report)
+            return
         if "parts" in row:
             turns.append(row)
         elif isinstance(history := row.get("clientHistory", row.get("history")), list):

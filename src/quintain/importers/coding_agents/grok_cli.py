@@ -15,7 +15,6 @@ from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank, text_fields
-from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.trajectory import AgentInfo
 
@@ -57,7 +56,6 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         None,
         key=session if session and not is_part else None,
         parent=session if session and is_part else None,
-        prompt=writer.prompt,
         session_id=session,
         agent=AgentInfo(name="grok-cli", model=model),
         extra=text_fields(where | {"agent_type": about.get("agent_name") if is_part else None}),
@@ -72,7 +70,6 @@ class _Writer:
 
     def __init__(self, report: Report) -> None:
         self.script, self.report = Transcript(), report
-        self.prompt: str | None = None
         self._thoughts: list[str] = []
         self._vendor_calls: list[dict[str, Any]] = []
 
@@ -111,8 +108,6 @@ class _Writer:
             turn.calls, self._vendor_calls = [*self._vendor_calls, *turn.calls], []
         elif kind == "user" and nonblank(row.get("synthetic_reason")):
             turn.fields["extra"] = {"context": True}
-        elif kind == "user":
-            self.prompt = self.prompt or nonblank(plain_text(turn.content))
         append_turn(turn, self.script)
 
     def end(self) -> None:

@@ -17,7 +17,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, parse_message, read_turns
-from quintain.importers.transcripts.field_values import as_dict, as_text, nonblank
+from quintain.importers.transcripts.field_values import as_dict, as_text
 from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo
@@ -49,14 +49,14 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         yield from _read_records(log, rows, report)
         return
     parts = log.parts
-    session, parent, prompt, script = (parts[-2] if len(parts) > 1 else None), None, None, Transcript()
+    session, parent, script = (parts[-2] if len(parts) > 1 else None), None, Transcript()
     if len(parts) > 3 and parts[-3] == "subagents":
         parent = parts[-4]
     if any(_is_event(row) for _, row in rows):
         report.note(_EVENTS_ONLY)
-        prompt = _Events().replay(rows, script, report)
+        _Events().replay(rows, script, report)
     else:
-        prompt = _read_context(rows, _events_beside(log, report), script, report)
+        _read_context(rows, _events_beside(log, report), script, report)
     is_current = log.path.stem in ("context", "wire")  # the others were replaced by a compaction or a return
     yield from build_session_run(
         script,
@@ -64,7 +64,6 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         None,
         key=session if session and is_current else None,
         parent=parent,
-        prompt=prompt,
         session_id=session,
         agent=AgentInfo(name="kimi-cli", model=script.model),
     )
@@ -106,9 +105,8 @@ class _Events:
     times: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, bool] = field(default_factory=dict)
 
-    def replay(self, rows: list[tuple[int, dict[str, Any]]], script: Transcript, report: Report) -> str | None:
-        """Note what the events add to calls, and add their turns to a transcript; return the first prompt."""
-        prompt: str | None = None
+    def replay(self, rows: list[tuple[int, dict[str, Any]]], script: Transcript, report: Report) -> None:
+        """Note what the events add to calls, and add their turns to a transcript."""
         reply: dict[str, Any] = {}
         for _, row in rows:
             event = as_dict(row.get("message"))
@@ -132,7 +130,6 @@ class _Events:
                 if kind in ("TurnBegin", "SteerInput"):
                     message = {"role": "user", "content": blocks(payload.get("user_input"))}
                     if (turn := parse_message(message, "message", report.refuse)) is not None:
-                        prompt = prompt or nonblank(plain_text(turn.content))
                         turn.fields["timestamp"] = when
                         append_turn(turn, script)
                 elif kind == "ToolResult":
@@ -144,7 +141,6 @@ class _Events:
                 elif kind != "TurnEnd" and "message" in row:
                     report.skip(kind)
         _end(reply, script, report)
-        return prompt
 
     def _result(self, payload: dict[str, Any], script: Transcript, report: Report) -> None:
         call_id, value = as_text(payload.get("tool_call_id")), as_dict(payload.get("return_value"))
@@ -172,11 +168,8 @@ def _events_beside(log: LogFile, report: Report) -> _Events:
     return events
 
 
-def _read_context(
-    rows: list[tuple[int, dict[str, Any]]], events: _Events, script: Transcript, report: Report
-) -> str | None:
-    """Add the messages of a context to a transcript; return the first prompt."""
-    prompt: str | None = None
+def _read_context(rows: list[tuple[int, dict[str, Any]]], events: _Events, script: Transcript, report: Report) -> None:
+    """Add the messages of a context to a transcript."""
     for line, row in rows:
         role = as_text(row.get("role"))
         if role in ("_checkpoint", "_usage"):
@@ -196,7 +189,4 @@ def _read_context(
             turn.fields["extra"] = {"context": True}
             if text.startswith(_SUMMARY):
                 report.note(COMPACTED)
-        elif turn.actor == "user":
-            prompt = prompt or nonblank(text)
         append_turn(turn, script)
-    return prompt

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from quintain.errors import InvalidInput
 from quintain.importers.files.archives import archive
 from quintain.importers.files.byte_streams import ReadState, chunks, open_regular
+from quintain.importers.files.databases import MARK as DATABASE
+from quintain.importers.files.databases import MAX_BYTES, tables
 from quintain.importers.files.json_parser import Parser
 from quintain.importers.files.raw_values import LongValue, RawValue, elements, is_lines, lines
 from quintain.importers.files.spooled_list import SpooledList
@@ -42,7 +44,7 @@ _KINDS = (
     (b"RIFF", "a picture, sound or film"),
     (b"%PDF", "a PDF document"),
     (b"PAR1", "a Parquet file: rows of a dataset, not a log"),
-    (b"SQLite format 3\0", "an SQLite database; export its runs as JSON first"),
+    (DATABASE, "an SQLite database of no known format; export its runs as JSON first"),
     (b"\x7fELF", "a program"),
     (b"\xfd7zXZ\0", "packed with xz; unpack it first"),
     (b"7z\xbc\xaf", "a 7z archive; unpack it first"),
@@ -89,6 +91,10 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
                 Probe(parts, "zip", rows=tuple(opened.names[:_MAX_NAMES])),
                 "a zip archive of no known format; unpack it first",
             )
+    if start.startswith(DATABASE):
+        with open_regular(path, root) as file:
+            names = tables(file.read(MAX_BYTES + 1))
+        return ProbeResult(Probe(parts, "sqlite", rows=names[:_MAX_NAMES]), _kind(start, start))
     reading = ReadState()
     content = _bounded(chunks(path, root, reading), reading)
     head = next(content, b"")

@@ -11,7 +11,7 @@ from typing import Any
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, dicts_in, first_text, nonblank
@@ -21,14 +21,15 @@ from quintain.records.trajectory import AgentInfo
 
 
 def _detect(probe: Probe) -> float:
-    """Match a first line of type `session` with the id of a harness or of Pi."""
+    """Match a first line of type `session` with the id of a harness or of Pi, or lines of Pi that name their parents."""
     head = probe.first
+    bodies = [row for row in probe.rows if isinstance(row, dict) and row.get("type") == "message"]
+    has_messages = any(isinstance(row.get("message"), dict) for row in bodies)
     if head.get("type") != "session" or probe.shape == "zip":
-        return 0.0
+        return if_most(0.8, probe, _is_line) if has_messages and _is_line(head) else 0.0
     if isinstance(head.get("harness"), str):
         return 0.97
-    bodies = [row for row in probe.rows if isinstance(row, dict) and row.get("type") == "message"]
-    return 0.85 if "id" in head and any(isinstance(row.get("message"), dict) for row in bodies) else 0.0
+    return 0.85 if "id" in head and has_messages else 0.0
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
@@ -51,6 +52,11 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
 
 
 IMPORTER = Importer("hf_sts", "Hugging Face session trace", _detect, _read)
+
+
+def _is_line(row: dict[str, Any]) -> bool:
+    """Whether a row is a line of Pi's tree, such as the first one of a session that lost its header."""
+    return {"type", "id", "parentId", "timestamp"} <= row.keys()
 
 
 def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:

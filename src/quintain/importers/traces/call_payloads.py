@@ -171,6 +171,7 @@ def _opened(value: Any) -> Any:
         as_dict(item).keys() & _ENVELOPES
         or part_kind(item) in PARTS
         or "parts" in as_dict(as_dict(item).get("content"))
+        or as_dict(as_dict(item).get("raw")).keys() & _ENVELOPES  # LlamaIndex
         for item in inner
     )
     asks = isinstance(known, dict) and bool(known.keys() & {*_LISTS[:2], *_ASKED, "output"})

@@ -33,6 +33,8 @@ from quintain.importers.transcripts.vendor_messages import parse_vendor_message,
 
 _MODEL_KINDS = {"chat", "text_completion", "generate_content", "completion", "response", "LLM"}
 _TOOL_KINDS = {"execute_tool", "tool", "TOOL"}
+_LOOKUP_KINDS = {"embeddings", "retrieval", "EMBEDDING", "RETRIEVER", "RERANKER"}
+_CONTENT = ("gen_ai.prompt", "gen_ai.completion", "gen_ai.input.messages", "llm.input_messages", "llm.prompts")
 _ARGUMENTS = (
     *("gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"),
     "gen_ai.prompt",
@@ -59,7 +61,7 @@ _ROLE_KEYS = ("role", "content", "parts", "tool_calls", "id", "tool_call_id", "n
 
 
 def kind_of(span: Span) -> str:
-    """Return `model`, `tool`, or `other` for agents, chains, retrievers and web requests."""
+    """Return `model`, `tool`, `lookup` (of documents or vectors), or `other` for agents, chains and web requests."""
     operation = span.first(
         "gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "llm.request.type"
     )
@@ -69,10 +71,9 @@ def kind_of(span: Span) -> str:
         return "model"
     if operation is None and any(event.name in _OF_MODEL_CALLS for event in span.events):
         return "model"
-    has_content = any(
-        key.startswith(("gen_ai.prompt", "gen_ai.completion", "llm.input_messages", "gen_ai.input.messages"))
-        for key in span.attributes
-    )
+    if operation in _LOOKUP_KINDS:
+        return "lookup"
+    has_content = any(key.startswith(_CONTENT) for key in span.attributes)
     return "model" if operation is None and has_content and not span.name.startswith("invoke_agent") else "other"
 
 
@@ -153,7 +154,7 @@ def _inputs(span: Span, report: Report) -> list[Turn]:
     else:
         turns = [turn for event in span.events if (turn := _event_turn(event, report))]
     turns = turns or span_inputs(span, report)
-    for key in ("gen_ai.prompt", "ai.prompt.messages", "ai.prompt", "llm.prompts", "input.value"):
+    for key in ("gen_ai.prompt", "ai.prompt.messages", "ai.prompt", "input.value", "llm.prompts"):
         turns = turns or input_turns(_attribute(span, key), report)
     return with_instructions(span, turns, report)
 

@@ -205,7 +205,7 @@ class Transcript:
         return self._last_agent_step() is not None
 
     def trajectory(self, **fields: Any) -> Trajectory:
-        """Build the run; a task without a prompt takes the first user text as its prompt.
+        """Build the run; a task without a prompt takes the first user text as its prompt that is not added context.
 
         Args:
             **fields: As for `pieces`.
@@ -224,7 +224,8 @@ class Transcript:
         Args:
             **fields: Of `Trajectory`: `format`, the name of the reader; `task`; `agent`; `tools`, schemas in OpenAI function
                 style (`function_tool`); `outcome` as the log states it; `session_id`, `tags`, `extra`, ...; and `prompt`,
-                the task as it was given, even where that is empty (None: that of `task`, or the first text of the user).
+                the task as it was given, even where that is empty (None: that of `task`, or the first text of the user
+                other than added context).
 
         Raises:
             InvalidInput: no agent turn, or an invalid field.
@@ -256,8 +257,10 @@ class Transcript:
         """Return the fields of the run other than its steps."""
         task = task or Task()
         if prompt is None and not task.prompt:
-            asked = (_plain(step["message"]) for step in self.steps if step["actor"] == "user")
-            prompt = next((text for text in asked if text.strip()), "")
+            asked = (
+                step for step in self.steps if step["actor"] == "user" and not step.get("extra", {}).get("context")
+            )
+            prompt = next((text for step in asked if (text := _plain(step["message"])).strip()), "")
         return {
             "session_id": session_id,
             "source": Source(format=format),

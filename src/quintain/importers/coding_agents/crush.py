@@ -1,0 +1,81 @@
+"""Crush sessions, and those of OpenCode when it was written in Go: the database `.crush/crush.db` of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from quintain.importers.files.databases import opened, records
+from quintain.importers.importer import Importer
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.chat_messages import append_turn, parse_message
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_text,
+    dicts_in,
+    nonblank,
+    parse_json_text,
+    text_fields,
+)
+from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.records.trajectory import AgentInfo
+
+_TABLES = {"goose_db_version", "sessions", "messages", "files"}
+_SESSIONS = "SELECT * FROM sessions ORDER BY created_at, id"
+_MESSAGES = "SELECT role, parts, model, created_at FROM messages WHERE session_id = ? ORDER BY created_at, rowid"
+_LOGGED = "the write-ahead log {name}-wal is not read: messages may be missing until the program closes its database"
+
+
+def _detect(probe: Probe) -> float:
+    """Match a database with the tables of Crush."""
+    return 0.95 if probe.shape == "sqlite" and set(probe.rows) >= _TABLES else 0.0
+
+
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield one run a session; an agent that another one called has a session of its own."""
+    if log.sibling(f"{log.path.name}-wal") is not None:
+        report.note(_LOGGED.format(name=log.path.name))
+    with opened(log.content()) as connection:
+        for session in list(records(connection, _SESSIONS)):
+            script = Transcript()
+            for message in records(connection, _MESSAGES, session["id"]):
+                _write(message, script, report)
+            yield from build_session_run(
+                script,
+                report,
+                None,
+                session=nonblank(session["id"]),
+                parent=nonblank(session.get("parent_session_id")),
+                agent=AgentInfo(name="crush", model=script.model),
+                extra=text_fields({"title": session.get("title")}),
+            )
+
+
+IMPORTER = Importer("crush", "Crush sessions", _detect, _read)
+
+
+def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
+    """Write one message; its parts get the shape of a chat API."""
+    parts = dicts_in(parse_json_text(message["parts"]))
+    blocks = [_block(as_text(part.get("type")), as_dict(part.get("data"))) for part in parts]
+    content = [block for block in blocks if block["type"] != "finish"]
+    turn = parse_message({"role": message["role"], "content": content}, "message", report.refuse)
+    if turn is None or not turn:
+        return
+    turn.fields["timestamp"] = parse_time(message["created_at"])
+    if turn.actor == "agent":
+        turn.fields["model"] = nonblank(message["model"])
+    append_turn(turn, script)
+
+
+def _block(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    if kind == "reasoning":
+        return {"type": "thinking", "thinking": as_text(data.get("thinking"))}
+    if kind == "tool_call":
+        return {"type": "tool_use", "id": data.get("id"), "name": data.get("name"), "input": data.get("input")}
+    if kind == "tool_result":
+        failed, content = data.get("is_error") is True, as_text(data.get("content"))
+        return {"type": "tool_result", "tool_use_id": data.get("tool_call_id"), "content": content, "is_error": failed}
+    return {**data, "type": kind}
