@@ -10,8 +10,10 @@ import pytest
 
 from agent_logs import detected, outline, read_as, read_log, read_one, tokens, write
 from hostile import survives
+from quintain.importers.files.probing import probe
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report, Run
+from quintain.importers.registry import detect
 from quintain.importers.run_sink import DryRun
 from quintain.records.trajectory import OutcomeStatus, text_of
 
@@ -280,6 +282,15 @@ def test_claude_lines_that_name_no_parent_go_on_from_the_line_before(tmp_path: P
         "agent: Two",
     ]
     assert run.trajectory.task.prompt == "First"
+
+
+def test_claude_lines_copied_without_their_session_are_one_session_named_by_its_file(tmp_path: Path) -> None:
+    lines = [claude("a", None, "user", "Go"), claude("b", "a", "assistant", "Done.")]
+    bare = [{key: line[key] for key in ("type", "message", "timestamp")} for line in lines]
+    path = write(tmp_path / "copy.jsonl", bare)
+    assert detect(probe(path, tmp_path)).confidence == 0.6
+    run, _ = read_one("claude_code", path, tmp_path)
+    assert (outline(run), run.trajectory.session_id) == (["user: Go", "agent: Done."], "copy")
 
 
 def steered() -> list[dict[str, Any]]:

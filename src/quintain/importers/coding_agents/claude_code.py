@@ -50,12 +50,14 @@ _NOT_A_TASK = (
 
 
 def _detect(probe: Probe) -> float:
-    """Match lines with a session id and a message or another known record type."""
+    """Match lines with a session id and a message or another known record type, or with messages alone."""
     best = 0.0
     for row in map(as_dict, [*probe.rows, probe.document]):
         kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
-        if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
-            return if_most(0.95, probe, _is_line)
+        if kind in ("user", "assistant") and "content" in as_dict(row.get("message")):
+            if session:
+                return if_most(0.95, probe, _is_line)
+            best = max(best, 0.6)  # copied without the session
         if session and (as_text(kind) in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
             best = max(best, 0.5)  # programs that descend from it write such lines too
         elif kind == "summary" and "leafUuid" in row:
@@ -88,7 +90,7 @@ def read_sessions(
         report: Gets rejections and notes.
         agent: Name of the program that wrote the sessions.
     """
-    graph = Graph(log.reading)
+    graph = Graph(log.reading, log.path.stem)
     for number, row in rows:
         graph.add(number, row, report)
     threads = graph.threads()

@@ -89,7 +89,7 @@ def results_in(row: dict[str, Any]) -> list[dict[str, Any]]:
 class Graph:
     """All lines of a file and their parents. Of a long file, only the first rows are in memory."""
 
-    def __init__(self, reading: ReadState) -> None:
+    def __init__(self, reading: ReadState, session: str) -> None:
         self._reading, self._spool = reading, Spool()
         self.lines: dict[str, Line] = {}
         self.ends: dict[str, str] = {}
@@ -97,7 +97,8 @@ class Graph:
         self.steering: list[Line] = []
         """Prompts typed while the model was working, delivered from the queue before its next call."""
         self._queued: dict[str, list[str]] = {}
-        self._session = "unknown"
+        self._session = session
+        """Session of lines that do not name theirs: that of the line before, or the name of the file."""
         self._threads: dict[tuple[str, str], tuple[str, str]] = {}
 
     def add(self, number: int, row: dict[str, Any], report: Report) -> None:

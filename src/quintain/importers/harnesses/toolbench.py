@@ -27,8 +27,9 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     chains = [dicts_in(messages) for messages in as_list(answer.get("train_messages"))]
     if not chains:
         raise InvalidInput("expected `train_messages`, got a search that found no chain")
+    longest = max(chains, key=len)
     yield from build_chat_run(
-        max(chains, key=len),
+        longest,
         {"functions": answer.get("function"), "win": row.get("win")},
         line,
         report,
