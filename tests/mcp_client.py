@@ -18,7 +18,7 @@ from quintain.settings import Settings
 
 def server(settings: Settings) -> StdioServerParameters:
     """`quintain serve` on the test's home."""
-    arguments = ["-m", "quintain.cli.main", "serve", "--home", str(settings.home)]
+    arguments = ["-m", "quintain", "serve", "--home", str(settings.home)]
     env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "QUINTAIN_POLL_S": "0.25"}
     return StdioServerParameters(command=sys.executable, args=arguments, env=env)
 

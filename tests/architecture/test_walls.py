@@ -30,6 +30,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("server", "client"),
     ("ui",),
     ("cli",),
+    ("__main__",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 # What the order alone would allow and stays apart nevertheless: the parent never loads a trainer, only the faces and the

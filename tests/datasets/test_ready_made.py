@@ -87,7 +87,10 @@ def test_bad_rows_are_listed_with_their_line_and_the_rest_comes_in(services: Ser
     [
         (b"", r"expected rows in odd\.jsonl, got none"),
         (b"\x00\x01\x02", r"odd\.jsonl: "),
-        (b'{"ask": "2+2?", "say": "4"}', r"no_rows.*ask, say.*Name their fields with `columns`"),
+        (
+            b'{"ask": "2+2?", "say": "4"}',
+            r"no_rows.*ask, say.*name their fields with `columns`.*quintain/tasks\?file=PATH",
+        ),
     ],
     ids=["empty", "unreadable as a whole", "other fields"],
 )
@@ -247,6 +250,61 @@ def test_a_label_that_is_no_mark_and_a_file_without_marks_are_refused_by_their_c
     _write(services, "mixed.jsonl", [{**SUMS[0], "mark": "up"}, {**SUMS[1], "mark": True}])
     result = _export(services, "kto", "mixed.jsonl", columns={"label": "mark"})
     assert (result.rows, [row.line for row in result.rejected]) == (1, [1])
+
+
+THUMBS = ("id,ask,say,thumb", "1,2+2?,4,up", "2,2+2?,5,down", "3,3+3?,6,up", "4,3+3?,7,", "5,3+3?,8,down")
+OF_THUMBS = {"prompt": "ask", "response": "say", "label": "thumb"}
+
+
+@pytest.mark.parametrize("stated", [{"good": "up"}, {"bad": "down"}, {"good": "up", "bad": "down"}])
+def test_thumbs_become_marks_and_pairs_by_the_values_that_the_columns_state(
+    services: Services, stated: dict[str, str]
+) -> None:
+    """Each row has an id of its own, which does not keep answers to one prompt apart; a row without a thumb is unknown."""
+    _write(services, "thumbs.csv", THUMBS)
+    marked = _export(services, "kto", "thumbs.csv", columns=OF_THUMBS | stated)
+    assert {row.trajectory.steps[-1].message: row.desirable for row in _rows(marked)} == {
+        **{"4": True, "5": False},
+        **{"6": True, "8": False},
+    }
+    paired = _export(services, "dpo", "thumbs.csv", columns=OF_THUMBS | stated)
+    sides = {(row.chosen.steps[-1].message, row.rejected.steps[-1].message) for row in _rows(paired)}
+    assert sides == {("4", "5"), ("6", "8")}
+
+
+def test_values_of_a_label_that_are_not_stated_are_refused_with_the_way_to_state_them(services: Services) -> None:
+    _write(services, "thumbs.csv", THUMBS)
+    with pytest.raises(
+        InvalidInput, match=r"no_labels.*got 'up'; state the values in `columns`, such as .*\"good\": \"up\""
+    ):
+        _export(services, "kto", "thumbs.csv", columns=OF_THUMBS)
+    result = _export(services, "kto", "thumbs.csv", columns=OF_THUMBS | {"good": "up", "bad": "no"})
+    assert [row.line for row in result.rejected if "expected 'up' or 'no'" in row.reason] == [2, 5]
+    with pytest.raises(InvalidInput, match="expected the column of the label beside"):
+        _export(services, "kto", "thumbs.csv", columns={"prompt": "ask", "response": "say", "good": "up"})
+
+
+def test_the_lowest_place_on_a_scale_is_no_success(services: Services) -> None:
+    """A reward of 1 is a success where rewards end at 1, and the worst rating of stars from 1 to 5."""
+    rows = [("2+2?", "5", 1), ("3+3?", "6", 5), ("4+4?", "8", 4)]
+    _write(services, "stars.jsonl", [dict(zip(("ask", "say", "stars"), row, strict=True)) for row in rows])
+    columns = {"prompt": "ask", "response": "say", "reward": "stars"}
+    with pytest.raises(InvalidInput, match="no_labels"):
+        _export(services, "kto", "stars.jsonl", columns=columns)
+    best = _export(services, "sft", "stars.jsonl", columns=columns, curation=Curation(min_reward=4))
+    assert [said for _, said in _said(best)] == ["6", "8"]
+    stored = services.store.trajectories.iterate()
+    assert {(run.outcome.status.value, run.outcome.reward) for run in stored} == {("unknown", n) for n in (1, 4, 5)}
+
+
+def test_a_reward_that_is_named_later_reaches_the_rows_that_are_stored(services: Services) -> None:
+    _write(services, "stars.jsonl", [{"ask": "3+3?", "say": "6", "stars": 5}, {"ask": "2+2?", "say": "5", "stars": 2}])
+    columns = {"prompt": "ask", "response": "say"}
+    assert _export(services, "sft", "stars.jsonl", columns=columns).rows == 2
+    rated = _export(
+        services, "sft", "stars.jsonl", columns=columns | {"reward": "stars"}, curation=Curation(min_reward=4)
+    )
+    assert (_said(rated), rated.dropped) == ([("3+3?", "6")], {"below_min_reward": 1})
 
 
 def test_labels_stay_unpaired_and_one_that_contradicts_another_is_none(services: Services) -> None:

@@ -95,6 +95,21 @@ def test_a_row_of_gsm8k_gives_its_final_answer_alone() -> None:
         task_of({"question": "How many?", "answer": "I wonder. ####"})
 
 
+def test_a_row_of_verl_asks_what_the_user_says_and_is_judged_by_its_ground_truth() -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is order 7?"}]
+    row = {"data_source": "shop", "prompt": chat, "reward_model": {"style": "rule", "ground_truth": "shipped"}}
+    task = task_of(row)
+    assert (task.prompt, task.metadata) == ("Where is order 7?", {"data_source": "shop", "answer": "shipped"})
+
+
+def test_a_table_of_questions_and_answers_is_a_task_file(tmp_path: Path) -> None:
+    """A spreadsheet is what people have; an empty cell is a field that the row does not state."""
+    table = tmp_path / "quiz.csv"
+    table.write_text('question;answer;type\n"7 * 8?";56;sums\nCapital of France?;Paris;\n', encoding="utf-8")
+    found = {task.prompt: (task.metadata["answer"], task.type) for task in read_tasks(table).tasks}
+    assert found == {"7 * 8?": ("56", "sums"), "Capital of France?": ("Paris", None)}
+
+
 def test_rows_of_an_exported_benchmark_are_tasks() -> None:
     row = {"task": {"id": "a", "prompt": "Go.", "environment": "acme/shop"}, "tools": [], "references": []}
     assert task_of(row) == Task(id="a", prompt="Go.", environment="acme/shop")

@@ -121,6 +121,7 @@ def test_the_tasks_of_a_benchmark_from_which_an_agent_learned_are_counted(store:
     clerk = trained(store, "job-1", training(base, "ds-1"))
     assert store.lineage.tasks_trained_on(clerk.id or "", "ds-bench") == (1, 2)
     assert store.lineage.tasks_trained_on(clerk.id or "", "ds-1") == (2, 2)
+    assert store.lineage.tasks_trained_on(clerk.id or "", "job-other") == (1, 2)
     assert store.lineage.tasks_trained_on(base.id or "", "ds-bench") == (0, 2)
 
 

@@ -89,7 +89,7 @@ def test_a_filter_chooses_runs_and_too_few_labels_are_refused(services: Services
     assert fit_calibration(services, "judge", filter=TrajectoryFilter(tags=("first",))).n_labels == 20
     with pytest.raises(InvalidInput, match=r"\[too_few_labels\] 0 runs .*get_judging_batch"):
         fit_calibration(services, "rules")
-    with pytest.raises(InvalidInput, match="both 'people'"):
+    with pytest.raises(InvalidInput, match="got 'people' and 'people'; give"):
         fit_calibration(services, "people")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.errors import InvalidInput, NotFound, Unavailable
-from quintain.evaluation.reports.figures import line
+from quintain.evaluation.reports.figures import Figure, Panel, line
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.hyperparameters.methods import DPOConfig, SFTConfig
 from quintain.records.jobs.evolve import EvolveConfig
@@ -190,6 +190,12 @@ def measured(
     ]
     services.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events)], now)
     return job_id
+
+
+def test_the_text_of_a_comparison_has_the_success_along_each_training() -> None:
+    points = [{"name": "base@1", "value": 0.3, "x": 0}, {"name": "clerk@1", "value": 0.875, "x": 1}]
+    panel = Panel(title="Success along the training", curves=[{"label": "clerk", "points": points}])
+    assert figure_text(Figure(title="t", panels=[panel])).endswith("  clerk: base@1 30.0%, clerk@1 87.5%")
 
 
 def test_a_rate_is_drawn_with_its_interval_where_the_job_tells_both_bounds(services: Services) -> None:

@@ -328,6 +328,15 @@ def test_a_rubric_of_ones_own_can_be_named_later_and_its_criteria_can_be_texts(s
         get_judging_batch(services, 1, rubric="tidi")
 
 
+def test_the_next_batch_is_of_the_same_rater_and_rubric(services: Services) -> None:
+    """Without them the answers of a named rater would go on under `person`, by the default rubric."""
+    (run_id,) = add_runs(services, run("t1"))
+    own = {"name": "tidy", "criteria": ["polite"]}
+    batch = get_judging_batch(services, 1, "person", rubric=own, rater="Dana", trajectory_ids=[run_id])
+    done = submit(services, batch, {"item_id": "i1", "scores": {"polite": 1}})
+    assert "mode='score', rubric='tidy', rater='person:Dana') has more" in done.next_step
+
+
 def test_a_batch_with_fewer_items_than_requested_gives_the_reason(services: Services) -> None:
     add_runs(services, *attempts("t1", 3))
     assert get_judging_batch(services, 3).notice == ""

@@ -103,6 +103,17 @@ def test_tags_of_an_import_are_redacted_and_reach_runs_that_are_known(tool: Call
     assert (again["updated"], again["duplicates"]) == (0, 2)
 
 
+def test_a_log_that_names_nobody_takes_the_name_of_the_import_now_or_later(tool: Caller, tmp_path: Path) -> None:
+    """Two folders of results whose logs name no model can then be compared by agent."""
+    folder = log(tmp_path, "Yes.")
+    assert tool(action="import", path=str(folder))["imported"] == 1
+    again = tool(action="import", path=str(folder), agent=f"sonnet {KEY}")
+    assert (again["imported"], again["updated"]) == (0, 1)
+    (run_id,) = tool.found(agent="sonnet [REDACTED:github_token]")
+    tool(action="import", path=str(folder), agent="other")
+    assert tool.found(agent="sonnet [REDACTED:github_token]") == [run_id], "a name that is known stays"
+
+
 def test_a_session_that_has_grown_keeps_its_tags(tool: Caller) -> None:
     trajectory = {"session_id": "s", "steps": [{"actor": "user", "message": "Go"}, {"actor": "agent", "message": "1"}]}
     more = {**trajectory, "steps": [*trajectory["steps"], {"actor": "agent", "message": "2"}]}

@@ -87,8 +87,8 @@ def test_a_benchmark_of_runs_that_an_agent_learned_from_is_reported_where_it_is_
     bench = export_dataset(services, "benchmark", "bench", filter=TrajectoryFilter(tags=("mine",)))
     words = rf"\[trained_on_tasks\] {history.agent.id} has learned from runs of 2 of the 2 tasks of bench"
     dataset = services.store.datasets.get(bench.dataset_id)
-    assert re.match(words, trained_on_tasks(services, history.agent.id, dataset))
-    assert trained_on_tasks(services, history.base.id, dataset) == ""
+    assert re.match(words, trained_on_tasks(services, history.agent.id, dataset.id, dataset.name))
+    assert trained_on_tasks(services, history.base.id, dataset.id, dataset.name) == ""
     results = tuple(
         EpisodeResult(task_id=f"t{i}", status=OutcomeStatus.SUCCESS, reward=1.0, duration_s=1.0) for i in range(2)
     )
@@ -100,6 +100,21 @@ def test_a_benchmark_of_runs_that_an_agent_learned_from_is_reported_where_it_is_
     (note,) = found.notes
     assert re.match(words, note)
     assert note in found.next_step
+
+
+def test_a_comparison_reports_held_out_tasks_that_an_agent_learned_from_all_the_same(
+    services: Services, history: History
+) -> None:
+    """As after an export with include_held_out: what looks like a better agent knows these tasks by heart."""
+    results = tuple(EpisodeResult(task_id=f"t{i}", status=OutcomeStatus.SUCCESS) for i in range(2))
+    for agent in (history.base, history.agent):
+        found = measured(services.store, f"eval-{agent.name}", agent, f"job-{agent.name}")
+        played = [run(task, job_id=f"job-{agent.name}", episode_key=agent.name) for task in ("t1", "new")]
+        services.store.trajectories.add_many(played, NOW)
+        update = {"id": f"eval-played-{agent.name}", "suite_hash": "b", "results": results}
+        services.store.evaluations.add(found.model_copy(update=update), NOW)
+    (note,) = compare_agents(services, [f"eval-played-{agent.name}" for agent in (history.base, history.agent)]).notes
+    assert f"{history.agent.id} has learned from runs of 1 of the 2 tasks of e" in note
 
 
 def test_forgetting_a_session_blocks_all_that_it_touched(services: Services, history: History, home: Path) -> None:

@@ -147,6 +147,17 @@ def test_constraints_change_settings_and_given_settings_win(services: Services) 
     assert evolved.hyperparameters["training"]["gradient_checkpointing"] is True
 
 
+def test_a_plan_gives_no_reason_for_a_setting_that_was_asked_for(services: Services) -> None:
+    """A reason says what the plan chose: with other settings it would be untrue."""
+    chosen = plan_training(services, dataset_id=good_runs(services))
+    reasons = ("few enough to train all of them", " instead of 16.")
+    assert all(reason in chosen.why for reason in reasons)
+    asked = {"batch_size": 8, "lora": {"rank": 4}}
+    kept = plan_training(services, dataset_id="some-sft", hyperparameters=asked)
+    assert (kept.hyperparameters["batch_size"], kept.hyperparameters["lora"]["rank"]) == (8, 4)
+    assert not any(reason in kept.why for reason in reasons)
+
+
 def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remedy(services: Services) -> None:
     better = plan_training(services, environment=INVENTORY)
     assert (better.method, better.environment, better.blockers) == ("evolve", INVENTORY, ())

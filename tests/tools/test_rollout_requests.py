@@ -13,7 +13,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.tools.catalog import CATALOG
 from quintain.tools.evaluation.leaderboards import environment_leaderboard
-from quintain.tools.evaluation.rollouts import collect_rollouts
+from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.invocation import check
 from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.labels.score_jobs import start_replay, start_step_labels
@@ -67,6 +67,28 @@ def test_what_cannot_be_played_is_told_with_the_bound(services: Services) -> Non
                 services, **check(TOOLS["collect_rollouts"], {"agent": "starter", "environment": INVENTORY, **asked})
             )
     assert services.store.jobs.page().items == ()
+
+
+def test_questions_without_a_file_are_refused_before_a_job_and_an_unknown_environment_names_the_ways_to_own_ones(
+    services: Services,
+) -> None:
+    with pytest.raises(InvalidInput, match=r"no_task_file.*quintain/tasks\?file=PATH"):
+        evaluate_agent(services, "starter", "quintain/tasks")
+    with pytest.raises(NotFound, match=r"'guess\.py'.*quintain/tasks\?file=PATH.*mcp:NAME.*quintain\.environments"):
+        collect_rollouts(services, "starter", "guess.py")
+    assert services.store.jobs.page().items == ()
+
+
+def test_episodes_that_repeat_each_other_are_warned_of(services: Services) -> None:
+    """A greedy model plays a task the same way each time, which looks like certainty."""
+    for started in (
+        evaluate_agent(services, "starter", INVENTORY, n_tasks=2, repeats=2),
+        collect_rollouts(services, "starter", INVENTORY, n_tasks=2, attempts=4, temperature=0),
+    ):
+        (warning,) = started.warnings
+        assert "[greedy_repeats] temperature is 0" in warning
+    assert not evaluate_agent(services, "starter", INVENTORY, n_tasks=3).warnings
+    assert not collect_rollouts(services, "starter", INVENTORY, n_tasks=2, attempts=4).warnings
 
 
 def test_scorers_that_need_more_than_the_run_are_refused_with_the_way_to_use_them(services: Services) -> None:

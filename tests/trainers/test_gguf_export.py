@@ -90,6 +90,11 @@ def test_the_starter_runs_although_its_attention_has_an_output_bias_that_qwen_3_
     parity = export(starter, tmp_path / "out", "f16")["parity"]
     assert parity["mean_difference"] < 0.01
     assert parity["greedy_tokens"] == 16
+    file = ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf"))
+    ids = torch.arange(40)[None]
+    with torch.inference_mode():
+        original, read = (load_model(ref).model(input_ids=ids).logits for ref in (starter.model, file))
+    torch.testing.assert_close(read, original, atol=0.1, rtol=0.01)
 
 
 def test_quantised_files_run_and_the_modelfile_has_template_stop_and_sampling(tmp_path: Path) -> None:

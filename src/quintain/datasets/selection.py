@@ -237,7 +237,10 @@ def drop_remedy(
     """
     criteria = criteria or Criteria()
     if reason == "group_of_one" and is_ready_made:
-        return Hint("each row has a single answer: kinds sft and kto take those; pairs need fields chosen and rejected")
+        return Hint(
+            "each prompt has a single answer: kinds sft and kto take those; pairs need fields chosen and rejected, or a label and "
+            "several answers of each prompt"
+        )
     score = call("score_trajectories", scorer="rules", filter=...)
     by_scorer = Hint("score them (", score, " needs no outcome) and export with scorer='rules'")
     if reason == "outcome_unknown":

@@ -222,7 +222,9 @@ def _factory(name: str) -> Factory:
     if entry is None:
         known, near = ", ".join(environment_ids()), nearest(name, environment_ids())
         raise NotFound(
-            f"no environment is called {clip(name)!r}{near}; known here: {known}", code="environment_not_found"
+            f"no environment is called {clip(name)!r}{near}; known here: {known}; for your own questions "
+            f"quintain/tasks?file=PATH, for your MCP server {PREFIX}NAME, for your code a package with the entry point {GROUP}",
+            code="environment_not_found",
         )
     factory: Factory = load(entry)
     return factory

@@ -32,7 +32,7 @@ from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
 from quintain.records.imports import BOTH_LEVELS, FileStamp, ImportReport, IngestStatus, RedactionLevel, Rejected
 from quintain.records.tags import usable_tags
-from quintain.records.trajectory import Source, Trajectory
+from quintain.records.trajectory import AgentInfo, Source, Trajectory
 
 BATCH_RUNS = 100
 BATCH_BYTES = 4 * 2**20
@@ -55,6 +55,8 @@ class ImportOptions:
     """What is removed from the runs."""
     tags: tuple[str, ...] = ()
     """Tags added to every run."""
+    agent: str | None = None
+    """Who acted, where a log does not state it."""
     limit: int | None = None
     """Number of runs after which the import ends."""
     max_files: int = 500
@@ -282,6 +284,8 @@ class _Loop:
             "source": source if clean.source.uri is None else clean.source,
             "tags": usable_tags((*clean.tags, *self.options.tags)),
         }
+        if self.options.agent is not None and clean.agent.name == AgentInfo().name:
+            update["agent"] = clean.agent.model_copy(update={"name": self.options.agent})
         return clean.model_copy(update=update), counts
 
     def _flush(self) -> None:

@@ -48,7 +48,8 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             "tools": tools, "agent": agent, "outcome": outcome, "tags": tags, "live": live, "trajectory_id": recording})
 
     def import_logs(self, path: str | PathLike[str], *, format: str = "auto", dry_run: bool = False,
-        tags: Sequence[str] | None = None, again: bool = False, max_files: int = 50) -> ImportResult:
+        tags: Sequence[str] | None = None, agent: Reference | None = None, again: bool = False,
+        max_files: int = 50) -> ImportResult:
         """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
         Secrets are redacted. An outcome that is not stated is unknown. `rejected` lists what cannot be read, with line
@@ -60,11 +61,12 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             format: A log format by name; auto: detected file by file.
             dry_run: Report what would be imported; store nothing.
             tags: Labels to find these runs by.
+            agent: Who acted, where the log names nobody.
             again: Also read files unchanged since their last import.
             max_files: Files listed in the answer.
         """
         result: ImportResult = self.session.call("import_trajectories", {"path": path, "format": format,
-            "dry_run": dry_run, "tags": tags, "again": again, "max_files": max_files})
+            "dry_run": dry_run, "tags": tags, "agent": agent, "again": again, "max_files": max_files})
         return result
 
     def create_dataset(self, kind: Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"],
@@ -88,7 +90,8 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             filter: As of runs, not empty.
             trajectories: Which runs, by id.
             data: Ready-made rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name.
-            columns: For ready-made rows: prompt, response, chosen, label ... -> its name in the file.
+            columns: For ready-made rows: prompt, response, chosen, label ... -> its name in the file; good, bad ->
+                label's value.
             scorer: Whose stored scores value the runs; None: the outcome. sft: needs `min_score`.
             min_score: sft: keep from here on; kto: good from here on (0.5).
             margin: dpo: chosen is better by more than this (0).

@@ -18,10 +18,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from quintain.datasets.row_files import rows_of
 from quintain.environments.tasks.families import SPLITS
 from quintain.environments.tasks.task_rows import task_of
 from quintain.errors import InvalidInput, NotFound
-from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.record import clip, counted, explain
@@ -88,11 +88,12 @@ class TaskFile:
 
 
 def read_tasks(path: Path) -> TaskFile:
-    """Return the tasks of a JSONL file or JSON array, optionally compressed (gzip, zstd, bzip2).
+    """Return the tasks of a JSONL file or JSON array, optionally compressed (gzip, zstd, bzip2), or of a table.
 
     Raises:
         NotFound: the file does not exist.
-        InvalidInput: bad rows, or different tasks of one id, with line and reason; no tasks; or too many.
+        InvalidInput: bad rows, or different tasks of one id, with line and reason; no tasks; too many; or a damaged table.
+        Unavailable: pyarrow is not installed.
     """
     resolved = path.expanduser().resolve()
     try:
@@ -136,7 +137,7 @@ def _read(path: Path, *_: int) -> TaskFile:
 
 
 def _rows(path: Path, report: Report) -> Iterator[tuple[int, Task]]:
-    for line, row in LogFile(path, path.parent).rows(report):
+    for line, row in rows_of(path, report):
         try:
             task = task_of(row)
         except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""Rows of task files: in Quintain's format, and in those of SWE-bench, GSM8K and exported benchmarks."""
+"""Rows of task files: in Quintain's format, and in those of SWE-bench, GSM8K, verl and exported benchmarks."""
 
 from __future__ import annotations
 
@@ -74,6 +74,8 @@ def _native(row: Mapping[str, Any]) -> dict[str, Any]:
         return _swe_bench(row)
     if "question" in row and "prompt" not in row:
         return _question(row)
+    if isinstance(row.get("prompt"), list) and isinstance(row.get("reward_model"), dict):
+        return _verl(row)
     fields = dict(row)
     for ours, theirs in (("id", "task_id"), ("prompt", "description")):
         if ours not in fields and theirs in fields:
@@ -137,6 +139,15 @@ def _question(row: Mapping[str, Any]) -> dict[str, Any]:
         fields["answer"] = final.strip()
         if steps := solution.count("<<"):
             fields["n_steps"] = steps
+    return _identified(fields)
+
+
+def _verl(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a row of verl: the user's messages as the prompt, and the ground truth of its reward."""
+    fields = dict(row)
+    said = (message for message in fields.pop("prompt") if isinstance(message, dict) and message.get("role") == "user")
+    fields["prompt"] = "\n\n".join(str(message.get("content", "")) for message in said)
+    fields["answer"] = fields.pop("reward_model").get("ground_truth")
     return _identified(fields)
 
 

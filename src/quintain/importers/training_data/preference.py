@@ -134,8 +134,9 @@ def _repeated(row: dict[str, Any], prompt: list[Any]) -> bool:
 
 def _columns(row: dict[str, Any]) -> dict[str, Any]:
     tools = row.get("tools", as_dict(row.get("input")).get("tools"))
-    named = {key: value for key in ("task_id", "system", "model") if (value := row.get(key)) is not None}
-    return {**named, "tools": tools, "task_id": first_name(row, ("task_id", "prompt_id", "id"))}
+    named = {key: value for key in ("id", "system", "model") if (value := row.get(key)) is not None}
+    # A row's own id is no task: rows of one prompt are answers to be compared.
+    return {**named, "tools": tools, "task_id": first_name(row, ("task_id", "prompt_id"))}
 
 
 def _model(row: dict[str, Any]) -> str | None:

@@ -197,6 +197,7 @@ class ImportSpec(Record):
     url: str | None = Field(default=None, description="URL of the folder with the logs. Null: they are local files.")
     redact: RedactionLevels = BOTH_LEVELS
     tags: tuple[str, ...] = ()
+    acted_by: str | None = Field(default=None, description="Who acted, where a log does not state it.")
     dry_run: bool = False
     max_files: int = Field(default=500, ge=1, description="Files listed in the report.")
     unchanged: tuple[FileStamp, ...] = Field(

@@ -178,15 +178,18 @@ def agents_trained_on(connection: Connection, runs: Iterable[str]) -> list[str]:
 
 
 class SharedTasks(NamedTuple):
-    """Tasks of a dataset that an agent has learned from."""
+    """Tasks of a dataset or a job that an agent has learned from."""
 
     known: int
     total: int
 
 
-def tasks_trained_on(connection: Connection, agent_id: str, dataset_id: str) -> SharedTasks:
-    """Return how many tasks of a dataset's runs are tasks of runs that an agent learned from, in the same environment."""
-    members = _t.id.in_(select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == dataset_id))
+def tasks_trained_on(connection: Connection, agent_id: str, source_id: str) -> SharedTasks:
+    """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from, in the same environment."""
+    members = or_(
+        _t.id.in_(select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)),
+        _t.job_id == source_id,
+    )
     learned = training_runs_filter(*training_sources(connection, [agent_id]))
 
     def tasks(runs: ColumnElement[bool]) -> Select[Any]:

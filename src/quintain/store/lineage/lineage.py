@@ -121,10 +121,10 @@ class Lineage:
             count = select(func.count()).select_from(trajectories).where(training_runs_filter(held, online))
             return TrainingSources(count=connection.scalar(count) or 0, datasets=tuple(held), online_jobs=tuple(online))
 
-    def tasks_trained_on(self, agent_id: str, dataset_id: str) -> SharedTasks:
-        """Return how many tasks of a dataset's runs are tasks of runs that an agent learned from."""
+    def tasks_trained_on(self, agent_id: str, source_id: str) -> SharedTasks:
+        """Return how many tasks of the runs of a dataset or a job are tasks of runs that an agent learned from."""
         with read_transaction(self.engine) as connection:
-            return tasks_trained_on(connection, agent_id, dataset_id)
+            return tasks_trained_on(connection, agent_id, source_id)
 
     def agents_trained_on(self, trajectory_ids: Sequence[str]) -> list[str]:
         """Return every agent that learned from any of these runs, directly or through its base agents."""

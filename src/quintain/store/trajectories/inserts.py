@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Select, bindparam, delete, insert, or
 
 from quintain.errors import Conflict, Unavailable
 from quintain.records.imports import IngestStatus
-from quintain.records.trajectory import STATED_BY, OutcomeStatus, Trajectory
+from quintain.records.trajectory import STATED_BY, AgentInfo, OutcomeStatus, Trajectory
 from quintain.store.database.documents import chunks
 from quintain.store.database.engine import insert_missing
 from quintain.store.database.tables import forgotten_sessions, trajectory_tags
@@ -42,10 +42,11 @@ class _Session(NamedTuple):
 
 _c = table.c
 _NAMES = select(_c.identity, _c.id)
-_STATES = select(_c.id, _c.identity, _c.outcome, _c.tags, _c.personal_data, _c.forgotten_at)
+_STATES = select(_c.id, _c.identity, _c.outcome, _c.reward, _c.agent, _c.tags, _c.personal_data, _c.forgotten_at)
 _SESSIONS = select(_c.opening, _c.session_id, _c.id, _c.forgotten_at).order_by(_c.seq.desc())
 _FORGOTTEN = select(forgotten_sessions.c.session_id, forgotten_sessions.c.trajectory_id)
 
+_UNNAMED = AgentInfo().name
 _Key = tuple[str, str]
 """Opening hash and session id."""
 
@@ -152,7 +153,7 @@ class TrajectoryInserter:
         added = list(arrived)
         for place, (row, one) in enumerate(zip(rows, arrived, strict=True)):
             if one.status == "known":
-                identity, outcome, tags, personal_data, forgotten_at = states[one.id]
+                identity, outcome, reward, agent, tags, personal_data, forgotten_at = states[one.id]
                 if forgotten_at is not None:
                     added[place] = InsertResult(one.id, "forgotten")
                     continue
@@ -161,8 +162,11 @@ class TrajectoryInserter:
                 # Reading the document is expensive, and most repeated runs agree with the stored one.
                 differs = has_outcome and outcome != row.trajectory.outcome.status
                 lacks = differs and self._load(one.id).takes_outcome_of(None)
+                is_rated = is_same and row.trajectory.outcome.reward is not None
+                lacks |= is_rated and reward is None and outcome == OutcomeStatus.UNKNOWN
                 is_searched = is_same and personal_data == "unknown" != row.columns["personal_data"]
-                if lacks or is_searched or not set(row.trajectory.tags) <= set(json.loads(tags)):
+                is_new_name = is_same and agent == _UNNAMED != row.trajectory.agent.name
+                if lacks or is_searched or is_new_name or not set(row.trajectory.tags) <= set(json.loads(tags)):
                     self._complete(one.id, row.trajectory, same=is_same, outcome=lacks, redaction=is_searched)
                     added[place] = InsertResult(one.id, "completed")
         return added
@@ -179,6 +183,8 @@ class TrajectoryInserter:
             if outcome or STATED_BY not in old.extra:
                 extra.pop(STATED_BY, None)
             changes["extra"] = extra
+            if old.agent.name == _UNNAMED:
+                changes["agent"] = new.agent
         overwrite(self.connection, encode_run(old.model_copy(update=changes)), self.now)
 
     def _load_if_related(self, run_id: str, new: Trajectory) -> Trajectory | None:

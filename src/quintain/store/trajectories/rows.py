@@ -119,8 +119,10 @@ def _agent_names(agent: AgentInfo) -> tuple[str, str]:
 
 
 def _search_text(trajectory: Trajectory) -> str:
-    """Return casefolded prompts, messages, calls and observations, without field names."""
-    texts = [trajectory.task.prompt, *chain.from_iterable(map(_texts, trajectory.steps))]
+    """Return casefolded prompts, messages, calls, observations and texts of other columns of the row, without field names."""
+    columns = trajectory.extra.get("row")
+    others = [value for value in columns.values() if isinstance(value, str)] if isinstance(columns, dict) else []
+    texts = [trajectory.task.prompt, *chain.from_iterable(map(_texts, trajectory.steps)), *others]
     # Text by text, so that a long run is not held once more.
     return "\n".join(map(_searchable, texts))
 

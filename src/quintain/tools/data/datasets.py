@@ -70,7 +70,9 @@ RowsPath = Annotated[
 ]
 Columns = Annotated[
     dict[str, str] | None,
-    Field(description="For ready-made rows: prompt, response, chosen, label ... -> its name in the file."),
+    Field(
+        description="For ready-made rows: prompt, response, chosen, label ... -> its name in the file; good, bad -> label's value."
+    ),
 ]
 PairsFrom = Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"]
 Pairs = Annotated[

@@ -174,7 +174,7 @@ def _things(services: Services, done: Forgotten, request: _Request) -> Iterable[
         remedy = Hint(
             "No training starts on it. Export it again, forgotten runs are left out: ",
             call("export_dataset", kind=dataset.kind, name=dataset.name, filter={"dataset_id": dataset_id}),
-            "." if request.copies else f"; then delete {dataset.path}.",
+            f"; then delete {dataset.path}." if not request.copies and Path(dataset.path).exists() else ".",
         )
         blocked = dataset_id in done.blocked
         if not blocked:

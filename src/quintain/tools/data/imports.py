@@ -50,6 +50,7 @@ def import_trajectories(
     ] = "auto",
     dry_run: Annotated[bool, Field(description="Report what would be imported; store nothing.")] = False,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find these runs by.")] = None,
+    agent: Annotated[str | None, Field(max_length=200, description="Who acted, where the log names nobody.")] = None,
     again: Annotated[bool, Field(description="Also read files unchanged since their last import.")] = False,
     max_files: Annotated[int, Field(ge=1, le=MOST_FILES, description="Files listed in the answer.")] = _SHOWN,
 ) -> ImportResult:
@@ -58,7 +59,8 @@ def import_trajectories(
     Secrets are redacted. An outcome that is not stated is unknown. `rejected` lists what cannot be read, with line and reason.
     Large folders become a job. The same log again adds nothing; a longer session replaces its beginning.
     """
-    require_clean(tags or [], "tags")
+    require_clean([*(tags or []), agent or ""], "tags, agent")
+    agent = services.redacted(agent) if agent else None
     labels = tuple(dict.fromkeys(map(services.redacted, require_tags(tags or ()))))
     if format != "auto":
         importer(format)
@@ -71,9 +73,11 @@ def import_trajectories(
     url = url_of(services, path) if is_url(path) else None
     if url is not None and place.is_file():
         url = url.rpartition("/")[0]
-    options = ImportOptions(format=format, redact=services.settings.redact, tags=labels, max_files=max_files, url=url)
-    # Runs of unchanged files get new tags too, so those files must be read.
-    unchanged = {} if again or labels else services.store.imports.stamps_below(place)
+    options = ImportOptions(
+        format=format, redact=services.settings.redact, tags=labels, agent=agent, max_files=max_files, url=url
+    )
+    # Runs of unchanged files get new tags and names too, so those files must be read.
+    unchanged = {} if again or labels or agent else services.store.imports.stamps_below(place)
     if measure(place).bytes > IN_CALL_BYTES:
         from quintain.tools.jobs.jobs import start  # not needed for what is read within the call
 
@@ -83,6 +87,7 @@ def import_trajectories(
             url=url,
             redact=options.redact,
             tags=options.tags,
+            acted_by=agent,
             dry_run=dry_run,
             max_files=max(max_files, ImportSpec.model_fields["max_files"].default),
             unchanged=tuple(unchanged.values()),

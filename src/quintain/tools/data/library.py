@@ -62,7 +62,7 @@ _NEXT = {
         call("collect_rollouts", agent="starter", environment=...),
         ", or collect demonstrations with ",
         call("collect_rollouts", agent="expert", environment=...),
-        ".",
+        ". Options follow the id: quintain/tasks?file=PATH&plain=true.",
     ),
     "scorers": Hint("Use one, or a weighted mix, in ", call("score_trajectories", scorer=..., filter=...), "."),
     "tournament": Hint(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
+from quintain.importers.transcripts.field_values import as_number
 from quintain.records.dataset import SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.record import nearest, shown
@@ -41,6 +43,8 @@ LEARNED: tuple[SplitName, ...] = ("train", "validation")
 """Splits whose rows a training reads."""
 SPLIT = "split"
 """Name in `columns` of the column by which rows name their split."""
+MARKS = ("good", "bad")
+"""Names in `columns` that state a value of the label, not a column."""
 _SAMPLE = 5
 """Rows with a value of the column that are read with it and without it."""
 
@@ -103,18 +107,52 @@ class _Collector(RunSink):
         return ["new"] * len(runs)
 
 
-def labelled(rows: Iterable[NumberedValue], columns: Mapping[str, str], report: Report) -> Iterator[NumberedValue]:
-    """Yield rows with the column that is named as the label as true or false; reject those whose label is neither."""
+def labelled(
+    rows: Iterable[NumberedValue], columns: Mapping[str, str], marks: Mapping[str, str], report: Report
+) -> Iterator[NumberedValue]:
+    """Yield rows with the column that is named as the label as true or false; reject those whose label is neither.
+
+    Args:
+        rows: In the order of the file.
+        columns: Name that the readers know -> name of the column.
+        marks: `good` and `bad` -> the value of the label that means it.
+        report: Lists the rejected rows.
+    """
     column = columns.get("label")
     for number, row in rows:
         if column is None or not isinstance(row, Mapping) or row.get(column) is None:
             yield NumberedValue(number, row)
-        elif (label := as_label(row[column])) is None and (label := as_label(as_cell_number(row[column]))) is None:
+        elif (label := _label(row[column], marks)) is None:
+            known = " or ".join(map(repr, marks.values())) or "true, false, 1, 0 or -1"
             report.reject(
-                number, f"expected true, false, 1, 0 or -1 in {column!r}, the label, got {shown(row[column])}"
+                number,
+                f"expected {known} in {column!r}, the label, got {shown(row[column])}; state the values in `columns`, such as "
+                f'{{"label": {column!r}, "good": "up", "bad": "down"}}',
             )
         else:
             yield NumberedValue(number, {**row, column: label})
+
+
+def _label(value: object, marks: Mapping[str, str]) -> bool | None:
+    """Return whether a label means good: by its stated values, of which one alone decides, or as logs write it."""
+    if not marks:
+        known = as_label(value)
+        return as_label(as_cell_number(value)) if known is None else known
+    if str(value) in marks.values():
+        return str(value) == marks.get("good")
+    return "bad" in marks if len(marks) < len(MARKS) else None
+
+
+def is_rated(rows: Iterable[NumberedValue], columns: Mapping[str, str]) -> bool:
+    """Whether the column that is named as the reward has a number beyond 0..1."""
+    column = columns.get("reward")
+    if column is None:
+        return False
+    cells = (row.get(column) for _, row in rows if isinstance(row, Mapping))
+    numbers = (as_cell_number(cell) if isinstance(cell, str) else as_number(cell) for cell in cells)
+    with suppress(InvalidInput):  # a damaged file is reported where it is read
+        return any(number is not None and not 0 <= number <= 1 for number in numbers)
+    return False
 
 
 def of_split(

@@ -28,12 +28,13 @@ from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.files import sha256_of
 from quintain.importers.log_file import NumberedValue
+from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
 from quintain.records.dataset import SplitName
 from quintain.records.imports import IngestStatus, Rejected
-from quintain.records.record import clip
+from quintain.records.record import clip, shown
 from quintain.records.text import printable
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
 from quintain.redaction.redact import redact_text
@@ -42,7 +43,7 @@ from quintain.tools.artifacts import url_of
 from quintain.tools.data.dataset_folders import freeze, freeze_text
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
 from quintain.tools.data.multi_run_rows import logged_margin
-from quintain.tools.data.row_columns import LEARNED, SPLIT, labelled, of_split, require_read_columns
+from quintain.tools.data.row_columns import LEARNED, MARKS, SPLIT, is_rated, labelled, of_split, require_read_columns
 from quintain.tools.roots import readable, similar_name
 from quintain.tools.services import Services
 
@@ -62,6 +63,8 @@ class _Origin(NamedTuple):
     """Rows that could not be converted."""
     split: SplitName | None = None
     """Split that all of its rows name; None: no column names splits."""
+    is_rated: bool = False
+    """Whether its rewards go beyond 0..1, so that 1 and 0 are places on a scale and no verdicts."""
 
     @property
     def short(self) -> str:
@@ -79,6 +82,8 @@ class _RowRequest(NamedTuple):
     text: bool
     split: str | None = None
     """Column that names the split of a row."""
+    marks: Mapping[str, str] = {}
+    """`good` and `bad` -> the value of the label that means it."""
 
 
 @dataclass
@@ -93,6 +98,8 @@ class _RowSink(RunSink):
         """Store runs under the name of their original file, which may differ from the converted file."""
         sources = [Source(format=run.source.format, uri=self.origin.name, sha256=self.origin.sha256) for run in runs]
         named = [run.model_copy(update={"source": source}) for run, source in zip(runs, sources, strict=True)]
+        if self.origin.is_rated:
+            named = list(map(_without_verdict, named))
         added = self.services.store.trajectories.add_many(named, self.services.clock())
         self.runs += [_stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
         return [new.status for new in added]
@@ -119,14 +126,13 @@ def freeze_file(
     Args:
         services: Where the runs are stored.
         path: A file or folder under the allowed roots, or the name of a data set of the Hub.
-        columns: Name that the readers know -> name of the column.
+        columns: Name that the readers know -> name of the column; `good` and `bad` -> value of the label.
         options: The kind, and how the runs are chosen and split.
         tally: Counts what is left out.
     """
     with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
         origins, runs = list[_Origin](), list[_StoredRun]()
-        read = {name: column for name, column in columns.items() if name != SPLIT}
-        request = _RowRequest(path, read, Path(aside), text=options.kind == "text", split=columns.get(SPLIT))
+        request = _requested(path, columns, Path(aside), text=options.kind == "text")
         _require_one_split(request, options)
         placed: dict[str, SplitName] = {}
         for origin in _origins(services, request, tally):
@@ -142,7 +148,7 @@ def freeze_file(
         if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
-    _require_readable(path, runs, options, tally)
+    _require_readable(path, columns, runs, options, tally)
     statements, ids = _row_statements(runs, options, tally)
     criteria = options.criteria
     if statements.pairs:
@@ -150,6 +156,15 @@ def freeze_file(
     stored = services.store.trajectories.iterate(ids=ids)
     options = replace(options, criteria=criteria)
     return freeze(services, lines_of(services, stored, options, tally, statements), options, tally)
+
+
+def _requested(path: str, columns: Mapping[str, str], aside: Path, *, text: bool) -> _RowRequest:
+    """Return the request, with the columns that the readers of rows read apart from the others."""
+    read = {name: column for name, column in columns.items() if name not in {SPLIT, *MARKS}}
+    marks = {name: value for name, value in columns.items() if name in MARKS}
+    if marks and "label" not in read:
+        raise InvalidInput(f"columns: expected the column of the label beside {shown(marks)}, got none; name `label`")
+    return _RowRequest(path, read, aside, text, columns.get(SPLIT), marks)
 
 
 def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
@@ -165,24 +180,38 @@ def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
         )
 
 
-def _require_readable(path: str, runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> None:
+def _require_readable(
+    path: str, columns: Mapping[str, str], runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts
+) -> None:
     """Refuse a file without a row that can be read, or without a mark where the kind learns from marks."""
     if not runs and not tally.rejected:
         raise InvalidInput(f"expected rows in {clip(path)}, got none; write one JSON object per line", code="no_rows")
+    examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
     if not runs:
-        examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
-        raise InvalidInput(
-            f"none of the rows in {clip(path)} can be read: {examples}. Name their fields with `columns`, such "
-            'as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, text',
-            code="no_rows",
+        remedy = (
+            "correct them in the file"
+            if columns
+            else 'name their fields with `columns`, such as {"prompt": ..., "response": ...}, or messages, chosen, rejected, '
+            "label, text; rows that only ask are tasks, played as environment='quintain/tasks?file=PATH'"
         )
+        raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}; {remedy}", code="no_rows")
     by_marks = options.kind == "kto" and options.criteria.scorer is None
     if by_marks and not any(run.good is not None or run.ended for run in runs):
+        unread = f" (others: {examples})" if examples else ""
         raise InvalidInput(
-            f"expected rows marked good or bad, got {len(runs)} rows of {clip(path)} without a label that is true or false; name the "
-            'column of the marks, such as columns={"label": "thumbs"}',
+            f"expected rows marked good or bad, got {len(runs)} rows of {clip(path)} without a label that is true or false{unread}; "
+            'name the column of the marks, such as columns={"label": "thumbs"}',
             code="no_labels",
         )
+
+
+def _without_verdict(run: Trajectory) -> Trajectory:
+    """Return a run without the success or failure that was read from its reward alone."""
+    stated = outcome_of(run.extra.get("row", {})).status
+    if run.outcome.reward is None or stated is not OutcomeStatus.UNKNOWN:
+        return run
+    outcome = run.outcome.model_copy(update={"status": OutcomeStatus.UNKNOWN})
+    return run.model_copy(update={"outcome": outcome})
 
 
 def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
@@ -241,7 +270,9 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
         name = f"https://huggingface.co/datasets/{request.path}"
         _require_read(request, hub_rows(request.path))
         for lines, report, split in _sides(request, "hub", lambda _: hub_rows(request.path), None, tally):
-            yield _Origin(lines, name, sha256_of(lines), report, split)
+            yield _Origin(
+                lines, name, sha256_of(lines), report, split, is_rated(hub_rows(request.path), request.columns)
+            )
         return
     files = RowFiles(_text_files(place), []) if request.text else row_files(place)
     if files.left_out:
@@ -256,7 +287,8 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
             name = f"{url_of(services, request.path)}/{inside}".rstrip("/")
         name = _safe(name) if services.settings.redact else name
         for lines, report, split in _sides(request, str(number), partial(rows_of, file), as_it_is, tally):
-            yield _Origin(lines, name, sha256_of(file), report, split)
+            rated = is_rated(rows_of(file, Report()), request.columns)
+            yield _Origin(lines, name, sha256_of(file), report, split, rated)
 
 
 def _sides(
@@ -280,7 +312,7 @@ def _sides(
         return
     for split in LEARNED if request.split is not None else (None,):
         lines, report = request.aside / f"{name}-{split or 'all'}.jsonl", Report()
-        rows = labelled(read(report), request.columns, report)
+        rows = labelled(read(report), request.columns, request.marks, report)
         try:
             write_lines(of_split(rows, request.split, split, tally), request.columns, lines)
         except InvalidInput as error:  # what came before the damage is good, and so are the other files
@@ -291,7 +323,7 @@ def _sides(
 def _require_read(request: _RowRequest, rows: Iterable[NumberedValue]) -> None:
     first: list[NumberedValue] = []
     with suppress(InvalidInput):  # a damaged file is reported where it is read
-        first += islice(labelled(rows, request.columns, Report()), _SAMPLED if request.columns else 0)
+        first += islice(labelled(rows, request.columns, request.marks, Report()), _SAMPLED if request.columns else 0)
     require_read_columns(request.columns, [row.value for row in first], request.aside, text=request.text)
 
 

@@ -61,12 +61,19 @@ def chosen_environment(reference: str) -> str | None:
     return write_reference(Reference(name, {option: value for option, value in options.items() if option != "tasks"}))
 
 
-def trained_on_tasks(services: Services, agent_id: str | None, dataset: Dataset) -> str:
-    """Return a sentence where an agent has learned from tasks of a benchmark, which then do not measure new ones; else nothing."""
-    known, total = services.store.lineage.tasks_trained_on(agent_id or "", dataset.id)
+def trained_on_tasks(services: Services, agent_id: str | None, source_id: str, name: str) -> str:
+    """Return a sentence if an agent has learned from tasks that it is measured on, else nothing.
+
+    Args:
+        services: Where the runs are looked up.
+        agent_id: The agent.
+        source_id: The benchmark, or the job that played the tasks.
+        name: Name of the benchmark or the environment.
+    """
+    known, total = services.store.lineage.tasks_trained_on(agent_id or "", source_id)
     if not known:
         return ""
     return (
-        f"[trained_on_tasks] {agent_id} has learned from runs of {known:,} of the {total:,} tasks of {dataset.name}, so its result there "
+        f"[trained_on_tasks] {agent_id} has learned from runs of {known:,} of the {total:,} tasks of {name}, so its result there "
         "is no measure of new tasks; measure it on held-out tasks of their environment, or on a benchmark of other runs"
     )

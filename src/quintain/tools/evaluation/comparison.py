@@ -95,15 +95,18 @@ def _place(services: Services, environment: str | Mapping[str, float]) -> str:
 
 
 def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:
-    """Return a note for each agent that has learned from tasks of the benchmark on which it is compared."""
+    """Return a note for each agent that has learned from tasks on which it is compared."""
     found = []
     for item in chosen:
-        try:
-            dataset = services.store.datasets.get(item.dataset_id) if item.dataset_id is not None else None
-        except NotFound:  # deleted since
-            continue
-        if dataset is not None and dataset.kind == "benchmark":
-            found.append(trained_on_tasks(services, item.agent_id, dataset))
+        source, name = item.job_id, item.environment
+        with suppress(NotFound):  # deleted since
+            if (
+                item.dataset_id is not None
+                and (held := services.store.datasets.get(item.dataset_id)).kind == "benchmark"
+            ):
+                source, name = held.id, held.name
+        if source is not None:
+            found.append(trained_on_tasks(services, item.agent_id, source, name))
     return [f"{note}." for note in found if note]
 
 

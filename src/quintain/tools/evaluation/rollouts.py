@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.references import parse_reference, parts_of
-from quintain.environments.registry import task_source
+from quintain.environments.registry import option_names, task_source
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint
 from quintain.records.agent import Sampling
@@ -125,7 +125,8 @@ def collect_rollouts(
         max_turns=max_turns,
         tags=require_tags(tags or ()),
     )
-    return start(services, spec, request_key, warnings=acting_warnings(spec.agent, spec.sampling))
+    hottest = spec.sampling.model_copy(update={"temperature": temperatures[1]})
+    return start(services, spec, request_key, warnings=acting_warnings(spec.agent, hottest, attempts))
 
 
 def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
@@ -207,14 +208,19 @@ def evaluate_agent(
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    known = trained_on_tasks(services, played.agent.id, suite.dataset) if suite.dataset is not None else ""
-    warnings = (*([Hint(known)] if known else []), *acting_warnings(played.agent, played.sampling))
+    known = suite.dataset and trained_on_tasks(services, played.agent.id, suite.dataset.id, suite.dataset.name)
+    warnings = (*([Hint(known)] if known else []), *acting_warnings(played.agent, played.sampling, repeats))
     return start(services, played, request_key, warnings=warnings)
 
 
 def _task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
     """Return how many tasks will be played: of all tasks of a file, no more than it has."""
-    if parts_of(reference) is not None or not _FROM_FILE & parse_reference(reference).options.keys():
+    if parts_of(reference) is not None:
+        return n_tasks
+    name, options = parse_reference(reference)
+    if not _FROM_FILE & options.keys():
+        if "file" in option_names(name):  # refused where it has only tasks of a file
+            task_source(reference).tasks(split, 1, seed)
         return n_tasks
     return len(task_source(reference).tasks(split, n_tasks, seed))
 

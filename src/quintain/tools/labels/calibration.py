@@ -60,8 +60,12 @@ def fit_calibration(
     per_domain: Annotated[bool, Field(description="By domain too.")] = True,
 ) -> CalibrationResult:
     """Map a scorer's values to people's labels and report the held-out error. Default: every run with both."""
-    if source_of(scorer).scorer == source_of(labels).scorer:
-        raise InvalidInput(f"scorer and labels are both {shown(scorer)}; give the scorer to mend, and labels='people'")
+    mended, true = source_of(scorer), source_of(labels)
+    if mended.scorer == true.scorer and (None in {mended.rater, true.rater} or mended.rater == true.rater):
+        raise InvalidInput(
+            f"expected a scorer and labels with verdicts of their own, got {shown(scorer)} and {shown(labels)}; give the scorer to "
+            "mend and labels='people', or two raters, such as people@NAME"
+        )
     scorer, labels, cautions = _names(services, scorer, labels, filter)
     runs = list(_joined(services, scorer, labels, filter))
     _require_enough(services, runs, scorer, labels)

@@ -33,6 +33,7 @@ from quintain.trainers.models.adapters import (
     with_new_adapter,
 )
 from quintain.trainers.models.checksums import require_unchanged, write_checksums
+from quintain.trainers.models.gguf_attention import fill_output_biases, with_stored_attention
 from quintain.trainers.models.gguf_copies import UnfaithfulCopy, open_copy, write_manifest
 from quintain.trainers.models.model_files import ModelFiles, model_files
 from quintain.trainers.models.pooling_files import write_pooling
@@ -327,7 +328,7 @@ def _load_config(files: ModelFiles) -> Any:
             files.folder, trust_remote_code=False, local_files_only=True, **files.options
         )
         config._attn_implementation = None  # also of the parts of a model with vision
-        return config
+        return with_stored_attention(config, files.path) if files.gguf else config
     except Exception as error:  # each kind of model checks its configuration in its own way
         raise InvalidInput(
             f"cannot read {files.config_name} in {files.folder} ({first_line(error)}); copy it again from the original, and use a "
@@ -362,7 +363,10 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
     mismatched = [
         f"{name} {[*stored]} for {[*expected]}" for name, stored, expected in sorted(loading["mismatched_keys"])
     ]
-    if gaps := sorted(loading["missing_keys"]) + mismatched:
+    missing = loading["missing_keys"]
+    if files.gguf:
+        missing = fill_output_biases(model, missing)
+    if gaps := sorted(missing) + mismatched:
         raise InvalidInput(
             f"expected the weights of {files.config_name} in {files.folder}, got {len(gaps)} missing or of another shape, "
             f"first {gaps[0]}; copy {files.config_name} and the weights from the same model",

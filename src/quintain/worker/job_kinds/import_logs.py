@@ -23,7 +23,12 @@ def run(spec: ImportSpec, directory: Path, reporter: Reporter) -> JobResult:
     """Read the logs, and output their runs, the links between these, and the stamps of finished files."""
     reporter.phase("reading")
     options = ImportOptions(
-        format=spec.format, redact=spec.redact, tags=spec.tags, max_files=spec.max_files, url=spec.url
+        format=spec.format,
+        redact=spec.redact,
+        tags=spec.tags,
+        agent=spec.acted_by,
+        max_files=spec.max_files,
+        url=spec.url,
     )
     counted = DryRun({stamp.uri: stamp for stamp in spec.unchanged})
     report = import_logs(Path(spec.path), options, _Outputs(counted, reporter, keep=not spec.dry_run))

@@ -344,7 +344,8 @@ def _use(batch: JudgingBatch) -> ToolCall:
 
 
 def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str], gone: Sequence[str]) -> Hint:
-    more = call("get_judging_batch", limit=5, judge=batch.judge, mode=batch.mode)
+    own = {} if batch.rater == batch.judge else {"rater": batch.rater}
+    more = call("get_judging_batch", limit=5, judge=batch.judge, mode=batch.mode, rubric=batch.rubric.name, **own)
     again = [one for one in done.rejected if one.item_id not in gone and one.item_id not in batch.forms]
     if again:
         return Hint(

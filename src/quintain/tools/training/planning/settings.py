@@ -78,7 +78,7 @@ def settle(
         return _settle_evolution(settings, model)
     if settings.get("quantization") is not None:
         settings = {"lora": {}, **settings}  # quantised weights carry adapters
-    changes, reasons = _by_model(model)
+    changes, reasons = _by_model(model, settings)
     if data is not None:
         more, more_reasons = _by_data(method, data, settings)
         changes, reasons = {**changes, **more}, [*reasons, *more_reasons]
@@ -145,8 +145,8 @@ def small_batch(config: TrainingConfig) -> list[Blocker]:
     return [Blocker(code="small_batch", message=message, remedy=f"set batch_size to {smallest} or more")]
 
 
-def _by_model(model: ModelFacts | None) -> tuple[dict[str, Any], list[str]]:
-    if model is None:
+def _by_model(model: ModelFacts | None, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    if model is None or ("lora" in settings and model.adapter is None):
         return {}, []
     millions = f"{model.parameters / 1e6:.3g}M parameters"
     if model.adapter is not None:
@@ -161,7 +161,7 @@ def _by_model(model: ModelFacts | None) -> tuple[dict[str, Any], list[str]]:
 def _by_data(method: str, data: DataFacts, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     changes, reasons = dict[str, Any](), list[str]()
     config = check_settings(method, settings)
-    if (size := fitting_batch(method, config, data.rows)) < config.batch_size:
+    if "batch_size" not in settings and (size := fitting_batch(method, config, data.rows)) < config.batch_size:
         changes["batch_size"] = size
         reasons.append(
             f"{data.rows} rows make few optimizer steps, so a step takes {size} instead of {config.batch_size}."
@@ -225,7 +225,7 @@ def largest_pass(method: str, config: TrainingConfig, data: DataFacts | None, mo
 
 
 def _settle_evolution(settings: Mapping[str, Any], model: ModelFacts | None) -> PlanSettings:
-    changes, reasons = _by_model(model)
+    changes, reasons = _by_model(model, settings.get("training") or {})
     config, training = check_evolution(merge_settings({"training": changes} if changes else {}, settings))
     return PlanSettings(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(reasons))
 

@@ -46,10 +46,29 @@ def settings_warnings(configs: Iterable[TrainingConfig], agent: Agent) -> tuple[
     return tuple(dict.fromkeys(_hints(blocker for blockers in found for blocker in blockers)))
 
 
-def acting_warnings(agent: Agent, sampling: Sampling) -> tuple[Hint, ...]:
-    """Return what speaks against the sampling settings of an agent with weights on this machine."""
+def acting_warnings(agent: Agent, sampling: Sampling, episodes: int = 1) -> tuple[Hint, ...]:
+    """Return what speaks against the sampling settings of an agent on this machine.
+
+    Args:
+        agent: Who acts.
+        sampling: How its turns are sampled.
+        episodes: Episodes of each task.
+    """
+    greedy = []
+    if episodes > 1 and sampling.temperature == 0 and agent.model.source != "endpoint":
+        message = (
+            f"temperature is 0, so the {episodes} episodes of a task differ only where the environment draws by chance"
+        )
+        greedy = [
+            Blocker(code="greedy_repeats", message=message, remedy="set a temperature above 0, or play each once")
+        ]
+    return _hints([*greedy, *_unfit(agent, sampling)])
+
+
+def _unfit(agent: Agent, sampling: Sampling) -> list[Blocker]:
+    """Return the sampling settings that this machine or the model does not fit."""
     if agent.model.source in ("endpoint", "expert"):
-        return ()
+        return []
     blockers, model = slow_format(sampling.precision, look_at_device()), read_model(agent.model)
     context = None if isinstance(model, str) else model.context_tokens
     if context is not None and sampling.max_new_tokens > context:
@@ -60,7 +79,7 @@ def acting_warnings(agent: Agent, sampling: Sampling) -> tuple[Hint, ...]:
                 remedy="set max_new_tokens to what a turn needs",
             )
         )
-    return _hints(blockers)
+    return blockers
 
 
 def _hints(blockers: Iterable[Blocker]) -> tuple[Hint, ...]:

@@ -1,0 +1,5 @@
+"""`python -m quintain`: the command line."""
+
+from quintain.cli.main import app
+
+app()
