@@ -98,6 +98,23 @@ def test_forgetting_shows_the_counts_of_a_dry_run_and_changes_nothing(visit: Vis
     assert visitor.call("forget", id=site.ids["run"])["runs"] == 1
 
 
+def test_a_dataset_is_removed_from_its_lineage_after_the_same_dry_run(visit: Visit, site: Site) -> None:
+    visitor = visit()
+    page = visitor.open(f"/lineage/{site.ids['sft']}")
+    page.get_by_role("button", name="Remove…").press("Enter")
+    dialog = page.locator("dialog[open]")
+    dialog.locator("dl").wait_for()
+    rehearsed = visitor.call("forget", id=site.ids["sft"])
+    shown = dialog.locator("dl").inner_text().split("\n")
+    assert "Runs that would be forgotten" not in shown
+    assert shown[shown.index("Things they had a part in") + 1] == str(rehearsed["touched_count"])
+    assert dialog.get_by_role("checkbox").count() == 1, "copies alone: equal runs are of runs"
+    assert dialog.get_by_role("button", name="Remove for good").is_disabled()
+    assert not visitor.findings()
+    page.keyboard.press("Escape")
+    assert visitor.call("forget", id=site.ids["sft"])["dry_run"]
+
+
 def test_without_the_token_the_dry_run_is_shown_and_nothing_can_be_forgotten(browser: object, site: Site) -> None:
     with Visitor(browser, site.url, None) as visitor:  # type: ignore[arg-type]
         page = visitor.open(f"/lineage/{site.ids['run']}")

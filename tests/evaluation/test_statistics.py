@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, product
+from itertools import combinations, combinations_with_replacement, compress, product
 from random import Random
 
 import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.stats import beta, binomtest, multinomial, permutation_test, ttest_1samp
+from scipy.stats import beta, binom, binomtest, multinomial, permutation_test, ttest_1samp
 
 from evaluation.test_comparison import evaluated
-from quintain.evaluation.statistics.significance import holm, mcnemar_exact, sign_flip_exact
+from quintain.evaluation.statistics.sign_flips import sign_flip_exact, sign_flip_interval
+from quintain.evaluation.statistics.significance import holm, mcnemar_exact
 from quintain.evaluation.statistics.success_rates import (
+    ClusteredMean,
     clopper_pearson,
-    clustered_difference,
     estimate_over_k,
     mcnemar_interval,
     mean_over_tasks,
@@ -155,11 +156,81 @@ def test_the_sign_flip_test_is_mcnemars_for_single_outcomes_and_scipys_for_any()
     assert sign_flip_exact(differences) == pytest.approx(expected.pvalue)
 
 
-def test_the_clustered_interval_equals_the_paired_t_interval() -> None:
+def test_the_clustered_mean_of_single_members_equals_the_paired_t_interval() -> None:
     differences = [0.5, 0.25, -0.25, 0.75, 0.0, 0.5]
     expected = ttest_1samp(differences, 0).confidence_interval()
-    assert clustered_difference(differences)[1:] == pytest.approx((expected.low, expected.high))
-    assert clustered_difference([0.5]) == (0.5, -1.0, 1.0)
+    assert ClusteredMean.of(differences, [1] * 6).interval()[1:] == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize("error", [0.05, 0.01, 0.05 / 3])
+def test_the_interval_of_the_sign_flip_test_leaves_out_0_exactly_where_the_test_rejects(error: float) -> None:
+    """Every multiset of 6 to 8 differences of 2 repeats, and draws of clusters of up to 3 tasks."""
+    rng = Random(3)
+    studies = [(found, None) for n in range(6, 9) for found in combinations_with_replacement(range(-2, 3), n)]
+    for _ in range(100):
+        sizes = [rng.randint(1, 3) for _ in range(rng.randint(4, 25))]
+        studies.append((tuple(rng.randint(-2 * size, 2 * size) for size in sizes), sizes))
+    rejected = 0
+    for differences, clusters in studies:
+        interval = sign_flip_interval(differences, 2, error, clusters)
+        assert interval.low <= interval.value <= interval.high
+        assert (interval.low <= 0 <= interval.high) == (sign_flip_exact(differences) >= error), differences
+        rejected += sign_flip_exact(differences) < error
+    assert 0 < rejected < len(studies) / 2
+
+
+def test_the_bounds_of_the_sign_flip_interval_are_where_scipys_p_crosses_the_level() -> None:
+    """At a bound the shifted differences have p >= 5 %, a little beyond it less; also among all means of subsets."""
+
+    def p(shift: float, sizes: list[int]) -> float:
+        shifted = [d - shift * size for d, size in zip(differences, sizes, strict=True)]
+        found = permutation_test(
+            (shifted,), lambda x, axis: x.sum(axis), permutation_type="samples", vectorized=True, n_resamples=math.inf
+        )
+        return float(found.pvalue)
+
+    rng = Random(5)
+    for _ in range(12):
+        n = rng.randint(7, 11)
+        differences = [rng.choice((-2, -1, 1, 2, 3)) for _ in range(n)]
+        sizes = [rng.randint(1, 3) for _ in range(n)]
+        low, high = (bound * 4 for bound in sign_flip_interval(differences, 4, 0.05, sizes)[1:])
+        subsets = [
+            sum(compress(differences, chosen)) / sum(compress(sizes, chosen))
+            for chosen in product((0, 1), repeat=n)
+            if any(chosen)
+        ]
+        for bound, outside in ((low, -1e-6), (high, 1e-6)):
+            assert bound == pytest.approx(min(subsets, key=lambda mean: abs(mean - bound)), abs=1e-12)
+            assert p(bound + outside, sizes) < 0.05 <= p(bound - outside, sizes)
+
+
+@pytest.mark.parametrize(("n", "least"), [(8, 0.93), (12, 0.93)])
+def test_the_sign_flip_interval_covers_the_difference_over_all_outcomes_of_few_tasks(n: int, least: float) -> None:
+    """Exact coverage: every outcome of n tasks with two repeats, weighed by its probability.
+
+    Rates of 0.1 to 0.9, also mixed: half of the tasks that neither solves beside half that both do. Nothing is simulated.
+    """
+    outcomes = [c for c in product(range(n + 1), repeat=5) if sum(c) == n]
+    intervals = [
+        sign_flip_interval([d for d, k in zip(range(-2, 3), c, strict=True) for _ in range(k)], 2) for c in outcomes
+    ]
+    rates = (0.1, 0.3, 0.5, 0.7, 0.9)
+    models = [[(1.0, a, b)] for a in rates for b in rates if abs(a - b) < 0.7]
+    models += [
+        [(0.5, 0.0, 0.05), (0.5, 0.9, 0.95)],
+        [(0.7, 0.0, 0.0), (0.3, 0.5, 0.8)],
+        [(0.5, 1.0, 1.0), (0.5, 0.4, 0.9)],
+    ]
+    for model in models:
+        shares = [0.0] * 5
+        for weight, a, b in model:
+            for x, y in product(range(3), repeat=2):
+                shares[y - x + 2] += weight * binom.pmf(x, 2, a) * binom.pmf(y, 2, b)
+        true = sum(weight * (b - a) for weight, a, b in model)
+        likely = multinomial.pmf(outcomes, n, shares)
+        covered = sum(w for w, i in zip(likely, intervals, strict=True) if i.low - 1e-12 <= true <= i.high + 1e-12)
+        assert covered >= least, model
 
 
 def test_holm_by_hand() -> None:

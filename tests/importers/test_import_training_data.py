@@ -129,6 +129,26 @@ def test_an_output_of_alpaca_eval_names_its_model(tmp_path: Path) -> None:
     )
 
 
+def test_solutions_of_several_models_are_runs_of_one_task_with_their_marks(tmp_path: Path) -> None:
+    """A row of GSM8K's `example_model_solutions.jsonl`."""
+    row = {
+        "question": "How many eggs are left?",
+        "ground_truth": "16 - 7 = <<16-7=9>>9 eggs.\nA: 9",
+        "6b_finetuning": {"is_correct": False, "solution": "16 - 3 = 13\nA: 13"},
+        "175b_verification": {"is_correct": True, "solution": "16 - 7 = 9\nA: 9"},
+    }
+    assert reader(row) == "question_answer"
+    (small, large), report = read_rows(tmp_path, "question_answer", [row])
+    assert [run.agent.model for run in (small, large)] == ["6b_finetuning", "175b_verification"]
+    assert [run.outcome.status for run in (small, large)] == ["failure", "success"]
+    assert shown(large) == [("user", row["question"]), ("agent", "16 - 7 = 9\nA: 9")]
+    assert small.task == large.task
+    assert small.task.metadata == {"answer": "9"}
+    assert report.n_rejected == 0
+    unmarked, report = read_rows(tmp_path, "question_answer", [{"question": "Why?", "6b": {"solution": "Because."}}])
+    assert (unmarked, report.n_rejected) == ([], 1)
+
+
 def test_an_answer_in_one_line_is_the_one_that_is_expected(tmp_path: Path) -> None:
     rows = [{"question": "Which desk?", "answer": "cards"}, {"question": "Why?", "answer": "Because\nof that."}]
     (short, long), _ = read_rows(tmp_path, "question_answer", rows)

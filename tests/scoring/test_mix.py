@@ -57,6 +57,15 @@ def test_a_mix_is_the_weighted_mean_its_lower_bound_takes_the_spread_off_and_a_c
     assert cap_score(unscored(run(), "rules", "no"), 0.8).value is None
 
 
+def test_weights_and_caps_that_differ_in_the_seventh_digit_have_names_of_their_own() -> None:
+    def named(weight: float, cap: float) -> str:
+        parts = [WeightedScorer(Fixed("a", 1.0), weight), WeightedScorer(Fixed("b", 0.5), 1)]
+        return cap_score(MixScorer(parts).score(run()), cap).scorer
+
+    assert named(0.25, 0.5) == "mix(a=0.25, b=1, cap=0.5)"
+    assert len({named(1 / 3, 0.5), named(0.333333, 0.5), named(1 / 3, 0.5000001)}) == 3
+
+
 def test_a_product_earns_nothing_where_a_factor_is_0_and_weights_are_exponents() -> None:
     """1/4 x (1/4)^(1/2) = 1/8; a known 0 settles the value, whatever an unscored factor is worth."""
     parts = [

@@ -48,6 +48,15 @@ def test_questions_with_answers_of_a_table_are_asked(tool: Caller, home: Path) -
     assert [(answer["num_samples"], answer["accuracy"]) for answer in answers] == [(2, 0.0), (2, 1.0)], answers
     compared = tool(action="compare", agents=["starter", "expert"], environment="desks")
     assert (compared["comparisons"][0]["only_b"], compared["comparisons"][0]["n_tasks"]) == (2, 2)
+    for name in ("desks", made["dataset_id"]):
+        asked = {"agents": ["starter", "expert"], "environment": name, "sequential": True}
+        started = tool(action="compare", **asked)
+        if started.get("job_id"):
+            tool(action="wait", job_id=started["job_id"])
+        decided = tool(action="compare", **asked)
+        assert decided["sequential"]["n_tasks"] == 2, "a benchmark of two tasks is played to its end"
+    links = tool(action="lineage", id=made["dataset_id"])["descendants"]
+    assert decided["comparison_id"] in {node["id"] for node in links}
     (played, *_) = tool(action="search", filter={"job_id": answers[0]["job_id"]})["items"]
     shown = tool(action="get", trajectory_id=played["id"])["trajectory"]
     assert [step["actor"] for step in shown["steps"]] == ["user", "agent"], "as the rows: no system prompt and no tool"

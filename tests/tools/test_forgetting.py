@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quintain.errors import Conflict, InvalidInput
+from quintain.errors import Conflict, InvalidInput, NotFound
+from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobStatus
 from quintain.tools.catalog import tool
@@ -18,7 +19,7 @@ from quintain.tools.data.preview import preview_dataset
 from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.start import start_training
-from store_shelves import base_agent, job, trained, training
+from store_shelves import base_agent, job, measured, trained, training
 from tools.stored_records import add_runs
 from trajectory_runs import answer, run, user
 
@@ -139,3 +140,89 @@ def test_copies_in_datasets_exports_and_finished_jobs_are_deleted_on_request(
     assert services.store.datasets.member_ids(again.dataset_id) == [runs[3]]
     repeated = forget(services, runs[0], dry_run=False, copies=True)
     assert (repeated.runs, repeated.before, repeated.removed) == (0, 1, ())
+
+
+def _model(services: Services, name: str) -> str:
+    folder = services.settings.agents_dir / name
+    folder.mkdir(parents=True)
+    (folder / "weights").write_bytes(b"w")
+    return str(folder)
+
+
+def test_a_dataset_is_removed_by_name_after_a_dry_run_that_names_what_was_made_from_it(
+    services: Services, runs: list[str], home: Path
+) -> None:
+    """A run's forgetting still finds the agent that learned from it through the removed dataset."""
+    made = export_dataset(services, "sft", "good", trajectory_ids=runs, outcomes=["unknown", "success"], format="trl")
+    agent = trained(services.store, "job-done", training(base_agent(services.store), made.dataset_id))
+    inputs = services.settings.jobs_dir / "job-done" / "inputs"
+    inputs.mkdir(parents=True)
+    (inputs / "train.jsonl").write_text(SECRET)
+    before = _held(home)
+
+    planned = forget(services, "good")
+    assert (planned.dry_run, planned.runs, _held(home)) == (True, 0, before)
+    assert {(one.kind, one.id, one.state) for one in planned.touched} == {
+        ("dataset", made.dataset_id, "kept"),
+        ("agent", agent.id, "kept"),
+        ("job", "job-done", "kept"),
+    }
+    dataset = services.store.datasets.get("good")
+    assert (planned.removed, set(planned.copies)) == ((dataset.path,), {made.path, str(inputs)})
+    assert services.store.datasets.get("good").id == made.dataset_id
+
+    (removal,) = forget(services, "good", copies=True).next_step.calls
+    done = forget(services, **removal.arguments)
+    assert set(done.removed) == {dataset.path, made.path, str(inputs)}
+    assert (done.copies, _held(home), services.store.datasets.page().items) == ((), set(), ())
+    with pytest.raises(NotFound, match=f"got '{made.dataset_id}', which was removed on "):
+        services.store.datasets.get(made.dataset_id)
+    with pytest.raises(NotFound):
+        forget(services, "good")
+    marks = {node.id: node.mark for node in get_lineage(services, agent.id or "").ancestors}
+    assert marks[made.dataset_id] == "removed"
+    assert {one.id for one in forget(services, runs[0]).touched} == {agent.id, "job-done"}
+
+
+def test_an_agent_is_removed_with_its_model_and_its_version_is_not_given_again(services: Services) -> None:
+    store, now = services.store, services.clock()
+    shared, own = _model(services, "shared"), _model(services, "own")
+    kept = store.agents.add(Agent(name="clerk", model=ModelRef(source="folder", path=shared)), now)
+    wrong = store.agents.add(Agent(name="clerk", model=ModelRef(source="folder", path=shared, adapter=own)), now)
+    measured(store, "eval-1", wrong, "job-eval")
+
+    planned = forget(services, "clerk")
+    assert [(one.kind, one.id) for one in planned.touched] == [
+        ("agent", wrong.id),
+        ("evaluation", "eval-1"),
+        ("job", "job-eval"),
+    ]
+    assert planned.removed == (own,), "the other version's model stays"
+    assert store.agents.get("clerk").id == wrong.id
+    (removal,) = planned.next_step.calls
+    assert forget(services, **removal.arguments).removed == (own,)
+    assert (Path(own).exists(), Path(shared).exists()) == (False, True)
+    assert store.agents.get("clerk").id == kept.id
+    assert store.agents.find(wrong.id or "") is None
+    again = store.agents.add(Agent(name="clerk", model=ModelRef(source="folder", path="/m/new")), now)
+    assert again.id == "agent:clerk@3"
+    assert [agent.id for agent in store.agents.page().items] == [again.id, kept.id]
+
+
+def test_what_an_unfinished_job_uses_is_not_removed(services: Services, runs: list[str]) -> None:
+    made = export_dataset(services, "sft", "good", trajectory_ids=runs, outcomes=["unknown", "success"])
+    base = base_agent(services.store)
+    job(services.store, "job-busy", training(base, made.dataset_id), JobStatus.RUNNING)
+    for name in ("good", "base"):
+        planned = forget(services, name)
+        assert ("job-busy", "running") in {(one.id, one.state) for one in planned.touched}
+        (stop,) = planned.next_step.calls
+        assert (stop.tool, stop.arguments) == ("cancel_job", {"job_id": "job-busy"})
+        with pytest.raises(Conflict, match=r"\[in_use\] expected records that no unfinished job uses"):
+            forget(services, name, dry_run=False)
+    assert services.store.agents.get("base") == base
+    with pytest.raises(InvalidInput, match="`twins` are of runs"):
+        forget(services, "good", twins=True)
+    services.store.jobs.finish("job-busy", 1, JobStatus.CANCELLED, services.clock())
+    both = forget(services, "good", trajectory_ids=["base"], dry_run=False)
+    assert [(one.id, one.state) for one in both.touched[:2]] == [(made.dataset_id, "removed"), (base.id, "removed")]

@@ -191,9 +191,9 @@ def test_replay_buffers_of_forgotten_runs_are_emptied(services: Services, histor
     assert [path.name for path in (services.settings.cache_dir / "replay").iterdir()] == ["other"]
 
 
-def test_only_runs_and_sessions_can_be_forgotten(services: Services, history: History) -> None:
+def test_runs_are_not_forgotten_together_with_other_records(services: Services, history: History) -> None:
     for wrong in (history.dataset.dataset_id, history.agent.id or "", "eval-1"):
-        with pytest.raises(InvalidInput, match=r"\[not_a_run\] forget takes runs and sessions.*stays in the library"):
+        with pytest.raises(InvalidInput, match=r"\[not_a_run\] forget takes runs and sessions, or datasets and agents"):
             forget(services, history.gone, dry_run=False, trajectory_ids=[wrong])
     assert services.store.lineage.forgotten([history.gone]) == set()
 

@@ -17,6 +17,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, LabelledRow, PairRow
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.learning_rates import default_rate
 from quintain.records.hyperparameters.methods import (
     CONFIGS,
@@ -33,6 +34,8 @@ from quintain.tools.catalog import CATALOG
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.invocation import check
 from quintain.tools.jobs.jobs import get_job
+from quintain.tools.labels.judging.tools import get_judging_batch
+from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning import estimate
@@ -122,6 +125,50 @@ UNKNOWN_METHODS: list[tuple[str, str]] = [
     ("rejection-sampling", "evolve"),
     ("qlora", "sft"),
 ]
+
+
+def _unknown(kind: str) -> list[Trajectory]:
+    """Runs of unknown outcome: plain answers; answers beside expected ones, half of them right; runs with and without faults."""
+    ask = [user("How many boxes?")]
+    unknown = OutcomeStatus.UNKNOWN
+    if kind == "rules":
+        return [
+            run(f"t{i}", *ask, *[call("look", item=i % 2 or n) for n in range(3)], status=unknown) for i in range(12)
+        ]
+    meta = [{"answer": str(i % 2)} if kind == "checker" else {} for i in range(12)]
+    tasks = [Task(id=f"t{i}", prompt="How many boxes?", metadata=one) for i, one in enumerate(meta)]
+    return [run(None, *ask, answer("1"), task=task, tools=(), status=unknown) for task in tasks]
+
+
+@pytest.mark.parametrize("kind", ["rules", "checker", "judging"])
+def test_runs_of_unknown_outcome_are_sent_to_a_scorer_that_tells_them_apart(services: Services, kind: str) -> None:
+    dataset_id = freeze_runs(services, *_unknown(kind))
+    (note,) = (one for one in plan_training(services, dataset_id=dataset_id).notes if "outcome" in one)
+    (advised,) = note.calls
+    if kind == "judging":
+        assert advised.tool == "get_judging_batch"
+        assert "`checker` and `rules` tell none of 12 runs looked at apart" in note
+        assert get_judging_batch(services, 10, filter=TrajectoryFilter(dataset_id=dataset_id)).items
+        services.settings.endpoints_file.write_text(
+            '[big]\nprotocol = "openai"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
+        )
+        (note,) = (one for one in plan_training(services, dataset_id=dataset_id).notes if "outcome" in one)
+        assert note.calls[0].arguments["judge"] == "endpoint:big"
+    else:
+        assert advised.arguments["scorer"] == kind
+        found = score_trajectories(services, **{**advised.arguments, "filter": TrajectoryFilter(dataset_id=dataset_id)})
+        assert found.scored == 12
+        assert found.summary.minimum < found.summary.maximum
+        assert "which values 12 of 12 runs looked at" in note
+
+
+def test_steps_that_rules_cannot_rank_are_not_sent_to_rules(services: Services) -> None:
+    settings = {"step_weighting": "reward"}
+    for kind, advice in (("rules", "score_trajectories(scorer='rules'"), ("judging", "leave `step_weighting` out")):
+        dataset_id = freeze_runs(services, *_unknown(kind), name=kind)
+        plan = plan_training(services, dataset_id=dataset_id, method="sft", hyperparameters=settings)
+        (note,) = (one for one in plan.notes if "weigh alike" in one)
+        assert advice in note
 
 
 def test_an_unknown_method_lists_all_and_the_one_that_serves_the_same_purpose(services: Services) -> None:

@@ -49,8 +49,19 @@ def test_scoring_takes_the_same_form_and_the_same_names(services: Services) -> N
     runs = [run(f"t{i}", user(), answer("word " * n)) for i, n in enumerate((5, 200))]
     ids = add_runs(services, *runs)
     found = score_trajectories(services, MIX, trajectory_ids=ids)
-    assert found.scorer == "mix(outcome=0.8, short=0.2, cap=0.9)"
+    assert found.scorer == "mix(outcome=0.8, short:length(full_at=5)=0.2, cap=0.9)"
     assert (found.summary.minimum, found.summary.maximum) == (pytest.approx(0.8), 0.9)
+    wider = {
+        "parts": {**MIX["parts"], "short": {"weight": 0.2, "type": "length", "full_at": 5, "zero_at": 300}},
+        "cap": 0.9,
+    }
+    other = score_trajectories(services, wider, trajectory_ids=ids)
+    assert other.summary.minimum != found.summary.minimum
+    for one in (found, other):
+        stored = services.store.scores.latest(one.scorer, ids).values()
+        assert min(score.value for score in stored) == pytest.approx(one.summary.minimum, abs=1e-6), (
+            "each mix keeps its own scores"
+        )
     single = score_trajectories(services, {"type": "length", "full_at": 5}, trajectory_ids=ids)
     assert (single.scorer, single.summary.mean) == ("length(full_at=5)", 0.5)
     named = score_trajectories(services, {"length": {"weight": 1, "full_at": 5}}, trajectory_ids=ids)

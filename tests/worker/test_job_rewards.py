@@ -52,7 +52,11 @@ def test_a_mix_values_each_run_and_each_part_and_leaves_unknown_ones_out(tmp_pat
     ]
     scores = rewards.score([runs])
     assert [scores[one.id or ""].value for one in runs] == [0.9, pytest.approx(0.15), None, None, None]
-    assert {score.scorer for score in scores.values()} == {"mix(outcome=3, short=1, cap=0.9)"} == {rewards.name}
+    assert (
+        {score.scorer for score in scores.values()}
+        == {"mix(outcome=3, short:length(full_at=0,zero_at=10)=1, cap=0.9)"}
+        == {rewards.name}
+    )
     rewards.remember({"g": [scores["traj-0"], scores["traj-1"]]})
     assert rewards.figures(["g", "other"]) == {"reward/outcome": 0.5, "reward/short": pytest.approx(0.7)}
     report = rewards.report()
@@ -144,6 +148,19 @@ def test_a_judge_in_the_loop_is_cached_by_content_and_its_cost_is_counted(liking
     costs = rewards.report()["judges"]["judge:default"]
     assert (costs["judged"], costs["failed"], costs["requests"]) == (7, 1, 3)
     assert costs["usd"] == pytest.approx(2 * (100 * 1 + 10 * 2) / 1e6)
+
+
+def test_mixes_by_judges_with_another_mode_or_rubric_have_names_of_their_own(
+    liking: FakeEndpoint, tmp_path: Path
+) -> None:
+    plain, ranking = judge(liking, tmp_path), judge(liking, tmp_path, mode="group")
+    asked = plain.judges[0].model_copy(update={"rubric": RUBRICS["coding"].model_copy(update={"name": "default"})})
+    parts = (plain, ranking, plain.model_copy(update={"judges": (asked,)}))
+    names = [Rewards(RewardSpec(parts=(OUTCOME, part)), tmp_path).name for part in parts]
+    assert len(set(names)) == 3
+    assert all(name.startswith("mix(judge:default#") and name.endswith("=1, outcome=3)") for name in names)
+    other_cache = Rewards(RewardSpec(parts=(OUTCOME, judge(liking, tmp_path / "other"))), tmp_path).name
+    assert other_cache == names[0], "where answers are kept is no setting"
 
 
 def test_a_judge_ranks_the_runs_of_a_group_and_equal_texts_share_their_place(

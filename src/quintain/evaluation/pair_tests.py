@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.evaluation.dataset_summary import LOSS, TOKENS, TRUNCATED
-from quintain.evaluation.statistics.significance import mcnemar_exact, mcnemar_mid_p, sign_flip_exact
-from quintain.evaluation.statistics.success_rates import ClusteredMean, Interval, clustered_difference, mcnemar_interval
+from quintain.evaluation.statistics.sign_flips import sign_flip_exact, sign_flip_interval
+from quintain.evaluation.statistics.significance import mcnemar_exact, mcnemar_mid_p
+from quintain.evaluation.statistics.success_rates import ClusteredMean, Interval, mcnemar_interval
 from quintain.evaluation.summary import run_clusters, verdicts_by_task
 from quintain.records.evaluation import Evaluation, Measure
 
@@ -85,7 +86,7 @@ def _test_successes(a: Evaluation, b: Evaluation, error: float) -> PairTest | No
 
     A task counts if every repeat has a verdict from both agents. If the repeats of a task always agree (as with one
     repeat), it is one binary outcome per agent: exact McNemar test with its interval. Otherwise repeats are not
-    independent, so the repeats of a task are summed for the test and averaged for the interval. Tasks that both agents
+    independent, so the repeats of a task are summed for the test, which the interval inverts. Tasks that both agents
     played greedily in the same words are one cluster, whose differences are summed. None without such a task.
     """
     solved, clusters, n_excluded = _paired_successes(a, b)
@@ -101,10 +102,10 @@ def _test_successes(a: Evaluation, b: Evaluation, error: float) -> PairTest | No
         p, p_mid = mcnemar_exact(only_a, only_b), mcnemar_mid_p(only_a, only_b)
         ci_method, p_method = "Fay & Lumbard 2021, of the exact test", "McNemar's exact test"
         return PairTest(*intervals, ci_method, p, p_mid, p_method, solved, n_excluded)
-    differences = [(y - x) / repeats for x, y in solved]
-    intervals = clustered_difference(differences), clustered_difference(differences, error)
-    p = sign_flip_exact([y - x for x, y in solved])
-    return PairTest(*intervals, "t interval over tasks", p, None, "exact sign-flip test over tasks", solved, n_excluded)
+    differences = [y - x for x, y in solved]
+    intervals = sign_flip_interval(differences, repeats), sign_flip_interval(differences, repeats, error)
+    p, test = sign_flip_exact(differences), "exact sign-flip test over tasks"
+    return PairTest(*intervals, f"inverted {test}", p, None, test, solved, n_excluded)
 
 
 def _test_clusters(
@@ -115,11 +116,9 @@ def _test_clusters(
     for cluster, (x, y) in zip(clusters, solved, strict=True):
         members.setdefault(cluster, []).append(y - x)
     sums, sizes = [sum(found) for found in members.values()], [len(found) for found in members.values()]
-    differences = [total / repeats for total in sums]
-    intervals = clustered_difference(differences, sizes=sizes), clustered_difference(differences, error, sizes)
-    p, unit = sign_flip_exact(sums), "over different runs"
-    test = f"exact sign-flip test {unit}"
-    return PairTest(*intervals, f"t interval {unit}", p, None, test, solved, n_excluded, len(sums))
+    intervals = sign_flip_interval(sums, repeats, 0.05, sizes), sign_flip_interval(sums, repeats, error, sizes)
+    p, test = sign_flip_exact(sums), "exact sign-flip test over different runs"
+    return PairTest(*intervals, f"inverted {test}", p, None, test, solved, n_excluded, len(sums))
 
 
 def _paired_successes(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], list[tuple[str, str]], int]:

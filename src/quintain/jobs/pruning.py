@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from quintain.jobs.directory import JobDirectory
 from quintain.jobs.processes import try_lock, unlock
+from quintain.records.agent import Agent
 from quintain.records.jobs.job import Job, JobStatus
 from quintain.store.database.paging import read_pages
 from quintain.store.store import Store
@@ -51,7 +52,7 @@ def prunable(
         statuses: Statuses of the jobs; those that failed or were cancelled cannot be resumed afterwards.
         only: Ids of the jobs; None: all.
     """
-    used = _model_folders(store)
+    used = model_folders(read_pages(store.agents.page))
     needed = "\n".join(f"{job.resumed_from} {job.spec.model_dump_json()}" for job in store.jobs.unfinished())
     found = []
     for job in chain.from_iterable(read_pages(partial(store.jobs.page, status=status)) for status in statuses):
@@ -79,9 +80,9 @@ def prune(found: Prunable, jobs_dir: Path) -> int:
     return found.bytes
 
 
-def _model_folders(store: Store) -> set[Path]:
-    """Return the folders of the models and adapters of all agents."""
-    paths = (path for agent in read_pages(store.agents.page) for path in (agent.model.path, agent.model.adapter))
+def model_folders(agents: Iterable[Agent]) -> set[Path]:
+    """Return the folders of the models and adapters of agents."""
+    paths = (path for agent in agents for path in (agent.model.path, agent.model.adapter))
     return {Path(path).resolve() for path in paths if path and os.path.isabs(path)}
 
 

@@ -32,9 +32,10 @@ class LineageNode(Record):
     filter: dict[str, Any] | None = Field(
         default=None, description="Filter that finds the `trajectories` with search_trajectories."
     )
-    mark: Literal["forgotten", "blocked", "tainted"] | None = Field(
+    mark: Literal["forgotten", "blocked", "tainted", "removed"] | None = Field(
         default=None,
-        description="forgotten: a forgotten run; blocked: a dataset that contains one; tainted: an agent trained on one.",
+        description="forgotten: a forgotten run; blocked: a dataset that contains one; tainted: an agent trained on one; "
+        "removed: a dataset or an agent without its files.",
     )
 
 

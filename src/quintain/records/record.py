@@ -79,6 +79,12 @@ def shown(value: object) -> str:
         return f"a very large {type(value).__name__}"
 
 
+def exact(value: float) -> str:
+    """Return a number as short as it can be without being another one."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
+
+
 def counted(n: int, noun: str) -> str:
     """Return a number with its noun, such as `1 run` or `2,000 runs`."""
     return f"{n:,} {noun}{'s' * (n != 1)}"

@@ -10,7 +10,7 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, join_hints
 from quintain.records.labels.reward import Combine
 from quintain.records.protocols import Scorer
-from quintain.records.record import shown
+from quintain.records.record import exact, shown
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
@@ -26,6 +26,8 @@ class WeightedScorer(NamedTuple):
 
     scorer: Scorer
     weight: float
+    identity: str | None = None
+    """Its name in the name of the mix; None: the scorer's name. Parts of one name with other settings differ here."""
 
 
 class MixScorer:
@@ -60,7 +62,7 @@ class MixScorer:
         self._total = 1.0 if combine == "product" else math.fsum(part.weight for part in parts)
         self._combine = combine
         self._parts = tuple(sorted(parts, key=lambda part: part.scorer.name))
-        named = [f"{part.scorer.name}={part.weight:g}" for part in self._parts]
+        named = [f"{part.identity or part.scorer.name}={exact(part.weight)}" for part in self._parts]
         self.name = f"mix({', '.join(named if combine == 'mean' else [*named, combine])})"
 
     @staticmethod
@@ -94,7 +96,7 @@ class MixScorer:
         """Return the combined value; unscored, with the reason, where a part with weight is unscored."""
         run = trajectory.identified()
         components, reasons, verdicts = [], [], []
-        for scorer, weight in self._parts:
+        for scorer, weight, _ in self._parts:
             part = scorer.score(run)
             feedback = part.feedback or part.reason or ""
             share = weight / self._total
@@ -126,7 +128,9 @@ def cap_score(score: Score, cap: float) -> Score:
     """
     name = score.scorer
     update: dict[str, object] = {"raw": None, "calibration": None}
-    update |= {"scorer": f"{name[:-1]}, cap={cap:g})" if name.startswith("mix(") else f"mix({name}=1, cap={cap:g})"}
+    update |= {
+        "scorer": f"{name[:-1]}, cap={exact(cap)})" if name.startswith("mix(") else f"mix({name}=1, cap={exact(cap)})"
+    }
     if score.value is None or score.value <= cap:
         return score.model_copy(update=update)
     feedback = f"Capped at {cap:g} from {score.value:.4g}. {score.feedback}".strip()

@@ -143,6 +143,7 @@ def scorer(
     combine: Combine = "mean",
     around: Callable[[Scorer], Scorer] | None = None,
     own: Mapping[str, Scorer] | None = None,
+    identities: Mapping[str, str] | None = None,
 ) -> Scorer:
     """The scorer of a name, or the weighted mix of several, such as `{"outcome": 0.4, "rules": 0.6}`.
 
@@ -154,6 +155,7 @@ def scorer(
         combine: How the parts of a mix become one value.
         around: Wraps each part, for example in its calibration.
         own: Scorers of the caller by name, such as declared ones; they go before all others.
+        identities: Names of parts in the name of a mix, where their own names leave out settings.
 
     Raises:
         NotFound: a name that is not known; lists those that are.
@@ -161,17 +163,18 @@ def scorer(
         Unavailable: an installed scorer is broken.
     """
 
-    def part(name: str) -> Scorer:
+    def part(name: str, weight: float = 1.0) -> WeightedScorer:
         known = own.get(name) if own else None
-        part_scorer = known or _named(name, profile, recorded or {}, open_sandbox)
-        return around(part_scorer) if around else part_scorer
+        inner = known or _named(name, profile, recorded or {}, open_sandbox)
+        identity = inner.declared.identity if isinstance(inner, DeclaredScorer) else (identities or {}).get(name)
+        return WeightedScorer(around(inner) if around else inner, weight, identity)
 
     if isinstance(spec, str):
         if combine != "mean":
             raise InvalidInput(
                 f"combine={combine!r} needs a mix of at least two scorers, such as {{'outcome': 1, 'length': 1}}; {shown(spec)} is one"
             )
-        return part(spec)
+        return part(spec).scorer
     if not isinstance(spec, Mapping) or not spec:
         raise InvalidInput(f"expected scorer to be a name or a mix of names and weights, got {shown(spec)}; {_known()}")
     parts = []
@@ -180,7 +183,7 @@ def scorer(
             raise InvalidInput(f"expected the weight of {shown(name)} to be a number >= 0, got {shown(weight)}")
         if weight > _MAX_WEIGHT:
             raise InvalidInput(f"weight of {shown(name)} is {weight!r}; only ratios matter: valid: 0..{_MAX_WEIGHT:g}")
-        parts.append(WeightedScorer(part(name), float(weight)))
+        parts.append(part(name, float(weight)))
     return MixScorer(parts, combine)
 
 

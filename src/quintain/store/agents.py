@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, insert, or_, select
+from sqlalchemy import Connection, Engine, func, insert, or_, select, update
 
 from quintain.errors import NotFound
 from quintain.next_step import Hint, call
@@ -45,7 +45,8 @@ class Agents:
             newest = find_agent(connection, agent.name)
             if newest and _content(newest) == _content(agent):
                 return newest
-            version = newest.version + 1 if newest and newest.version else 1
+            versions = select(func.max(table.c.version)).where(table.c.name == agent.name)
+            version = (connection.scalar(versions) or 0) + 1  # after removed ones too: an id means one agent
             assigned = {"id": f"agent:{agent.name}@{version}", "version": version, "created_at": now}
             stored = agent.model_copy(update=assigned)
             row = {"name": agent.name, "job_id": agent.job_id, "document": encode(stored, "agent")}
@@ -62,7 +63,8 @@ class Agents:
         with read_transaction(self.engine) as connection:
             agent = find_agent(connection, reference)
             if agent is None:
-                names = sorted(connection.scalars(select(table.c.name).distinct()))[:20]  # databases sort differently
+                kept = select(table.c.name).where(table.c.removed_at.is_(None))
+                names = sorted(connection.scalars(kept.distinct()))[:20]  # databases sort differently
                 near = nearest(reference.removeprefix("agent:"), names)
                 wrong = f"expected a registered agent, got {shown(reference)}{near}; "
                 if not names:
@@ -77,16 +79,21 @@ class Agents:
         with read_transaction(self.engine) as connection:
             return find_agent(connection, reference)
 
+    def remove(self, agent_id: str, now: datetime) -> None:
+        """Hide a version of an agent from all but lineage. It is not given again; its files are the caller's."""
+        with write_transaction(self.engine) as connection:
+            connection.execute(update(table).where(table.c.id == agent_id).values(removed_at=now))
+
     def of_job(self, job_id: str) -> list[Agent]:
         """Return the agents that a job produced: first those of its stages in order, then its own."""
         of_job = or_(table.c.job_id == job_id, table.c.job_id.startswith(f"{job_id}/", autoescape=True))
-        agents = read_all(self.engine, Agent, select(table.c.document).where(of_job))
+        agents = read_all(self.engine, Agent, select(table.c.document).where(of_job, table.c.removed_at.is_(None)))
         return sorted(agents, key=lambda agent: (agent.job_id == job_id, agent.job_id))
 
     def page(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Agent]:
         """Return one page of the agents, newest first, whose ids or names contain all words of `text`."""
         words = contain_words(text, table.c.id, table.c.name)
-        return fetch_page(self.engine, table, Agent, *words, limit=limit, cursor=cursor)
+        return fetch_page(self.engine, table, Agent, table.c.removed_at.is_(None), *words, limit=limit, cursor=cursor)
 
 
 def find_agent(connection: Connection, reference: str) -> Agent | None:
@@ -94,7 +101,8 @@ def find_agent(connection: Connection, reference: str) -> Agent | None:
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None
-    query = select(table.c.document).where(table.c.name == match["name"]).order_by(table.c.version.desc()).limit(1)
+    query = select(table.c.document).where(table.c.name == match["name"], table.c.removed_at.is_(None))
+    query = query.order_by(table.c.version.desc()).limit(1)
     if match["version"]:
         query = query.where(table.c.version == int(match["version"]))
     document = connection.scalar(query)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, insert, or_, select
+from sqlalchemy import Connection, Engine, insert, or_, select, update
 
 from quintain.errors import Conflict, NotFound
 from quintain.next_step import Hint, call
@@ -58,30 +58,40 @@ class Datasets:
             if not _exists(connection, dataset):
                 _insert(connection, dataset, members, now)
 
-    def get(self, id_or_name: str) -> Dataset:
+    def get(self, id_or_name: str, *, removed: bool = False) -> Dataset:
         """Return the dataset with this id, or the newest dataset with this name.
 
+        Args:
+            id_or_name: Its id or name.
+            removed: Also return the record of a removed dataset.
+
         Raises:
-            NotFound: The dataset does not exist. The message lists the newest ones.
+            NotFound: The dataset does not exist, or was removed. The message lists the newest ones.
         """
         named = or_(table.c.id == id_or_name, table.c.name == id_or_name)
-        query = select(table.c.document).where(named).order_by((table.c.id == id_or_name).desc(), table.c.seq.desc())
+        query = select(table.c.document, table.c.removed_at).where(named)
+        query = query.order_by(table.c.removed_at.is_not(None), (table.c.id == id_or_name).desc(), table.c.seq.desc())
         with read_transaction(self.engine) as connection:
-            document = connection.scalar(query.limit(1))
-            if document is None:
-                raise self._unknown(id_or_name)
-        return Dataset.model_validate_json(document)
+            row = connection.execute(query.limit(1)).first()
+        if row is None or (row.removed_at is not None and not removed):
+            raise self._unknown(id_or_name, "" if row is None else f", which was removed on {row.removed_at:%Y-%m-%d}")
+        return Dataset.model_validate_json(row.document)
 
-    def _unknown(self, id_or_name: str) -> NotFound:
+    def remove(self, dataset_id: str, now: datetime) -> None:
+        """Hide a dataset from all but lineage. Its id is not given again; its files are the caller's."""
+        with write_transaction(self.engine) as connection:
+            connection.execute(update(table).where(table.c.id == dataset_id).values(removed_at=now))
+
+    def _unknown(self, id_or_name: str, removed: str) -> NotFound:
         newest = ", ".join(f"{d.id} ({d.name})" for d in self.page(limit=3).items)
         create = Hint("none exists; create one with ", call("export_dataset", kind="sft", name="good", filter=...))
         known = f"the newest are {newest}" if newest else create
-        return NotFound(Hint(f"expected a dataset id or name, got {id_or_name!r}; ", known))
+        return NotFound(Hint(f"expected a dataset id or name, got {id_or_name!r}{removed}; ", known))
 
     def page(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Dataset]:
         """Return one page of the datasets, newest first, whose ids or names contain all words of `text`."""
         words = contain_words(text, table.c.id, table.c.name)
-        return fetch_page(self.engine, table, Dataset, *words, limit=limit, cursor=cursor)
+        return fetch_page(self.engine, table, Dataset, table.c.removed_at.is_(None), *words, limit=limit, cursor=cursor)
 
     def member_ids(self, dataset_id: str) -> list[str]:
         """Return the ids of the trajectories in a dataset, oldest first."""

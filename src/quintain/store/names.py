@@ -13,9 +13,9 @@ NamedKind = Literal["runs", "jobs", "datasets", "agents", "evaluations", "compar
 _QUERIES: dict[NamedKind, str] = {
     "runs": "SELECT id, '' FROM trajectories WHERE forgotten_at IS NULL AND id LIKE ? ESCAPE '\\' ORDER BY seq DESC LIMIT ?",
     "jobs": "SELECT id, kind || ', ' || status FROM jobs WHERE id LIKE ? ESCAPE '\\' ORDER BY seq DESC LIMIT ?",
-    "datasets": "SELECT name, id FROM datasets WHERE name LIKE ? ESCAPE '\\' ORDER BY seq DESC LIMIT ?",
-    "agents": "SELECT name, max(version) || ' versions' FROM agents WHERE name LIKE ? ESCAPE '\\' GROUP BY name "
-    "ORDER BY max(seq) DESC LIMIT ?",
+    "datasets": "SELECT name, id FROM datasets WHERE removed_at IS NULL AND name LIKE ? ESCAPE '\\' ORDER BY seq DESC LIMIT ?",
+    "agents": "SELECT name, max(version) || ' versions' FROM agents WHERE removed_at IS NULL AND name LIKE ? ESCAPE '\\' "
+    "GROUP BY name ORDER BY max(seq) DESC LIMIT ?",
     "evaluations": "SELECT id, agent_id FROM evaluations WHERE id LIKE ? ESCAPE '\\' ORDER BY seq DESC LIMIT ?",
     "comparisons": "SELECT id, environment FROM comparisons WHERE id LIKE ? ESCAPE '\\' ORDER BY seq DESC LIMIT ?",
 }

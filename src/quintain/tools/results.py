@@ -358,28 +358,25 @@ class TouchedThing(Record):
     remedy: Hint
 
 
-class ForgetReport(Record):
-    """What forgetting did, or would do."""
+class ForgetResult(Record):
+    """`forget`. Of a dry run: what would be forgotten, touched and deleted."""
 
-    runs: int = Field(description="Forgotten now.")
-    before: int = Field(description="Forgotten earlier.")
-    scores_removed: int
+    runs: int = Field(default=0, description="Forgotten now.")
+    before: int = Field(default=0, description="Forgotten earlier.")
+    scores_removed: int = 0
     touched: tuple[TouchedThing, ...]
     touched_count: int
     removed: tuple[str, ...] = Field(
         description="Files that were deleted: replay buffers and previews; with `copies` also datasets, exports, job inputs."
     )
-    copies: tuple[str, ...] = Field(description="Files that still hold them; never used again, yours to delete.")
-    copies_count: int
-
-
-class ForgetResult(ForgetReport):
-    """`forget`. Of a dry run: what would be forgotten, touched and deleted."""
-
+    copies: tuple[str, ...] = Field(
+        default=(), description="Files that still hold them; never used again, yours to delete."
+    )
+    copies_count: int = 0
     dry_run: bool
-    twins: tuple[str, ...] = Field(description="Runs with the same content under other ids, at most 100.")
-    twins_count: int
-    twins_forgotten: bool = Field(description="Whether `twins` are among the forgotten runs.")
+    twins: tuple[str, ...] = Field(default=(), description="Runs with the same content under other ids, at most 100.")
+    twins_count: int = 0
+    twins_forgotten: bool = Field(default=False, description="Whether `twins` are among the forgotten runs.")
     freed_bytes: int | None = Field(default=None, description="Bytes of removed job folders.")
     next_step: Hint
 

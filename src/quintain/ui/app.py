@@ -22,19 +22,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
-from quintain.next_step import Hint
-from quintain.records.evaluation import Comparison, Evaluation
-from quintain.records.filters import TrajectoryFilter
-from quintain.records.jobs.job import JobStatus
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
-from quintain.tools.jobs.jobs import list_jobs
-from quintain.tools.jobs.next_steps import next_step
-from quintain.tools.services import Services
 from quintain.ui.events import JobFeed
 from quintain.ui.hints import Written, for_person
-from quintain.ui.job_page import job_page
 
 logger = logging.getLogger(__name__)
 
@@ -182,12 +174,17 @@ async def _read_resource(site: _Site, request: Request) -> Response:
     return json_response({"text": content if isinstance(content, str) else content.decode("utf-8", "replace")})
 
 
+# What reads stored data is imported for the first page that shows it: a server without visitors stays small.
 async def _job(site: _Site, request: Request) -> Response:
+    from quintain.ui.job_page import job_page
+
     services = await site.server.services()
     return json_response(await anyio.to_thread.run_sync(job_page, services, request.path_params["job_id"]))
 
 
 async def _overview(site: _Site, request: Request) -> Response:
+    from quintain.ui.overview import overview
+
     return json_response(await anyio.to_thread.run_sync(overview, await site.server.services(), site.written))
 
 
@@ -255,62 +252,3 @@ def error_response(error: QuintainError) -> Response:
     """Return an error with its code and message."""
     body = {"error": {"code": error.code, "message": error.message}}
     return json_response(body, _STATUS.get(error.code, 400))
-
-
-_MOST = 20
-_MEASURED = 8
-
-
-def overview(services: Services, written: Written) -> dict[str, Any]:
-    """Return the data of the first page; `written` names the calls of its next step."""
-    newest = list_jobs(services, limit=_MEASURED)
-    open_jobs = [
-        job.model_dump(mode="json")
-        for status in (JobStatus.RUNNING, JobStatus.QUEUED)
-        for job in list_jobs(services, status=status, limit=_MOST).items
-    ]
-    ended = [job for job in newest.items if job.status not in {"running", "queued"}]
-    step = Hint() if newest.items else newest.next_step
-    if ended:  # what is open has its own place on the page
-        step = next_step(services, services.store.jobs.get(ended[0].job_id))
-    return {
-        "runs": services.store.trajectories.count(TrajectoryFilter()),
-        "open": open_jobs,
-        "ended": [job.model_dump(mode="json") for job in ended],
-        "measured": [_measured(services, one) for one in services.store.evaluations.page(limit=_MEASURED).items],
-        "comparisons": [_outline(one) for one in services.store.evaluations.page_comparisons(limit=5).items],
-        "next_step": step.render(written),
-    }
-
-
-def _measured(services: Services, evaluation: Evaluation) -> dict[str, Any]:
-    """Return an evaluation with that of the agent's parent on the same tasks, where there is one."""
-    before = None
-    agent = services.store.agents.find(evaluation.agent_id)
-    parent = None if agent is None else agent.parent
-    if parent is not None:
-        same = (one for one in services.store.evaluations.of_agent(parent) if one.suite_hash == evaluation.suite_hash)
-        before = next(same, None)
-    return {
-        "evaluation_id": evaluation.id,
-        "agent": evaluation.agent_id,
-        "environment": evaluation.environment,
-        "split": evaluation.split,
-        "job_id": evaluation.job_id,
-        "rate": evaluation.rate.model_dump(mode="json"),
-        "parent": parent,
-        "before": before.rate.model_dump(mode="json") if before is not None else None,
-    }
-
-
-def _outline(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison with its clearest pair."""
-    pair = min(comparison.comparisons, key=lambda one: one.p_corrected, default=None)
-    shown = {"a", "b", "measure", "difference", "ci_low", "ci_high", "significant", "n_tasks"}
-    return {
-        "comparison_id": comparison.id,
-        "environment": comparison.environment,
-        "created_at": comparison.created_at.isoformat() if comparison.created_at is not None else None,
-        "pairs": len(comparison.comparisons),
-        "pair": pair.model_dump(mode="json", include=shown) if pair is not None else None,
-    }

@@ -18,7 +18,7 @@ from quintain.tools.data.lineage import node_text
 from quintain.tools.jobs.pictures import lineage_picture
 from quintain.tools.results import ForgetResult, LineageResult
 
-_STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow"}
+_STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow", "removed": "red"}
 
 
 def run_lineage(use: CommandRun) -> int:
@@ -47,8 +47,7 @@ def run_forget(use: CommandRun) -> int:
             use.print_json(planned)
     if use.arguments.get("dry_run", True):
         return 0
-    what = "the content of these runs" if use.arguments.get("ended_days") is None else "these checkpoints and inputs"
-    if not use.own["yes"] and not typer.confirm(f"Remove {what} for good? This cannot be undone"):
+    if not use.own["yes"] and not typer.confirm("Remove all this for good? This cannot be undone"):
         return 1
     done = use.call(services)
     use.show(done, _print_report)
@@ -103,7 +102,7 @@ def _safe(text: str) -> str:
 def _print_report(console: Console, report: ForgetResult) -> None:
     runs, scores = counted(report.runs, "run"), counted(report.scores_removed, "score")
     what = "Would forget" if report.dry_run else "Forgotten"
-    if report.freed_bytes is None:
+    if report.runs or report.before:
         console.print(f"{what}: {runs} ({report.before} before), {scores} removed.")
     if report.twins:
         also = "with them" if report.twins_forgotten else "not forgotten"

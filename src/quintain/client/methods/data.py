@@ -172,15 +172,15 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
     def forget(self, thing: Reference | None = None, *, trajectories: Sequence[Reference] | None = None,
         dry_run: bool = True, twins: bool = False, copies: bool = False, filter: RunFilter | None = None,
         ended_days: int | None = None) -> ForgetResult:
-        """Forget runs or a session, for good, or free disk. By default a dry run, which reports what would happen.
+        """Forget runs or a session, remove a dataset or an agent, or free disk. By default a dry run, which reports the effects.
 
-        Their content is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they
-        touched is listed. `twins` names equal runs under other ids, `copies` the files left to delete. `ended_days`
-        deletes checkpoints and inputs of ended jobs; results and agents stay.
+        Content of runs is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that
+        they touched is listed. `twins` names equal runs under other ids, `copies` the files left to delete.
+        `ended_days` deletes checkpoints and inputs of ended jobs; results and agents stay.
 
         Args:
-            thing: Id of a run, or a session id.
-            trajectories: More runs, as `thing`.
+            thing: Run, session, dataset or agent.
+            trajectories: More, as `thing`.
             dry_run: false: forget for good.
             twins: Also forget equal runs under other ids.
             copies: Also delete their datasets, exports and inputs of finished jobs.

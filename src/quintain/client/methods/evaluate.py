@@ -108,7 +108,7 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
 
         Args:
             agents: Agents (newest evaluation; recorded runs of unregistered ones), `eval-` ids, or one `cmp-` id.
-            environment: Only evaluations in this environment.
+            environment: Only evaluations in it; or a dataset.
             correction: Of p-values for several pairs.
             show: Also the picture, and a task that only one solved.
             sequential: Play two agents in turn until sure or hopeless.

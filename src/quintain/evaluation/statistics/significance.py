@@ -16,7 +16,7 @@ from quintain.errors import InvalidInput
 
 _RESAMPLES = 9999
 MIN_DIFFERING_TASKS = 5
-"""Fewer tasks with a difference are too few to estimate its variance for a t test of equivalence."""
+"""Fewer tasks with a difference are too few to estimate its variance."""
 
 
 def paired_t(differences: Sequence[float]) -> float:
@@ -73,27 +73,6 @@ def mcnemar_mid_p(only_a: int, only_b: int) -> float:
     n, k = only_a + only_b, min(only_a, only_b)
     less = float(bdtr(k - 1, n, 0.5)) if k else 0.0
     return min(1.0, float(bdtr(k, n, 0.5)) + less) if n else 1.0
-
-
-def sign_flip_exact(differences: Sequence[int]) -> float:
-    """Two-sided exact randomization test for symmetry of paired differences around 0 (Fisher 1935, section 21).
-
-    Under the null hypothesis the sign of each task's difference is random. The p-value is the share of the 2^n sign
-    patterns whose sum is at least as far from 0 as the observed one. With differences of -1, 0 and 1 it equals the exact
-    McNemar test.
-
-    Args:
-        differences: One integer per task, such as (successes of b) - (successes of a) over its repeats.
-    """
-    import numpy as np
-
-    reach = sum(abs(d) for d in differences)
-    shares = np.zeros(2 * reach + 1)  # shares[s + reach]: probability that the flipped sum is s
-    shares[reach] = 1.0
-    for size in (abs(d) for d in differences if d):
-        shares = 0.5 * (np.roll(shares, size) + np.roll(shares, -size))
-    extreme = np.abs(np.arange(-reach, reach + 1)) >= abs(sum(differences))
-    return min(1.0, float(shares[extreme].sum()))
 
 
 def equivalence(differences: Sequence[float], margin: float) -> float:

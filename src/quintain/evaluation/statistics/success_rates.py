@@ -36,7 +36,7 @@ def clopper_pearson(successes: int, n: int) -> Rate:
     """
     if n == 0:
         return Rate(successes=0, n=0, value=None, ci_low=None, ci_high=None)
-    low, high = _exact_bounds(successes, n)
+    low, high = clopper_pearson_bounds(successes, n)
     return Rate(successes=successes, n=n, value=successes / n, ci_low=low, ci_high=high)
 
 
@@ -93,14 +93,15 @@ def _clustered_bounds(p: float, variance: float, tasks: int, episodes: int) -> t
     else:
         effective = min(p * (1 - p) / variance, episodes) if variance > 0 else float(episodes)
         effective *= float(stdtrit(episodes - 1, 0.975) / stdtrit(tasks - 1, 0.975)) ** 2
-    return _exact_bounds(p * effective, effective)
+    return clopper_pearson_bounds(p * effective, effective)
 
 
-def _exact_bounds(successes: float, n: float) -> tuple[float, float]:
+def clopper_pearson_bounds(successes: float, n: float, error: float = 0.05) -> tuple[float, float]:
+    """Return the exact bounds of a rate; `error` is 1 - confidence, and an effective number of trials may be a fraction."""
     from scipy.special import betaincinv
 
-    low = float(betaincinv(successes, n - successes + 1, 0.025)) if successes > 0 else 0.0
-    return low, (float(betaincinv(successes + 1, n - successes, 0.975)) if successes < n else 1.0)
+    low = float(betaincinv(successes, n - successes + 1, error / 2)) if successes > 0 else 0.0
+    return low, (float(betaincinv(successes + 1, n - successes, 1 - error / 2)) if successes < n else 1.0)
 
 
 @cache
@@ -153,28 +154,12 @@ def _gauss_legendre() -> tuple[Any, Any]:
     return (nodes + 1) / 2, weights / 2
 
 
-def clustered_difference(
-    differences: Sequence[float], error: float = 0.05, sizes: Sequence[int] | None = None
-) -> Interval:
-    """Return the mean of per-task differences with its t interval over clusters (Miller 2024, arXiv 2411.00640, section 2.2).
-
-    With d_c the sum of the differences of cluster c, n_c its tasks and m clusters of n tasks, the mean is sum d_c / n and its
-    variance m / (m - 1) sum (d_c - mean n_c)^2 / n^2, with m - 1 degrees of freedom.
-
-    Args:
-        differences: Per cluster, the sum over its tasks of the mean success of b minus that of a over the repeats, each in -1..1.
-        error: 1 - confidence.
-        sizes: Tasks of each cluster; None: one.
-    """
-    sizes = sizes or [1] * len(differences)
-    if len(differences) == 1:
-        return Interval(differences[0] / sizes[0], -1.0, 1.0)
-    mean, low, high = ClusteredMean.of(differences, sizes).interval(error)
-    return Interval(mean, max(low, -1.0), min(high, 1.0))
-
-
 class ClusteredMean(NamedTuple):
-    """A mean over the members of clusters, with its standard error over the clusters."""
+    """A mean over the members of clusters, with its standard error over the clusters (Miller 2024, arXiv 2411.00640, section 2.2).
+
+    With d_c the sum over cluster c, n_c its members and m clusters of n members, the mean is sum d_c / n and its variance
+    m / (m - 1) sum (d_c - mean n_c)^2 / n^2, with m - 1 degrees of freedom.
+    """
 
     value: float
     standard_error: float
@@ -182,7 +167,7 @@ class ClusteredMean(NamedTuple):
 
     @classmethod
     def of(cls, sums: Sequence[float], sizes: Sequence[int]) -> ClusteredMean:
-        """Return the mean from the sum and the size of each of two or more clusters; formula: `clustered_difference`."""
+        """Return the mean from the sum and the size of each of two or more clusters."""
         m, n = len(sums), sum(sizes)
         mean = math.fsum(sums) / n
         squares = math.fsum((total - mean * size) ** 2 for total, size in zip(sums, sizes, strict=True))

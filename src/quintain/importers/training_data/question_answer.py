@@ -1,4 +1,4 @@
-"""Question and answer rows: GSM8K (final answer after `####`), MATH (`problem`, `solution`) and similar."""
+"""Question and answer rows: GSM8K (also its models' marked solutions), MATH (`problem`, `solution`) and similar."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, task_of
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.chat_records import is_chat
+from quintain.importers.training_data.prompt_answers import fingerprint
 from quintain.importers.transcripts.field_values import first_text, nonblank
-from quintain.records.trajectory import Task
+from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _ASKED, _ANSWERED = ("question", "problem"), ("solution", "answer")
 _ELSEWHERE = frozenset({"messages", "conversations", "prompt", "completion", "chosen", "steps", "turns", "instruction"})
@@ -22,7 +23,8 @@ def _detect(probe: Probe) -> float:
     """Match rows with a question and an answer as text; `####` before the final answer raises the confidence."""
     if probe.document is not None and not any(is_sentence(probe.document.get(key)) for key in _ASKED):
         return 0.0  # one object of labels, such as a program's texts by their names
-    return max(0.93 * matching_share(probe, _is_gsm8k, *_ASKED), 0.8 * matching_share(probe, _is_pair, *_ASKED))
+    sure = max(matching_share(probe, fits, *_ASKED) for fits in (_is_gsm8k, _is_marked))
+    return max(0.93 * sure, 0.8 * matching_share(probe, _is_pair, *_ASKED))
 
 
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -30,11 +32,14 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     answer = next((text for key in _ANSWERED if (text := nonblank(row.get(key)))), None)
     if question is None:
         raise InvalidInput("expected a question")
+    if marked := _marked_solutions(row):
+        yield from _solutions(question, marked, row, line, report)
+        return
     if answer is None:
         raise InvalidInput(NO_RUN)
-    _, marked, last = answer.rpartition("####")
+    _, mark, last = answer.rpartition("####")
     stated = row.get("final_answer", row.get("answer") if "solution" in row or "\n" not in answer else None)
-    final = last.strip() if marked else stated
+    final = last.strip() if mark else stated
     metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
     columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_ANSWERED, "final_answer"}}
     kind, level = row.get("type"), row.get("level")
@@ -48,6 +53,20 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     yield from build_chat_run(messages, columns, line, report, task=task)
 
 
+def _solutions(
+    question: str, marked: dict[str, dict[str, Any]], row: dict[str, Any], line: int, report: Report
+) -> Iterator[Run]:
+    """Yield a run for each model's solution, right or wrong as it is marked; all are of one task."""
+    _, stated, final = (nonblank(row.get("ground_truth")) or "").rpartition("\nA:")
+    task = Task(id=task_of(row).id, metadata={"answer": final.strip()} if stated else {})
+    for model, solution in marked.items():
+        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": solution["solution"]}]
+        outcome = Outcome(status=OutcomeStatus.SUCCESS if solution["is_correct"] else OutcomeStatus.FAILURE)
+        agent = AgentInfo(name=model, model=model)
+        key = f"{fingerprint(question)}/{model}"  # models that write the same words are different runs
+        yield from build_chat_run(messages, {}, line, report, task=task, agent=agent, outcome=outcome, episode_key=key)
+
+
 IMPORTER = row_importer("question_answer", "Questions and answers (GSM8K)", _detect, _row)
 
 
@@ -56,6 +75,19 @@ def _is_pair(row: dict[str, Any]) -> bool:
     answered = any(isinstance(row.get(key), str) for key in _ANSWERED)
     # A record of a run can have a question, an answer and, under any name, the messages between them.
     return asked and answered and not _ELSEWHERE & row.keys() and not any(map(is_chat, row.values()))
+
+
+def _marked_solutions(row: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return model -> its solution with a mark, where a row has such columns."""
+    return {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, dict) and isinstance(value.get("is_correct"), bool) and nonblank(value.get("solution"))
+    }
+
+
+def _is_marked(row: dict[str, Any]) -> bool:
+    return any(isinstance(row.get(key), str) for key in _ASKED) and bool(_marked_solutions(row))
 
 
 def _is_gsm8k(row: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from quintain.records.agent import Agent
 from quintain.records.labels.calibration import Calibration
 from quintain.records.labels.judging import Endpoint, JudgeControl, JudgingMode, Rubric
-from quintain.records.record import Name, Record, require_number
+from quintain.records.record import Name, Record, exact, require_number
 
 Combine = Literal["mean", "lower_bound", "product"]
 """How parts are combined; see `scoring.mix.MixScorer`."""
@@ -23,23 +23,34 @@ _Text = Annotated[str, Field(min_length=1, max_length=1000)]
 _Of = Annotated[Literal["last", "all"], Field(description="The agent's last message, or all of its messages.")]
 
 
+def _digest(*records: Record) -> str:
+    return hashlib.sha256("".join(one.model_dump_json() for one in records).encode()).hexdigest()[:8]
+
+
 class _Declared(Record):
     name: Name | None = Field(default=None, description="Name of its scores. Null: type and settings.")
 
     @property
     def label(self) -> str:
         """Name under which its scores are stored and logged: the stated one, else the type with its settings."""
-        if self.name is not None:
-            return self.name
+        return self._settings_label() if self.name is None else self.name
+
+    @property
+    def identity(self) -> str:
+        """Name in a mix: the label, with type and settings where a stated name leaves them out."""
+        settings = self._settings_label()
+        return settings if self.name is None else f"{self.name}:{settings}"
+
+    def _settings_label(self) -> str:
         settings = self.model_dump(exclude_defaults=True, exclude={"type", "name"})
         kind = str(getattr(self, "type"))  # noqa: B009
         if not settings:
             return kind
-        shown = [f"{name}={f'{value:g}' if isinstance(value, float) else value}" for name, value in settings.items()]
+        shown = [f"{name}={exact(value) if isinstance(value, float) else value}" for name, value in settings.items()]
         listed = f"{kind}({','.join(shown)})"
         nested = any(isinstance(value, dict | tuple) for value in settings.values())
         plain = not nested and len(listed) <= 80 and listed.isascii() and listed.isprintable()
-        return listed if plain else f"{kind}-{hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:8]}"
+        return listed if plain else f"{kind}-{_digest(self.model_copy(update={'name': None}))}"
 
 
 class _Counted(_Declared):
@@ -207,6 +218,14 @@ class RewardPart(Record):
     sandbox: SandboxChoice | None = Field(
         default=None, description="Where the tests of `unit_tests` and `checker` run."
     )
+
+    @property
+    def identity(self) -> str:
+        """Name in a mix: the full name, with a hash of judges, rubric and mode where models judge."""
+        if not self.judges:
+            return self.scorer
+        asked = [judge.model_copy(update={"cache_dir": ""}) for judge in self.judges]
+        return f"{self.scorer}#{_digest(*asked)}"
 
     @model_validator(mode="before")
     @classmethod

@@ -71,6 +71,10 @@ def _created_at() -> Column[datetime]:
     return Column("created_at", Moment, nullable=False)
 
 
+def _removed_at() -> Column[datetime]:
+    return Column("removed_at", Moment)  # if set, its files were deleted; the record is left for lineage
+
+
 def _findable(name: str) -> Index:
     """Return an index for pages of runs by one column, newest first, without forgotten runs.
 
@@ -183,6 +187,7 @@ datasets = Table(
     Column("name", String(100), nullable=False),
     Column("document", Text, nullable=False),
     _created_at(),
+    _removed_at(),
     Index("ix_datasets_name", "name", "seq"),
     sqlite_autoincrement=True,
 )
@@ -206,6 +211,7 @@ agents = Table(
     Column("job_id", Text, unique=True),  # one agent per job, so that ingestion is idempotent
     Column("document", Text, nullable=False),
     _created_at(),
+    _removed_at(),
     UniqueConstraint("name", "version"),
     sqlite_autoincrement=True,
 )

@@ -59,7 +59,7 @@ def targets(connection: Connection, ref: Ref) -> list[Ref]:
     """Return the direct targets of a record."""
     match ref:
         case Ref("trajectory", run_id):
-            return [*_linked_targets(connection, ref), *_targets_of_run(connection, run_id)]
+            return [*linked_targets(connection, ref), *_targets_of_run(connection, run_id)]
         case Ref("members", dataset_id):
             return [Ref("dataset", dataset_id)]
         case Ref("rollouts" | "runs", job_id):
@@ -71,8 +71,8 @@ def targets(connection: Connection, ref: Ref) -> list[Ref]:
             return datasets + _outputs_from_runs(connection, job_id, played=ref.kind == ROLLOUTS)
         case Ref("job", job_id):
             runs = [run for kind in (ROLLOUTS, RUNS) for run in _runs_of_job(connection, job_id, kind)]
-            return [*_linked_targets(connection, ref), *runs]
-    return _linked_targets(connection, ref)
+            return [*linked_targets(connection, ref), *runs]
+    return linked_targets(connection, ref)
 
 
 def run_set_filter(ref: Ref) -> ColumnElement[bool]:
@@ -129,7 +129,7 @@ def _outputs_from_runs(connection: Connection, job_id: str, *, played: bool) -> 
     if played and not _is_online(connection, job_id):
         return []  # rollouts of an evolution go into datasets
     wanted = "agent" if played else "evaluation"
-    return [ref for ref in _linked_targets(connection, Ref("job", job_id)) if ref.kind == wanted]
+    return [ref for ref in linked_targets(connection, Ref("job", job_id)) if ref.kind == wanted]
 
 
 def _linked_sources(connection: Connection, ref: Ref) -> list[Ref]:
@@ -137,7 +137,8 @@ def _linked_sources(connection: Connection, ref: Ref) -> list[Ref]:
     return _refs(connection, query.where(links.c.target_kind == ref.kind, links.c.target_id == ref.id))
 
 
-def _linked_targets(connection: Connection, ref: Ref) -> list[Ref]:
+def linked_targets(connection: Connection, ref: Ref) -> list[Ref]:
+    """Return the direct targets of a record, without those through runs."""
     query = select(links.c.target_kind, links.c.target_id)
     return _refs(connection, query.where(links.c.source_kind == ref.kind, links.c.source_id == ref.id))
 
@@ -173,7 +174,7 @@ def agents_trained_on(connection: Connection, runs: Iterable[str]) -> list[str]:
     first = [
         ref for run_id in runs for ref in _targets_of_run(connection, run_id, trained=True) if ref.kind in _LEARNING
     ]
-    reached = reachable(first, lambda ref: _linked_targets(connection, ref))
+    reached = reachable(first, lambda ref: linked_targets(connection, ref))
     return [ref.id for ref in reached if ref.kind == "agent"]
 
 

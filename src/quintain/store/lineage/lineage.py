@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, delete, func, select
+from sqlalchemy import Connection, Engine, Table, delete, func, select
 
 from quintain.errors import NotFound
 from quintain.next_step import Hint, call
@@ -29,6 +29,7 @@ from quintain.store.lineage.graph import (
     SharedTasks,
     agents_trained_on,
     count_forgotten_sources,
+    linked_targets,
     reachable,
     sources,
     targets,
@@ -77,7 +78,11 @@ class Lineage:
                     return [Ref(kind, name)]
             if (agent := find_agent(connection, name)) is not None:
                 return [Ref("agent", agent.id or "")]
-            named = select(datasets.c.id).where(datasets.c.name == name).order_by(datasets.c.seq.desc())
+            named = (
+                select(datasets.c.id)
+                .where(datasets.c.name == name, datasets.c.removed_at.is_(None))
+                .order_by(datasets.c.seq.desc())
+            )
             if (dataset := connection.scalar(named.limit(1))) is not None:
                 return [Ref("dataset", dataset)]
             if newest_checkpoint(connection, name.rsplit("/", 1)[0]) is not None and "/" in name:
@@ -113,6 +118,12 @@ class Lineage:
         """Return the descendants of these records, up to `depth` steps on."""
         with read_transaction(self.engine) as connection:
             return _view(connection, refs, depth, lambda ref: _targets_and_checkpoint(connection, ref), backwards=False)
+
+    def derived(self, refs: Sequence[Ref]) -> list[LineageNode]:
+        """Return everything that was made from these records, not through runs, at any depth; without removed ones."""
+        with read_transaction(self.engine) as connection:
+            found = describe(connection, reachable(refs, lambda ref: linked_targets(connection, ref)))
+        return [node for ref, node in found.items() if ref not in refs and node.mark != "removed"]
 
     def training_sources(self, agent_id: str) -> TrainingSources:
         """Return all runs that an agent learned from: datasets and rollouts, including those of its base agents."""
@@ -218,10 +229,18 @@ def _affected_by(connection: Connection, trajectory_ids: Sequence[str]) -> tuple
     touched = AffectedRecords(**{f"{name}s": tuple(found.get(name, ())) for name in names})
     others = [run_id for run_id in found.get("trajectory", ()) if run_id not in set(trajectory_ids)]
     gone = forgotten_ids(connection, others)
-    agents = tuple(agents_trained_on(connection, trajectory_ids))
     kept = tuple(run_id for run_id in others if run_id not in gone)
-    touched = touched.model_copy(update={"agents": agents, "trajectories": kept})
+    touched = touched.model_copy(update={
+        "agents": _not_removed(connection, agents, agents_trained_on(connection, trajectory_ids)),
+        "datasets": _not_removed(connection, datasets, touched.datasets),
+        "trajectories": kept,
+    })  # fmt: skip
     return touched, {buffer for job in jobs_found for buffer in replay_buffers(job)}
+
+
+def _not_removed(connection: Connection, table: Table, ids: Iterable[str]) -> tuple[str, ...]:
+    removed = set(connection.scalars(select(table.c.id).where(table.c.removed_at.is_not(None))))
+    return tuple(one for one in ids if one not in removed)
 
 
 def _view(

@@ -71,7 +71,8 @@ def job_links(connection: Connection, job: Job) -> Iterator[Link]:
         yield Link(Ref("agent", spec.opponent.id), me)
     if isinstance(spec, CompareSpec):
         yield from (Link(Ref("agent", side.agent.id), me) for side in (spec.a, spec.b) if side.agent.id)
-    for dataset_id in (getattr(part, "dataset_id", None) for part in (spec, *train_parts(job))):
+    played = spec.a if isinstance(spec, CompareSpec) else spec
+    for dataset_id in (getattr(part, "dataset_id", None) for part in (played, *train_parts(job))):
         if dataset_id is not None:
             yield Link(Ref("dataset", dataset_id), me)
     for part in train_parts(job):

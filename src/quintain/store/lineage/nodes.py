@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from sqlalchemy import Connection, Row, Table, select
 
@@ -61,7 +61,8 @@ def _columns(table: Table) -> Iterable[Any]:
     if table is trajectories:
         c = table.c
         return (c.id, c.task_id, c.prompt, c.outcome, c.forgotten_at, c.created_at)
-    return (table.c.id, table.c.document, table.c.created_at)
+    removed_at = (table.c.removed_at,) if "removed_at" in table.c else ()
+    return (table.c.id, table.c.document, table.c.created_at, *removed_at)
 
 
 def _kind(ref: Ref) -> NodeKind:
@@ -104,7 +105,8 @@ def _job(row: Row[Any]) -> LineageNode:
 
 
 def _node(kind: NodeKind, row: Row[Any], label: str) -> LineageNode:
-    return LineageNode(kind=kind, id=row.id, label=label, created_at=row.created_at)
+    mark: Literal["removed"] | None = "removed" if row._mapping.get("removed_at") else None
+    return LineageNode(kind=kind, id=row.id, label=label, created_at=row.created_at, mark=mark)
 
 
 _TABLES: dict[str, tuple[Table, Callable[[Row[Any]], LineageNode]]] = {
@@ -162,6 +164,8 @@ def _add_marks(connection: Connection, found: dict[Ref, LineageNode]) -> dict[Re
     """Mark datasets with forgotten runs, and agents that learned from forgotten runs."""
     blocked = datasets_with_forgotten(connection, [ref.id for ref in found if ref.kind == "dataset"])
     for ref, node in found.items():
+        if node.mark == "removed":
+            continue
         if ref.kind == "dataset" and ref.id in blocked:
             found[ref] = node.model_copy(update={"mark": "blocked"})
         elif ref.kind == "agent" and count_forgotten_sources(connection, ref.id):

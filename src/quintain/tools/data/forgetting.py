@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, Pr
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.record import counted
 from quintain.tools.data.lineage import datasets_of
+from quintain.tools.data.removal import delete_path, remove_records
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
 from quintain.tools.jobs.disk_space import free_disk
 from quintain.tools.results import ForgetResult, TouchedThing
@@ -46,8 +46,10 @@ class _Request(NamedTuple):
 
 def forget(
     services: Services,
-    id: Annotated[str | None, Field(min_length=1, max_length=500, description="Id of a run, or a session id.")] = None,
-    trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
+    id: Annotated[
+        str | None, Field(min_length=1, max_length=500, description="Run, session, dataset or agent.")
+    ] = None,
+    trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More, as `id`.")] = None,
     dry_run: Annotated[StrictBool, Field(description="false: forget for good.")] = True,
     twins: Annotated[StrictBool, Field(description="Also forget equal runs under other ids.")] = False,
     copies: Annotated[
@@ -60,11 +62,11 @@ def forget(
         Field(ge=0, le=36_500, description="Instead free disk: jobs that ended so many days ago, or `id`."),
     ] = None,
 ) -> ForgetResult:
-    """Forget runs or a session, for good, or free disk. By default a dry run, which reports what would happen.
+    """Forget runs or a session, remove a dataset or an agent, or free disk. By default a dry run, which reports the effects.
 
-    Their content is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they touched
-    is listed. `twins` names equal runs under other ids, `copies` the files left to delete. `ended_days` deletes checkpoints
-    and inputs of ended jobs; results and agents stay.
+    Content of runs is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they
+    touched is listed. `twins` names equal runs under other ids, `copies` the files left to delete. `ended_days` deletes
+    checkpoints and inputs of ended jobs; results and agents stay.
     """
     ids = [one for one in (id, *(trajectory_ids or ())) if one is not None]
     if ended_days is not None:
@@ -81,6 +83,10 @@ def forget(
     selection = None if filter is None else filter.model_dump(mode="json", exclude_defaults=True)
     given = {"id": id, "trajectory_ids": trajectory_ids, "filter": selection}
     named = {name: value for name, value in given.items() if value}
+    if refs and all(ref.kind in {"dataset", "agent"} for ref in refs):
+        if twins:
+            raise InvalidInput("`twins` are of runs; expected no `twins` with a dataset or an agent; leave it out")
+        return remove_records(services, list(dict.fromkeys(refs)), dry_run=dry_run, copies=copies)
     return _forget(services, list(dict.fromkeys(refs)), _Request(named, dry_run, twins, copies))
 
 
@@ -89,13 +95,13 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
     if other is not None:
         raise InvalidInput(
             Hint(
-                f"forget takes runs and sessions; {other.id!r} is of kind {other.kind!r}: give a trajectory id or a session id; ",
+                f"forget takes runs and sessions, or datasets and agents; {other.id!r} is of kind {other.kind!r}; ",
                 call("search_trajectories", filter=...),
                 " finds runs by dataset_id or job_id",
                 *(
                     ("; ", call("forget", id=other.id, ended_days=0), " frees its disk space")
                     if other.kind == "job"
-                    else (f"; a {other.kind} stays in the library, and no tool deletes it",)
+                    else (f"; a {other.kind} cannot be removed here",)
                 ),
             ),
             code="not_a_run",
@@ -110,7 +116,7 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
     )
     things = list(_things(services, done, request))
     found = dict.fromkeys(path for path in _deletable(services, done, copies=request.copies) if path.exists())
-    removed = [path for path in found if request.dry_run or _delete(path)]
+    removed = [path for path in found if request.dry_run or delete_path(path)]
     left = list(_copies(services, done, set(removed)))
     return ForgetResult(
         dry_run=request.dry_run,
@@ -283,16 +289,6 @@ def _deletable(services: Services, done: Forgotten, *, copies: bool) -> Iterable
             if services.store.jobs.get(job_id).status not in UNFINISHED:
                 folder = settings.jobs_dir / job_id
                 yield from (folder / parts, *sorted(folder.glob(f"stages/*/{parts}")))
-
-
-def _delete(path: Path) -> bool:
-    """Delete a file or folder. Return whether nothing is left of it."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-    return not path.exists()
 
 
 def _copies(services: Services, done: Forgotten, removed: Collection[Path]) -> Iterable[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -28,7 +27,7 @@ from quintain.tools.evaluation.benchmarks import chosen_environment, trained_on_
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
 from quintain.tools.evaluation.recorded_agents import NOTE, recorded_evaluations
-from quintain.tools.evaluation.sequential import compare_sequentially
+from quintain.tools.evaluation.sequential import compare_sequentially, named_dataset
 from quintain.tools.jobs.plots import saved_picture
 from quintain.tools.pages import count_fitting
 from quintain.tools.results import CompareResult, Contrast, RunOutline
@@ -51,7 +50,7 @@ def compare_agents(
             description="Agents (newest evaluation; recorded runs of unregistered ones), `eval-` ids, or one `cmp-` id.",
         ),
     ],
-    environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
+    environment: Annotated[Environments | None, Field(description="Only evaluations in it; or a dataset.")] = None,
     correction: Annotated[Correction, Field(description="Of p-values for several pairs.")] = "holm",
     show: Annotated[bool, Field(description="Also the picture, and a task that only one solved.")] = False,
     sequential: Annotated[bool, Field(description="Play two agents in turn until sure or hopeless.")] = False,
@@ -68,7 +67,11 @@ def compare_agents(
         return _result(services, stored, show=show, flips=count_fitting(stored.flips))
     if sequential:
         found = compare_sequentially(services, agents, environment, n_tasks=n_tasks, repeats=repeats)
-        return found if isinstance(found, CompareResult) else _result(services, found, show=show)
+        if isinstance(found, CompareResult):
+            return found
+        played = [services.store.evaluations.get(row.evaluation_id) for row in found.leaderboard]
+        found = found.model_copy(update={"notes": (*found.notes, *_known_tasks(services, played))})
+        return _result(services, found, show=show)
     if n_tasks != _MOST_TASKS or repeats != 1:
         raise InvalidInput(
             "`n_tasks` and `repeats` are of sequential comparisons, got one without `sequential`; finished evaluations are compared "
@@ -88,10 +91,8 @@ def compare_agents(
 
 def _place(services: Services, environment: str | Mapping[str, float]) -> str:
     """Return the reference of an environment, or the id of the dataset that is named instead."""
-    if isinstance(environment, str):
-        with suppress(NotFound):
-            return services.store.datasets.get(environment).id
-    return plain_reference(environment)
+    dataset = named_dataset(services, environment)
+    return plain_reference(environment) if dataset is None else dataset.id
 
 
 def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:

@@ -179,7 +179,7 @@ def evaluate_agent(
 
     Same environment, split, n_tasks, repeats and seed: the same tasks, which compare_agents pairs.
     """
-    suite = _suite_of(services, environment, dataset_id, split, n_tasks)
+    suite = measured_suite(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:
         assert suite.dataset is not None
         if (
@@ -225,7 +225,7 @@ def _task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
     return len(task_source(reference).tasks(split, n_tasks, seed))
 
 
-class _Suite(NamedTuple):
+class MeasuredSuite(NamedTuple):
     """What an agent is measured on."""
 
     environment: str | Mapping[str, float] | None
@@ -236,13 +236,13 @@ class _Suite(NamedTuple):
     warnings: tuple[Hint, ...] = ()
 
 
-def _suite_of(
+def measured_suite(
     services: Services,
     environment: str | Mapping[str, float] | None,
     dataset_id: str | None,
     split: str,
     n_tasks: int,
-) -> _Suite:
+) -> MeasuredSuite:
     """Return what to measure on. The tasks of a benchmark are played if their environments are here."""
     asked: Literal["train", "held_out", "all"] = (
         "train" if split == "train" else "all" if split == "all" else "held_out"
@@ -253,21 +253,21 @@ def _suite_of(
                 "expected `environment` or `dataset_id`, got neither; give `environment`, where the agent acts, or "
                 "`dataset_id`, a benchmark to play or a dataset with turns to compare it with"
             )
-        return _Suite(environment, None, asked, n_tasks)
+        return MeasuredSuite(environment, None, asked, n_tasks)
     dataset = _measurable(services, dataset_id)
     if dataset.kind == "benchmark":
         reference = benchmark_reference(services, dataset, environment)
         if isinstance(reference, str):
-            return _Suite(reference, dataset, "all", min(n_tasks, dataset.rows))
+            return MeasuredSuite(reference, dataset, "all", min(n_tasks, dataset.rows))
         fault = reference.message.partition("; ")[0]  # of the first row: a benchmark may have thousands
         note = Hint(f"Its tasks cannot be played, so only the first call is compared: {fault}")
-        return _Suite(None, dataset, asked, n_tasks, (note,))
+        return MeasuredSuite(None, dataset, asked, n_tasks, (note,))
     if environment is not None:
         raise InvalidInput(
             f"expected a benchmark to play in {environment}, got {dataset.id} of kind {dataset.kind!r}; leave `environment` "
             "out to compare the agent with its turns, or export the same runs as kind='benchmark'"
         )
-    return _Suite(None, dataset, asked, n_tasks)
+    return MeasuredSuite(None, dataset, asked, n_tasks)
 
 
 def playing_fields(
@@ -336,7 +336,7 @@ def _on_dataset(
     )
 
 
-def _row_notes(suite: _Suite, spec: EvaluateDatasetSpec) -> tuple[Hint, ...]:
+def _row_notes(suite: MeasuredSuite, spec: EvaluateDatasetSpec) -> tuple[Hint, ...]:
     """Return the suite's warnings, and how many rows of the split are measured if not all."""
     total = suite.dataset.splits.get(spec.split, 0) if suite.dataset is not None else 0
     if spec.n_rows >= total:

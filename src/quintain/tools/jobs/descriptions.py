@@ -46,7 +46,7 @@ def _label(spec: JobSpec) -> str:
             return f"evaluate {_players(spec)} on {spec.dataset_id or spec.environment}: {tasks}, {spec.split}"
         case CompareSpec(a=a, b=b):
             tasks = _tasks(a.n_tasks, a.repeats, "repeat")
-            return f"compare {a.agent.name} and {b.agent.name} in {a.environment}: at most {tasks}, {a.split}"
+            return f"compare {a.agent.name} and {b.agent.name} in {a.dataset_id or a.environment}: at most {tasks}, {a.split}"
         case EvaluateDatasetSpec():
             return f"evaluate {spec.agent.name} on {spec.dataset_id}: {spec.split}"
         case _:

@@ -42,17 +42,9 @@ def free_disk(services: Services, days: int, job_ids: Sequence[str], *, dry_run:
     freed = [(one, one.bytes if dry_run else prune(one, services.settings.jobs_dir)) for one in found]
     return ForgetResult(
         dry_run=dry_run,
-        runs=0,
-        before=0,
-        scores_removed=0,
         touched=tuple(_touched(one, size, dry_run=dry_run) for one, size in freed[:_SHOWN]),
         touched_count=len(freed),
         removed=tuple(str(folder) for one, size in freed if size for folder in one.folders),
-        copies=(),
-        copies_count=0,
-        twins=(),
-        twins_count=0,
-        twins_forgotten=False,
         freed_bytes=sum(size for _, size in freed),
         next_step=_next_step(services, days, job_ids, freed=sum(size for _, size in freed), dry_run=dry_run),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from quintain.environments.registry import knows
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.dataset import MEASURABLE_KINDS
 from quintain.records.filters import TrajectoryFilter
@@ -152,6 +151,8 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
     dataset_id = getattr(spec, "dataset_id", None)
     if dataset_id is None:
         return {"environment": "quintain/inventory"}
+    from quintain.environments.registry import knows  # with all readers of tasks; most looks at jobs do not need it
+
     played = services.store.trajectories.search(TrajectoryFilter(dataset_id=dataset_id), limit=1).items
     if played and played[0].environment and knows(played[0].environment):
         return {"environment": played[0].environment}

@@ -1,16 +1,17 @@
-// Forgetting runs: first a dry run that shows what would happen, then the action, with the token and a typed confirmation.
+// Forgetting runs, or removing a dataset or an agent: first a dry run that shows what would happen, then the action, with the token and a typed confirmation.
 import { errorBox, h, idLink, replace, rich } from "./elements.js";
 
-// Opens the dialog for a run or session; `done` is called after runs were forgotten.
-export function openForgetting(id, api, done) {
+// Opens the dialog for a run, session, dataset or agent; `done` is called afterwards.
+export function openForgetting(id, api, done, kind = "trajectory") {
+  const ofRuns = kind === "trajectory", verb = ofRuns ? "Forget" : "Remove";
   const twins = option("Also equal runs under other ids"), copies = option("Also delete their datasets, exports and job inputs");
   const report = h("div", { "aria-live": "polite" });
   const typed = h("input", { type: "text", autocomplete: "off", spellcheck: "false", "aria-label": `Type ${id} to confirm`, oninput: update });
-  const act = h("button", { class: "danger", disabled: true, onclick: forget }, "Forget for good");
+  const act = h("button", { class: "danger", disabled: true, onclick: forget }, `${verb} for good`);
   const dialog = h("dialog", { class: "forgetting", "aria-labelledby": "forgetting-title", onclose: () => dialog.remove() },
-    h("h2", { id: "forgetting-title" }, "Forget ", h("span", { class: "id" }, id)),
+    h("h2", { id: "forgetting-title" }, `${verb} `, h("span", { class: "id" }, id)),
     h("p", { class: "quiet" }, "This is a dry run: nothing has been changed yet."),
-    h("div", { class: "row" }, twins.element, copies.element), report,
+    h("div", { class: "row" }, ofRuns && twins.element, kind !== "agent" && copies.element), report,
     api.mayChange
       ? h("p", null, h("label", { class: "field" }, "Type the id to confirm: ", typed))
       : h("p", { class: "warning-box" }, "This page is read-only. Open the address with #token= that the server printed to forget for good."),
@@ -32,7 +33,7 @@ export function openForgetting(id, api, done) {
     isKnown = false;
     update();
     try {
-      replace(report, counts(await request(true), true));
+      replace(report, counts(await request(true), true, ofRuns));
       isKnown = true;
     } catch (error) {
       replace(report, errorBox(error));
@@ -44,7 +45,7 @@ export function openForgetting(id, api, done) {
     act.disabled = true;
     try {
       const result = await request(false);
-      replace(dialog, h("h2", null, "Forgotten"), counts(result, false), h("p", null, rich(result.next_step)),
+      replace(dialog, h("h2", null, ofRuns ? "Forgotten" : "Removed"), counts(result, false, ofRuns), h("p", null, rich(result.next_step)),
         h("div", { class: "row" }, h("button", { class: "primary", onclick: () => { dialog.close(); done(); } }, "Done")));
     } catch (error) {
       replace(report, errorBox(error));
@@ -58,12 +59,12 @@ export function openForgetting(id, api, done) {
   return dialog;
 }
 
-function counts(result, isDry) {
+function counts(result, isDry, ofRuns) {
   const row = (name, value) => [h("dt", null, name), h("dd", null, value)];
   return [
-    h("dl", { class: "facts" }, row(isDry ? "Runs that would be forgotten" : "Runs forgotten", result.runs),
-      result.before > 0 && row("Forgotten earlier", result.before), row("Scores removed", result.scores_removed),
-      row("Things they had a part in", result.touched_count), row("Equal runs under other ids", `${result.twins_count}${result.twins_forgotten ? ", among them" : result.twins_count ? ", which stay" : ""}`),
+    h("dl", { class: "facts" }, ofRuns && row(isDry ? "Runs that would be forgotten" : "Runs forgotten", result.runs),
+      result.before > 0 && row("Forgotten earlier", result.before), ofRuns && row("Scores removed", result.scores_removed),
+      row("Things they had a part in", result.touched_count), ofRuns && row("Equal runs under other ids", `${result.twins_count}${result.twins_forgotten ? ", among them" : result.twins_count ? ", which stay" : ""}`),
       row(isDry ? "Files that would be deleted" : "Files deleted", result.removed.length), row("Copies left to delete", result.copies_count)),
     result.touched.length > 0 && h("div", { class: "choice-box", tabindex: 0, role: "region", "aria-label": "What they had a part in, scrollable" }, h("table", { class: "plain" },
       h("thead", null, h("tr", null, ["What", "State", "Remedy"].map((title) => h("th", { scope: "col" }, title)))),

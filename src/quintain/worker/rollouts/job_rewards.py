@@ -79,6 +79,7 @@ class Rewards:
             open_sandbox=None if sandbox is None else partial(open_sandbox, sandbox.backend, sandbox.image),
             combine=spec.combine,
             own=_own_scorers(spec),
+            identities={part.scorer: part.identity for part in spec.parts},
             around=partial(_calibrated, {part.scorer: part.calibration for part in spec.parts}),
         )
         self.name = self._scorer.name

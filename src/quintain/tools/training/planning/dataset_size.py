@@ -30,6 +30,9 @@ _SAMPLE_BYTES = 8 * 2**20
 CHARACTERS_A_TOKEN = (1.0, 6.0)
 """Tokenizers of some hundred tokens write about 2 characters of runs as one, large ones 3 to 4: the factor fits both."""
 
+_SCORED_RUNS = 20
+"""Runs whose steps all weigh alike that are kept, to try a scorer of steps on."""
+
 _SIGHT = ("max_length", "chunk", "chunk_overlap", "step_weighting", "min_reward")
 """Settings that change which tokens of a row are seen."""
 
@@ -67,6 +70,8 @@ class DataFacts(NamedTuple):
     counted: TokenCounts | None
     weightless: Mapping[str, int] = {}
     """Reason -> runs of the sample whose step values rank none of their steps."""
+    alike: tuple[Trajectory, ...] = ()
+    """Some of those runs."""
     sampled: int = 0
     """Runs of the sample with a place for step values: single runs and groups."""
 
@@ -97,7 +102,7 @@ def look_at_data(
     total = sum(piece.length for row in pieces for piece in row)
     scale = rows / len(sample) if sample else 0.0
     stepped = [run for row in sample for run in _with_step_values(row)]
-    reasons = Counter(reason for run, values in stepped if (reason := unweighted_reason(step_values_of(run, values))))
+    reasons = [(unweighted_reason(step_values_of(run, values)), run) for run, values in stepped]
     return DataFacts(
         rows=rows,
         validation_rows=dataset.splits.get("validation", 0),
@@ -106,7 +111,8 @@ def look_at_data(
         agent_share=sum(piece.by_agent for row in pieces for piece in row) / total if total else 0.0,
         shared_share=_shared(pieces, batch_size),
         counted=_counted(services, dataset, model, method, settings),
-        weightless=dict(reasons),
+        weightless=Counter(reason for reason, _ in reasons if reason),
+        alike=tuple(run for reason, run in reasons if reason)[:_SCORED_RUNS],
         sampled=len(stepped),
     )
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
+from quintain.datasets.step_labels import score_labels, unweighted_reason
+from quintain.endpoints.profiles import read_profiles
 from quintain.errors import QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Sampling
@@ -15,6 +18,8 @@ from quintain.records.jobs.job import TrainSpec
 from quintain.records.jobs.plan import Blocker
 from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
+from quintain.scoring.outcomes.answer_scorers import CheckerScorer
+from quintain.scoring.rules.scorer import RulesScorer
 from quintain.tools.services import Services
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
 from quintain.tools.training.planning.device import look_at_device
@@ -128,6 +133,10 @@ FEWEST_ROWS = 10
 """Minimum of training rows; a run on fewer memorises them."""
 
 
+_SAMPLED = 50
+"""Runs of unknown outcome that scorers are tried on."""
+
+
 class Concerns(NamedTuple):
     """What speaks against training on a dataset."""
 
@@ -154,10 +163,7 @@ def data_concerns(services: Services, method: str, dataset: Dataset) -> Concerns
                 )
             )
         elif not outcomes["success"] and outcomes["unknown"]:
-            score = call("score_trajectories", scorer="rules", filter={"dataset_id": dataset.id})
-            notes.append(
-                Hint("The outcome of these runs is unknown: score them before you rely on them, with ", score, ".")
-            )
+            notes.append(_scoring_note(services, dataset))
     if not dataset.splits.get("validation"):
         notes.append(
             Hint("There is no validation split, so overfitting goes unnoticed: export with validation_share=0.1.")
@@ -173,17 +179,35 @@ def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hi
     if not weighs or data is None or not (n := sum(data.weightless.values())):
         return ()
     reasons = ", ".join(f"{reason} {k}" for reason, k in sorted(data.weightless.items()))
+    alike = (
+        f"The steps of {n} of {counted(data.sampled, 'run')} that were looked at would all weigh alike ({reasons}): "
+    )
+    rules = RulesScorer()
+    if not any(unweighted_reason(score_labels(run, [rules.score(run)]).labels) is None for run in data.alike):
+        setting = "step_level" if isinstance(config, GRPOConfig) and config.step_level else "step_weighting"
+        return (Hint(f"{alike}`rules` ranks no steps of them either, so leave `{setting}` out."),)
     score = call("score_trajectories", scorer="rules", filter=...)
     export = call("export_dataset", kind=..., name=..., scorer="rules", filter=...)
-    return (
-        Hint(
-            f"The steps of {n} of {counted(data.sampled, 'run')} that were looked at would all weigh alike ({reasons}): ",
-            score,
-            ", then ",
-            export,
-            " gives steps values.",
-        ),
-    )
+    return (Hint(alike, score, ", then ", export, " gives steps values."),)
+
+
+def _scoring_note(services: Services, dataset: Dataset) -> Hint:
+    """Return how to score runs of unknown outcome: by a scorer that tells a sample of them apart, else by a judge."""
+    unknown = "The outcome of these runs is unknown: score them before you rely on them, with "
+    filter = TrajectoryFilter(dataset_id=dataset.id, outcome=OutcomeStatus.UNKNOWN)
+    runs = list(islice(services.store.trajectories.iterate(filter), _SAMPLED))
+    named = {"filter": {"dataset_id": dataset.id}}
+    for scorer in (CheckerScorer(), RulesScorer()):
+        values = [value for run in runs if (value := scorer.score(run).value) is not None]
+        if len(set(values)) > 1:
+            score = call("score_trajectories", scorer=scorer.name, **named)
+            return Hint(unknown, score, f", which values {len(values)} of {counted(len(runs), 'run')} looked at.")
+    alike = f"; `checker` and `rules` tell none of {counted(len(runs), 'run')} looked at apart."
+    if profiles := sorted(read_profiles(services.settings.endpoints_file)):
+        judge = call("score_trajectories", scorer="judge", judge=f"endpoint:{profiles[0]}", **named)
+    else:
+        judge = call("get_judging_batch", limit=10, **named)
+    return Hint(unknown, judge, alike)
 
 
 def _too_few(dataset: Dataset, rows: int) -> Blocker:

@@ -1,4 +1,4 @@
-// What made a thing and what it made, as a graph; runs and sessions can be forgotten from here.
+// What made a thing and what it made, as a graph; runs and sessions can be forgotten, datasets and agents removed from here.
 import { ago, append, card, facts, h, idLink, replace } from "../elements.js";
 import { openForgetting } from "../forgetting.js";
 import { graph } from "../graph.js";
@@ -56,7 +56,8 @@ function about(node, centre, api, done) {
       ["State", node.mark && h("span", { class: "badge bad" }, node.mark)]]),
     h("div", { class: "row" }, url && !runs && h("a", { href: url }, "Open"), runs && h("a", { href: `/runs?${runs}` }, "Show the runs"),
       canCentre && h("a", { href: `/lineage/${encodeURIComponent(node.id)}` }, "Lineage from here"),
-      node.kind === "trajectory" && node.mark !== "forgotten" && h("button", { class: "danger", onclick: () => openForgetting(node.id, api, done) }, "Forget…")));
+      node.kind === "trajectory" && node.mark !== "forgotten" && h("button", { class: "danger", onclick: () => openForgetting(node.id, api, done) }, "Forget…"),
+      ["dataset", "agent"].includes(node.kind) && node.mark !== "removed" && h("button", { class: "danger", onclick: () => openForgetting(node.id, api, done, node.kind) }, "Remove…")));
 }
 
 // The same as a table, for those who read rather than look.

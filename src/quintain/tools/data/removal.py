@@ -1,0 +1,150 @@
+"""Removing datasets and agents by the tool `forget`: a report of what depends on them, then the deletion of their files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quintain.errors import Conflict
+from quintain.jobs.pruning import model_folders
+from quintain.next_step import Hint, call
+from quintain.records.agent import Agent
+from quintain.records.dataset import Dataset
+from quintain.records.jobs.evolve import round_dataset_id
+from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job
+from quintain.records.lineage import LineageNode
+from quintain.store.database.paging import read_pages
+from quintain.tools.data.lineage import datasets_of
+from quintain.tools.results import ForgetResult, TouchedThing
+from quintain.tools.services import Services
+
+if TYPE_CHECKING:
+    from quintain.store.lineage.links import Ref
+
+_SHOWN = 100
+"""Dependents in an answer; the rest is counted."""
+
+
+def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, copies: bool) -> ForgetResult:
+    """Remove datasets and versions of agents: their files go, their records stay for lineage alone.
+
+    Nothing that depends on them breaks: files that another agent uses stay, and an unfinished job is refused.
+
+    Args:
+        services: Whose records.
+        refs: Datasets and agents.
+        dry_run: Only report what would happen.
+        copies: Also delete exports of the datasets and their copies in the folders of finished jobs.
+
+    Raises:
+        NotFound: One of them was removed before.
+        Conflict: An unfinished job uses one of them.
+    """
+    store, now = services.store, services.clock()
+    datasets = [store.datasets.get(ref.id) for ref in refs if ref.kind == "dataset"]
+    agents = [store.agents.get(ref.id) for ref in refs if ref.kind == "agent"]
+    busy = [job for job in store.jobs.unfinished() if _uses(job, datasets, agents)]
+    if busy and not dry_run:
+        stop = call("cancel_job", job_id=busy[0].id)
+        wrong = f"expected records that no unfinished job uses, got {', '.join(ref.id for ref in refs)}; "
+        raise Conflict(Hint(wrong, f"{busy[0].id} uses them: wait, or stop it with ", stop), code="in_use")
+    derived = store.lineage.derived(refs)
+    own, others = list(_files(services, datasets, agents)), list(_copies(services, datasets, derived))
+    if not dry_run:
+        for dataset in datasets:
+            store.datasets.remove(dataset.id, now)
+        for agent in agents:
+            store.agents.remove(agent.id or "", now)
+    wanted = [path for path in dict.fromkeys([*own, *(others if copies else ())]) if path.exists()]
+    removed = [path for path in wanted if dry_run or delete_path(path)]
+    left = [path for path in dict.fromkeys([*own, *others]) if path.exists() and path not in removed]
+    touched = list(_touched(refs, derived, busy, dry_run=dry_run))
+    return ForgetResult(
+        dry_run=dry_run,
+        touched=tuple(touched[:_SHOWN]),
+        touched_count=len(touched),
+        removed=tuple(map(str, removed)),
+        copies=tuple(map(str, left[:_SHOWN])),
+        copies_count=len(left),
+        next_step=_next_step(refs, busy, left, dry_run=dry_run, copies=copies),
+    )
+
+
+def _uses(job: Job, datasets: Sequence[Dataset], agents: Sequence[Agent]) -> bool:
+    """Whether a job reads one of the records, or is still making them."""
+    spec = job.spec.model_dump_json()
+    rounds = job.spec.config.iterations if isinstance(job.spec, EvolveSpec) else 0
+    ids = {round_dataset_id(job.id, number + 1) for number in range(rounds)} | set(datasets_of(job.spec))
+    made = any((agent.job_id or "").split("/")[0] == job.id for agent in agents)
+    wanted = [*(dataset.id for dataset in datasets), *(agent.id for agent in agents)]
+    return made or any(one in ids or f'"{one}"' in spec for one in wanted)
+
+
+def _files(services: Services, datasets: Sequence[Dataset], agents: Sequence[Agent]) -> Iterable[Path]:
+    """Yield the folders of the records in the home, without those that another agent's model is in."""
+    settings, gone = services.settings, {agent.id for agent in agents}
+    stay = model_folders(agent for agent in read_pages(services.store.agents.page) if agent.id not in gone)
+    for dataset in datasets:
+        if Path(dataset.path).resolve().is_relative_to(settings.home.resolve()):
+            yield Path(dataset.path)
+    for folder in sorted(model_folders(agents)):
+        inside = any(folder.is_relative_to(home.resolve()) for home in (settings.agents_dir, settings.jobs_dir))
+        if inside and not any(path.is_relative_to(folder) for path in stay):
+            yield folder
+
+
+def _copies(services: Services, datasets: Sequence[Dataset], derived: Sequence[LineageNode]) -> Iterable[Path]:
+    """Yield exports of datasets, and their copies in the folders of finished jobs."""
+    ids = {dataset.id for dataset in datasets}
+    for dataset in datasets:
+        yield from sorted(services.settings.exports_dir.glob(f"{dataset.id}-*"))
+    for node in derived:
+        if node.kind == "job" and ids & set(datasets_of((job := services.store.jobs.get(node.id)).spec)):
+            folder = services.settings.jobs_dir / job.id
+            if job.status not in UNFINISHED:
+                yield from (folder / "inputs", *sorted(folder.glob("stages/*/inputs")))
+
+
+def _touched(
+    refs: Sequence[Ref], derived: Sequence[LineageNode], busy: Sequence[Job], *, dry_run: bool
+) -> Iterable[TouchedThing]:
+    gone = "It would be removed" if dry_run else "It is removed"
+    for ref in refs:
+        remedy = Hint(f"{gone}; lineage still names it, and its id is not given again.")
+        yield TouchedThing(kind=ref.kind, id=ref.id, state="kept" if dry_run else "removed", remedy=remedy)
+    for job in busy:
+        remedy = Hint(
+            "It uses them, so nothing is removed before it ends: ", call("cancel_job", job_id=job.id), " stops it."
+        )
+        yield TouchedThing(kind="job", id=job.id, state=job.status, remedy=remedy)
+    unfinished = {job.id for job in busy}
+    for node in sorted(derived, key=lambda node: node.kind):
+        if node.kind == "agent":
+            along = call("forget", id=refs[0].id, trajectory_ids=[*(ref.id for ref in refs[1:]), node.id])
+            remedy = Hint("It was made from them and works without them; to remove it too: ", along, ".")
+            yield TouchedThing(kind=node.kind, id=node.id, state="kept", remedy=remedy)
+        elif node.id not in unfinished:
+            yield TouchedThing(kind=node.kind, id=node.id, state="kept", remedy=Hint("Its results stay."))
+
+
+def _next_step(refs: Sequence[Ref], busy: Sequence[Job], left: Sequence[Path], *, dry_run: bool, copies: bool) -> Hint:
+    if not dry_run:
+        return Hint("Delete the files in `copies` that you no longer need." if left else "No copy of them is known.")
+    if busy:
+        return Hint("Nothing was changed. First ", call("cancel_job", job_id=busy[0].id), ", which uses them.")
+    more: dict[str, Any] = {"trajectory_ids": [ref.id for ref in refs[1:]]} if len(refs) > 1 else {}
+    more |= {"copies": True} if copies else {}
+    return Hint("Nothing was changed. To remove for good: ", call("forget", id=refs[0].id, **more, dry_run=False), ".")
+
+
+def delete_path(path: Path) -> bool:
+    """Delete a file or folder. Return whether nothing is left of it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    return not path.exists()

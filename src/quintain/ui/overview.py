@@ -1,0 +1,72 @@
+"""The data of the first page: what runs, what ended, what was measured and compared last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quintain.next_step import Hint
+from quintain.records.evaluation import Comparison, Evaluation
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.jobs.job import JobStatus
+from quintain.tools.jobs.jobs import list_jobs
+from quintain.tools.jobs.next_steps import next_step
+from quintain.tools.services import Services
+from quintain.ui.hints import Written
+
+_MOST = 20
+_MEASURED = 8
+
+
+def overview(services: Services, written: Written) -> dict[str, Any]:
+    """Return the data of the first page; `written` names the calls of its next step."""
+    newest = list_jobs(services, limit=_MEASURED)
+    open_jobs = [
+        job.model_dump(mode="json")
+        for status in (JobStatus.RUNNING, JobStatus.QUEUED)
+        for job in list_jobs(services, status=status, limit=_MOST).items
+    ]
+    ended = [job for job in newest.items if job.status not in {"running", "queued"}]
+    step = Hint() if newest.items else newest.next_step
+    if ended:  # what is open has its own place on the page
+        step = next_step(services, services.store.jobs.get(ended[0].job_id))
+    return {
+        "runs": services.store.trajectories.count(TrajectoryFilter()),
+        "open": open_jobs,
+        "ended": [job.model_dump(mode="json") for job in ended],
+        "measured": [_measured(services, one) for one in services.store.evaluations.page(limit=_MEASURED).items],
+        "comparisons": [_outline(one) for one in services.store.evaluations.page_comparisons(limit=5).items],
+        "next_step": step.render(written),
+    }
+
+
+def _measured(services: Services, evaluation: Evaluation) -> dict[str, Any]:
+    """Return an evaluation with that of the agent's parent on the same tasks, where there is one."""
+    before = None
+    agent = services.store.agents.find(evaluation.agent_id)
+    parent = None if agent is None else agent.parent
+    if parent is not None:
+        same = (one for one in services.store.evaluations.of_agent(parent) if one.suite_hash == evaluation.suite_hash)
+        before = next(same, None)
+    return {
+        "evaluation_id": evaluation.id,
+        "agent": evaluation.agent_id,
+        "environment": evaluation.environment,
+        "split": evaluation.split,
+        "job_id": evaluation.job_id,
+        "rate": evaluation.rate.model_dump(mode="json"),
+        "parent": parent,
+        "before": before.rate.model_dump(mode="json") if before is not None else None,
+    }
+
+
+def _outline(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison with its clearest pair."""
+    pair = min(comparison.comparisons, key=lambda one: one.p_corrected, default=None)
+    shown = {"a", "b", "measure", "difference", "ci_low", "ci_high", "significant", "n_tasks"}
+    return {
+        "comparison_id": comparison.id,
+        "environment": comparison.environment,
+        "created_at": comparison.created_at.isoformat() if comparison.created_at is not None else None,
+        "pairs": len(comparison.comparisons),
+        "pair": pair.model_dump(mode="json", include=shown) if pair is not None else None,
+    }
