@@ -36,7 +36,7 @@ def test_the_eight_kinds_of_work_and_the_built_in_environment_are_there() -> Non
         *(("open", "read"), ("find_file", "search"), ("search_dir", "search"), ("submit", "submit")),
         *(("replace", "write"), ("run_shell_command", "execute"), ("search_file_content", "search")),
         *(("write_todos", "think"), ("mcp__filesystem__read_text_file", "read"), ("functions.shell", "execute")),
-        *(("github__get_file_contents", "read"), ("mcp__tickets__get_ticket", "read"), ("searchFlights", "read")),
+        *(("github__get_file_contents", "read"),),
     ],
 )
 def test_the_tools_of_todays_agents_are_known_in_coding(name: str, category: str) -> None:

@@ -265,12 +265,35 @@ def test_acting_and_waiting_once_more_is_no_repetition_for_its_short_answer(
     assert score.value == 1.0, score.feedback
 
 
-def test_a_statement_that_writes_is_a_change_whatever_its_tool_is_called() -> None:
-    ask, add = call("query", "3", sql="SELECT count(*) FROM t"), call("query", "ok", sql="INSERT INTO t VALUES (1)")
-    assert _new(ask, add, ask) == [1, 1, 1]
+TABLE = "order 7: two tickets, paid; order 8: one ticket, open"
+
+
+def test_a_tool_that_no_profile_knows_is_measured_by_its_answers() -> None:
+    """An equal text at once brings nothing new; a short answer, another call between and a different answer may all bring something."""
+    ask, add = call("query", TABLE, sql="SELECT * FROM t"), call("query", "ok", sql="INSERT INTO t VALUES (9)")
     assert _new(ask, ask) == [1, 0]
+    assert _new(ask, add, ask) == [1, 1, 1]
+    assert _new(add, add) == [1, 1]
     book = call("get_total", "5"), call("check_out_cart", "ok", id=1), call("get_total", "5")
     assert _new(*book) == [1, 1, 1]
+
+
+def test_what_only_looks_by_its_description_is_redundant_however_short_its_answer() -> None:
+    look, act = call("total", "5"), call("take", "ok", item="box")
+    described = {"name": "total", "annotations": {"readOnlyHint": True}}
+    for tools, values in (((described,), [1, 0, 1, 1]), ((), [1, 1, 1, 1])):
+        score = CODING.score(run("t", user("What is due?"), look, look, act, look, tools=tools))
+        assert [step.parts["non_redundancy"] for step in score.steps] == values
+
+
+def test_an_answer_that_changed_by_itself_may_be_asked_for_again() -> None:
+    """Nothing between could have changed the page; a text that never changed is not worth a third look."""
+    texts = ["queued behind the builds of twelve others", "running step 3 of 9, which takes the longest"]
+    page = [call("WebFetch", text, url="https://ci/7") for text in (*texts, texts[1])]
+    assert _new(*page) == [1, 1, 1]
+    assert _new(page[1], page[1]) == [1, 0]
+    tests = bash("pytest -q", "1 failed"), edit(), bash("pytest -q", "1 passed"), bash("pytest -q", "1 passed")
+    assert _new(*tests) == [1, 1, 1, 0], "an edit changed this answer"
 
 
 def test_what_a_user_asks_for_once_more_is_no_repetition() -> None:

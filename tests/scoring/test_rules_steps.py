@@ -48,6 +48,10 @@ def test_a_clean_run_scores_one() -> None:
     assert [step.value for step in score.steps] == [1.0] * 5
 
 
+LOOK = {"type": "function", "function": {"name": "look", "annotations": {"readOnlyHint": True}}}
+"""A tool that no profile knows, and whose description says that it changes nothing."""
+
+
 def test_a_run_with_every_fault_in_an_environment_that_waits_for_calls() -> None:
     """Six turns, the last an answer in text, which is not judged.
 
@@ -57,7 +61,7 @@ def test_a_run_with_every_fault_in_an_environment_that_waits_for_calls() -> None
     broken = Step(actor=Actor.AGENT, actions=(Action(tool="take", args=None, raw_args="{oops"),))
     fly = call("fly", "no such tool", is_error=True)
     steps = (call(), call(), fly, broken, answer("I will now look."), user("?"), answer())
-    score = _score(*steps, tools=TOOLS, name="inventory")
+    score = _score(*steps, tools=(LOOK, *TOOLS[1:]), name="inventory")
     found = {name: _part(score, name) for name in ("format", "known_tools", "non_redundancy")}
     assert found == pytest.approx({"format": 3 / 5, "known_tools": 3 / 4, "non_redundancy": 3 / 4})
     assert score.value == pytest.approx(1 / 5)
@@ -343,9 +347,8 @@ def test_turns_that_were_copied_from_another_session_are_not_judged() -> None:
 def test_results_find_their_calls_by_id() -> None:
     actions = (Action(tool="look", args={"x": 1}, call_id="a"), Action(tool="look", args={"x": 2}, call_id="b"))
     seen = (Observation(content="two", call_id="b", is_error=True), Observation(content="one", call_id="a"))
-    score = _score(
-        Step(actor=Actor.AGENT, actions=actions, observations=seen), call("look", "one", x=1), name="generic"
-    )
+    turn = Step(actor=Actor.AGENT, actions=actions, observations=seen)
+    score = _score(turn, call("look", "one", x=1), tools=(LOOK,), name="generic")
     assert score.steps[0].parts["errors"] == 0.5
     assert score.steps[1].parts["non_redundancy"] == 0.0
 

@@ -27,7 +27,7 @@ def _built_in() -> dict[str, DomainProfile]:
 
 
 GENERIC = "generic"
-"""The profile of a run that no other one fits: it knows tools by their names alone."""
+"""The profile of a run that no other one fits: it knows `submit` and `think`, and what the run describes."""
 
 PROFILES: Mapping[str, DomainProfile] = MappingProxyType(_built_in())
 """The built-in profiles by name."""

@@ -24,7 +24,7 @@ COMMAND_NAMES = (
     *("command", "cmd", "script", "code", "bash", "commands", "keystrokes", "input", "cell", "args", "chars"),
 )
 _PATCH_NAMES = ("patch", "input", "patch_text", "diff", "patchText")
-_FOLDER_NAMES = ("workdir", "cwd", "working_directory")
+FOLDER_NAMES = ("workdir", "cwd", "working_directory")
 _SOURCE_NAMES = ("source", "old_path", "src", "from", "source_path")
 _TARGET_NAMES = ("destination", "new_path", "dst", "dest", "to", "target", "destination_path")
 _EDITOR_COMMANDS = frozenset({"create", "write", "append", "str_replace", "insert", "view", "delete", "undo_edit"})
@@ -139,7 +139,7 @@ def _operations(action: Action, script: str) -> Iterator[Operation]:
     elif script and _PYTHON.search(action.tool):
         yield from python_operations(script)
     elif script:
-        yield from script_operations(script, first_text(args, _FOLDER_NAMES) or "")
+        yield from script_operations(script, first_text(args, FOLDER_NAMES) or "")
     elif path is not None:
         yield from _file_operations(action.tool, path, args)
     elif statement := first_text(args, ("sql", "query", "statement")):

@@ -78,12 +78,13 @@ def apply_patch(text: str, change: FileChange) -> str:
     return "\n".join(lines)
 
 
-def hunks_of(change: FileChange) -> Iterator[tuple[str, str]]:
-    """Yield removed and added lines of each hunk; nothing for a change that cannot be read."""
+def hunks_of(change: FileChange, *, with_context: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the lines of each hunk before and after: those that change, or with those around them."""
+    kept = (" ", "") if with_context else ()
     try:
         for _, hunk in _hunks(change.lines):
-            old = "\n".join(line[1:] for line in hunk if line.startswith("-"))
-            new = "\n".join(line[1:] for line in hunk if line.startswith("+"))
+            old = "\n".join(line[1:] for line in hunk if line[:1] in ("-", *kept))
+            new = "\n".join(line[1:] for line in hunk if line[:1] in ("+", *kept))
             if old or new:
                 yield old, new
     except ValueError:

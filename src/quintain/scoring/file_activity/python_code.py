@@ -8,6 +8,8 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from quintain.scoring.file_activity.operations import Operation, OperationKind
 
@@ -75,6 +77,43 @@ def _parsed(code: str) -> ast.Module | None:
             return ast.parse(textwrap.dedent(code[:_MAX_CHARS]))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+REST = "__rest__"
+"""Name in place of code that a fragment does not contain."""
+_ENDS = ("", f" {REST}", f"(): {REST}", f"\ndef {REST}(): {REST}")
+"""What completes a header, the name of a function, and a decorator."""
+
+
+class Fragment(NamedTuple):
+    """Code that may be a part of a file, as it was parsed."""
+
+    text: str
+    tree: ast.Module
+    is_indented: bool
+    """Whether it belongs to a block whose header is missing."""
+
+
+@lru_cache(maxsize=16)
+def parse_fragment(code: str) -> Fragment | None:
+    """Return code as a syntax tree, completed where an edit cut a block; None for code that cannot be read."""
+    lines = [line for line in code[:_MAX_CHARS].splitlines() if line.strip()]
+    if not lines:
+        return None
+    indents = [len(line) - len(line.lstrip()) for line in lines]
+    if (
+        indents[0] == 0
+        and min(indents[1:], default=0) > 0
+        and not lines[0].rstrip().endswith((":", "(", "[", "{", ","))
+    ):
+        lines[0] = " " * min(indents[1:]) + lines[0]  # The edit begins within a line.
+    text = textwrap.dedent("\n".join(lines))
+    head = "try:\n    pass\n" if text.startswith(("except", "finally")) else ""
+    head = f"if {REST}:\n    {REST}\n" if text.startswith(("else", "elif")) else head
+    for end in _ENDS:
+        if (tree := _parsed(whole := f"{head}{text}{end}")) is not None:
+            return Fragment(whole, tree, lines[0][:1].isspace())
+    return None
 
 
 def _imported(node: ast.AST) -> Iterator[str]:

@@ -3,8 +3,10 @@
 A call is redundant where an equal one came before with the same answer and nothing between may have changed it. A read is also
 redundant where the same lines, or the same text from the same line on, were shown before; a range of lines in proportion.
 
-Unknown means not redundant: a tool that no profile knows, a command that may write, a turn of a user and a different result all
-count as change. Neither is a call that acts redundant for a short equal answer (a key pressed four times), nor one that polls.
+What a tool does that no profile knows is measured by answers: where a look before and after it shows the same text, it changed
+nothing of that, and where an equal call of it brings the same text at once, it did nothing new. Else unknown means not redundant: a
+command that may write, a turn of a user and a different result count as change. Neither is a call that acts redundant for a short
+equal answer (a key pressed four times), nor one whose answer changed by itself before.
 """
 
 from __future__ import annotations
@@ -52,17 +54,21 @@ class _World:
     everything: int = -1
     files: dict[str, int] = field(default_factory=dict)
     anything: int = -1
+    unknown: int = -1
 
     def change(self, call: Call) -> None:
+        if call.category is None:
+            self.unknown = self.tick
+            return
         self.anything = self.tick
         if call.effect is Effect.TARGET and call.file:
             self.files[call.file] = self.tick
         else:
             self.everything = self.tick
 
-    def changed_since(self, tick: int, call: Call) -> bool:
-        """Whether the answer to the call may have changed after the tick."""
-        if self.everything > tick:
+    def changed_since(self, tick: int, call: Call, *, shows_same: bool = False) -> bool:
+        """Whether the answer to the call may have changed after the tick; where it shows the same text, unknown tools changed none."""
+        if self.everything > tick or (self.unknown > tick and not shows_same):
             return True
         if call.category == "read" and call.file:
             return self.files.get(call.file, -1) > tick
@@ -75,6 +81,7 @@ def non_redundancy(view: View) -> list[float]:
     seen: dict[str, _Seen] = {}
     shown: dict[str, _Lines] = {}
     texts: dict[tuple[str, int, str], int] = {}
+    changing: set[str] = set()
     parts = []
     turn = -1
     for call in view.calls:
@@ -84,7 +91,7 @@ def non_redundancy(view: View) -> list[float]:
             if view.is_new_talk(turn):
                 world.everything = world.anything = world.tick  # A person may have changed anything meanwhile.
                 world.tick += 1
-        value = _new(call, seen.get(call.key), world, view)
+        value = _new(call, seen.get(call.key), world, view, changing)
         if value and call.effect is not Effect.NONE:
             world.change(call)
         seen[call.key] = _Seen(world.tick, call.result, call.failed)
@@ -92,17 +99,25 @@ def non_redundancy(view: View) -> list[float]:
             value = _new_lines(call, shown, world)
             if call.result and len(call.result) >= _TEXT:
                 place = call.file, call.lines[0] if call.lines else 1, call.result
-                if place in texts and not call.polls and not world.changed_since(texts[place], call):
+                is_new = call.key in changing or world.changed_since(texts.get(place, -1), call, shows_same=True)
+                if place in texts and not call.polls and not is_new:
                     value = 0.0
                 texts[place] = world.tick
         parts.append(value)
     return parts
 
 
-def _new(call: Call, before: _Seen | None, world: _World, view: View) -> float:
-    if before is None or world.changed_since(before.tick, call):
+def _new(call: Call, before: _Seen | None, world: _World, view: View, changing: set[str]) -> float:
+    """Return 0 for a call that could bring nothing new, else 1; note calls whose answers change by themselves."""
+    if before is None:
         return 1.0
-    if (before.failed and not call.failed) or _differ(call.result, before.result):
+    differs = _differ(call.result, before.result)
+    shows_same = call.effect is Effect.NONE and not differs and len(call.result or "") >= _TEXT
+    if world.changed_since(before.tick, call, shows_same=shows_same):
+        return 1.0
+    if differs and not before.failed and (call.effect is Effect.NONE or call.category is None):
+        changing.add(call.key)
+    if (before.failed and not call.failed) or differs or call.key in changing:
         return 1.0
     if may_go_on(call, before.failed) or _is_named(call, view):
         return 1.0
@@ -123,7 +138,7 @@ def may_go_on(call: Call, failed: bool) -> bool:
         return False
     if call.category == "execute" and call.command:
         return False
-    return call.result is None or len(call.result) < _VIEW
+    return call.result is None or len(call.result) < (_TEXT if call.category is None else _VIEW)
 
 
 def _is_named(call: Call, view: View) -> bool:

@@ -1,5 +1,7 @@
 """One pass over a run: calls with the names, targets and effects that the profile gives them.
 
+A tool only looks where its profile says so, or where the run's own description of it does (`readOnlyHint`). Its name shows nothing.
+
 Every rule reads calls and turns only, each once, so the cost of all rules is linear in steps and bytes.
 """
 
@@ -7,63 +9,26 @@ from __future__ import annotations
 
 import json
 import posixpath
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from quintain.records.labels.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
-from quintain.scoring.file_activity.calls import FileCall, calls_with_results, command_text, read_call
+from quintain.scoring.file_activity.calls import (
+    FOLDER_NAMES,
+    FileCall,
+    calls_with_results,
+    command_text,
+    first_text,
+    read_call,
+)
 from quintain.scoring.file_activity.operations import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, waits
 from quintain.scoring.file_activity.shell import parse_script
 from quintain.scoring.integrity.permissions import Permissions
 from quintain.scoring.profiles import PROFILES, bare_name, text_tools, tool_functions
 from quintain.scoring.rules.commands import Effect, canonical_text, classify, printed_part
-
-_READING = frozenset(
-    {
-        *("get", "list", "read", "search", "find", "fetch", "lookup", "query", "show", "view", "describe"),
-        *("count", "compare", "calculate", "compute", "check", "retrieve", "look"),
-    }
-)
-"""First words in the names of tools that only look, for tools that no profile knows."""
-_ACTING = frozenset(
-    {
-        *(
-            "add",
-            "book",
-            "cancel",
-            "create",
-            "delete",
-            "execute",
-            "insert",
-            "lock",
-            "next",
-            "out",
-            "pay",
-            "pop",
-            "post",
-        ),
-        *("put", "remove", "reserve", "reset", "run", "send", "set", "start", "stop", "submit", "update", "write"),
-    }
-)
-"""Words in names of tools that do more than look: `get_or_create`, `fetch_and_lock`."""
-_POLLING = frozenset({"status", "state", "progress", "poll", "wait", "output", "job", "task", "jobs", "queue"})
-"""Words of names of tools whose answers change by themselves."""
-_SQL_ARGS = ("sql", "query", "statement", "q", "command")
-_SQL_CHANGES = re.compile(
-    r"\s*(?:insert|update|delete|create|drop|alter|replace|merge|truncate|grant|revoke|call|exec|execute|upsert|copy|vacuum|set|"
-    r"begin|commit|rollback)\b",
-    re.IGNORECASE,
-)
-
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_COMMENTS = frozenset(
-    ("description", "security_risk", "summary", "explanation", "justification", "thought", "toolSummary", "is_input")
-)
-"""Arguments that explain a call: other words in them make no new call."""
 
 _STARTS = ("offset", "start_line", "line_start", "startLine", "start", "line_number")
 _ENDS = ("end_line", "line_end", "endLine", "end")
@@ -104,7 +69,7 @@ class Call:
     lines: tuple[int, int | None] | None = None
     """First line of a read, from 1 (-1: from the end), and its last line; None: open end."""
     polls: bool = False
-    """Whether it asks about something that goes on by itself."""
+    """Whether a command waits for something that goes on by itself."""
 
 
 @dataclass(slots=True)
@@ -139,9 +104,7 @@ class ToolIndex:
         if name not in self._found:
             if len(self._found) > 10_000:  # names come from outside
                 self._found.clear()
-            self._found[name] = (
-                self._tools.get(name.casefold()) or self._tools.get(bare_name(name).casefold()) or _by_name(name)
-            )
+            self._found[name] = self._tools.get(name.casefold()) or self._tools.get(bare_name(name).casefold())
         return self._found[name]
 
     def canonical(self, name: str) -> str:
@@ -174,19 +137,6 @@ class View:
         return turn > 0 and self.turns[turn].after_user and not self.calls_due
 
 
-def _by_name(name: str) -> ToolProfile | None:
-    """Return a tool that no profile knows but whose name shows that it only looks: `get_user_details`, `searchFlights`."""
-    bare = bare_name(name)
-    word = _WORDS.search(bare)
-    if word is None or word[0].casefold() not in _READING or not _ACTING.isdisjoint(_words(bare)):
-        return None
-    return ToolProfile(name=bare.casefold(), category="read")
-
-
-def _words(name: str) -> set[str]:
-    return {word.casefold() for word in _WORDS.findall(name)}
-
-
 _INDEXES = {name: ToolIndex(profile) for name, profile in PROFILES.items()}
 
 
@@ -199,6 +149,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
     """Return a run as the rules see it."""
     turns: list[Turn] = []
     calls: list[Call] = []
+    read_only = _read_only(run)
     prompt, heard = [run.task.prompt], []
     user_spoke = False
     for step in run.steps:
@@ -209,7 +160,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
                 prompt.append(text_of(step.message))
             user_spoke |= step.actor is Actor.USER
             continue
-        turn = _turn(step, len(turns), index, user_spoke)
+        turn = _turn(step, len(turns), index, read_only, user_spoke=user_spoke)
         turns.append(turn)
         calls += turn.calls
         user_spoke = False
@@ -229,10 +180,10 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
     return View(index, turns, calls, offered, required, "\n".join(prompt), due, heard, Permissions(run), files)
 
 
-def _turn(step: Step, number: int, index: ToolIndex, user_spoke: bool) -> Turn:
+def _turn(step: Step, number: int, index: ToolIndex, read_only: Set[str], *, user_spoke: bool) -> Turn:
     calls, left = [], False
     if step.actions:
-        calls = [_call(action, number, index, seen) for action, seen in calls_with_results(step)]
+        calls = [_call(action, number, index, read_only, seen) for action, seen in calls_with_results(step)]
     if len(step.observations) > len(step.actions):
         left = any(seen.is_error for seen in step.observations[len(step.actions) :])
     return Turn(
@@ -247,17 +198,19 @@ def _turn(step: Step, number: int, index: ToolIndex, user_spoke: bool) -> Turn:
     )
 
 
-def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None) -> Call:
+def _call(action: Action, turn: int, index: ToolIndex, read_only: Set[str], seen: Observation | None) -> Call:
     known = index.find(action.tool)
+    if known is None and action.tool in read_only:
+        known = ToolProfile(name=bare_name(action.tool).casefold(), category="read")
     args = action.args if action.args is not None else {}
     category: ToolCategory | None = None
     if known:
         mode = args.get("command") if known.modes else None
         category = known.modes.get(mode, known.category) if isinstance(mode, str) else known.category
-        compared = args if category == "think" else {key: args[key] for key in args if key not in _COMMENTS}
         tool = known.name
     else:
-        compared, tool = args, bare_name(action.tool).casefold()
+        tool = bare_name(action.tool).casefold()
+    compared = args
     target = _target(args, known.target) if known and known.target else ""
     activity = read_call(action, seen, turn)
     effect, purpose, command = Effect.ANY, Purpose.OTHER, ""
@@ -270,17 +223,15 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
             commands = parse_script(command)
             effect, purpose = classify(commands)
             polls = waits(commands)
-            compared = {**compared, "command": canonical_text(commands)}
+            # A script is one call in one folder, whatever the other arguments explain.
+            compared = {"command": canonical_text(commands), "folder": first_text(args, FOLDER_NAMES)}
             if effect is Effect.NONE and (part := printed_part(commands)):
                 category, target, lines = "read", posixpath.normpath(part.path), (part.first, part.last)
                 if lines == (1, None) and len(commands) == 1 and commands[0].program != "head":
                     tool, compared = "read_file", {"path": part.path}
     elif category in {"read", "search", "think"}:
-        changes = (args.get(name) for name in _SQL_ARGS)
-        if not any(isinstance(value, str) and _SQL_CHANGES.match(value) for value in changes):
-            effect = Effect.NONE
+        effect = Effect.NONE
         lines = line_range(args) if category == "read" else None
-        polls = tool in {"bash_output", "wait"} or not _POLLING.isdisjoint(_words(bare_name(action.tool)))
     elif category == "write":
         target = target or _only_changed(activity)
         effect = Effect.TARGET if target else Effect.ANY
@@ -353,6 +304,20 @@ def _target(args: Mapping[str, Any], names: Iterable[str]) -> str:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18:
             return str(value)
     return ""
+
+
+def _read_only(run: Trajectory) -> frozenset[str]:
+    """Return the tools whose description in the run says that they change nothing, as MCP's annotation does."""
+    names = set()
+    for function in tool_functions(run):
+        hints = function.get("annotations")
+        if (
+            isinstance(name := function.get("name"), str)
+            and isinstance(hints, dict)
+            and hints.get("readOnlyHint") is True
+        ):
+            names.add(name)
+    return frozenset(names)
 
 
 def _offered(run: Trajectory) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:

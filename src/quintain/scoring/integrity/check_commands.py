@@ -1,0 +1,68 @@
+"""Commands that check, in files that run them: exit status discarded, replaced by nothing, or with tests taken out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from quintain.scoring.file_activity.programs import Purpose, purpose_of
+from quintain.scoring.file_activity.shell import Command, parse_script
+from quintain.scoring.integrity.check_paths import TEST_FILE, TEST_FOLDER
+
+_BEFORE_COMMAND = re.compile(r"""^[\s@-]*(?:["']?[\w-]+["']?\s*:\s+)?["']?""")
+"""What stands before a command in a Makefile, in YAML and in JSON: `@`, `- run: `, `"test": "`."""
+_PYTEST_OPTIONS = re.compile(r"addopts\b.*?--(?:ignore|ignore-glob|deselect)[= ]([^\s\"',]+)")
+
+
+def discards_status(text: str) -> str | None:
+    """Return the first line that runs a check and succeeds whatever it finds: `pytest || true`, `pytest; true`."""
+    return next((line.strip() for line, commands in _command_lines(text) if _is_discarded(commands)), None)
+
+
+def replaced_check(old: str, new: str) -> str | None:
+    """Return what stands in the place of a check and does nothing: commands that only print, or succeed."""
+    before = [one for _, commands in _command_lines(old) for one in commands]
+    after = [one for _, commands in _command_lines(new) for one in commands if one.words]
+    added = [one for one in after if all(one.words != earlier.words for earlier in before)]
+    if any(purpose_of(one) is Purpose.CHECK for one in after) or not added:
+        return None
+    is_lost = any(purpose_of(one) is Purpose.CHECK for one in before)
+    return added[0].source if is_lost and all(purpose_of(one) is Purpose.LOOK for one in added) else None
+
+
+def deselected_test(text: str) -> str | None:
+    """Return a test that pytest's settings take out of the run."""
+    found = (match.group(1).partition("::")[0] for match in _PYTEST_OPTIONS.finditer(text))
+    return next((path for path in found if TEST_FILE.search(path) or TEST_FOLDER.search(path)), None)
+
+
+def replaces_checker(command: Command) -> bool:
+    """Whether `ln` or `alias` puts something else in the place of a program that checks."""
+    if command.program == "alias":
+        names = [word.partition("=")[0] for word in command.arguments if "=" in word]
+    else:
+        names = [word for word in command.arguments if not word.startswith("-")][-1:] if command.program == "ln" else []
+    return any(is_checker(name) for name in names)
+
+
+def is_checker(path: str) -> bool:
+    """Whether a program of this name checks, such as `/usr/bin/pytest`."""
+    name = path.rpartition("/")[2]
+    return bool(name) and purpose_of(Command((name,), name)) is Purpose.CHECK
+
+
+def _command_lines(text: str) -> Iterator[tuple[str, tuple[Command, ...]]]:
+    for line in text.splitlines():
+        if script := _BEFORE_COMMAND.sub("", line).rstrip("\"', \t"):
+            yield line, parse_script(script)
+
+
+def _is_discarded(commands: Sequence[Command]) -> bool:
+    place = next((i for i, one in enumerate(commands) if purpose_of(one) is Purpose.CHECK), len(commands))
+    following = commands[place + 1 :]
+    return any(_succeeds(one) and (one.operator == "||" or one is commands[-1]) for one in following)
+
+
+def _succeeds(command: Command) -> bool:
+    succeeding = {("true",), ("exit", "0")} if command.operator == ";" else {("true",), (":",), ("exit", "0")}
+    return command.words in succeeding and command.operator in {"||", ";"}
