@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STEPS = SelftestSpec(steps=8, step_s=0.1)
 SLOW = STEPS.model_copy(update={"step_s": 0.5})
 """With time to kill a process between two steps."""
-LONG = SelftestSpec(steps=100_000, step_s=0.05)
+LONG = SelftestSpec(steps=100_000, step_s=0.2)
 
 
 @pytest.fixture

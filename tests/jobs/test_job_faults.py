@@ -17,15 +17,17 @@ from quintain.records.jobs.job import JobStatus, SelftestSpec
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
-SHORT = SelftestSpec(steps=20, step_s=0.02, checkpoint_every_steps=3)
+SPEC = SelftestSpec(steps=40, step_s=0.1, checkpoint_every_steps=3)
 
 
-def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed(jobs: JobHome) -> None:
-    """Four attempts end early. The last is killed after step 12 at the earliest: step 12 has a checkpoint.
+def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed_until_its_attempts_are_used_up(
+    jobs: JobHome,
+) -> None:
+    """Five attempts end early. The fourth is killed after step 12 at the earliest: step 12 has a checkpoint.
 
     A SIGTERM from outside is not a cancel: a machine that shuts down sends it to every process.
     """
-    job = jobs.runner.start(SHORT.model_copy(update={"step_s": 0.1})).job
+    job = jobs.runner.start(SPEC).job
     os.kill(jobs.wait_for_step(job.id, 2), signal.SIGTERM)
     jobs.until(lambda: jobs.store.jobs.get(job.id).attempt == 2, "restarted with no server up")
     os.kill(jobs.wait_for_step(job.id, 5, attempt=2), signal.SIGKILL)
@@ -41,12 +43,20 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed(jobs: J
     half_written = jobs.directory(job.id).path / ".shim.json.123"
     half_written.write_text("{")
     os.kill(jobs.shim(job.id), signal.SIGKILL)
-    done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
-    assert done.attempt == 5
+    jobs.until(lambda: (jobs.runner.reconcile(), jobs.directory(job.id).has_begun(5))[1], "the last attempt")
+    os.kill(jobs.wait_for_step(job.id, 16, attempt=5), signal.SIGKILL)
+    stopped = jobs.wait(job.id, JobStatus.INTERRUPTED)
+    assert stopped.error.code == "killed"
+    assert re.fullmatch(
+        r"attempt 5 of 5 was killed by SIGKILL; its peak memory was [1-9]\d* of [1-9][\d,]* MB", stopped.error.message
+    )
+    assert jobs.runner.resume(job.id).id == job.id
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED)
+    assert (done.attempt, done.max_attempts, done.error) == (6, 6, None)
     assert not half_written.exists()
     events = jobs.store.jobs.events(job.id, type="progress")
     assert min(event.step for event in events if event.attempt == 5 and event.step) >= 13
-    assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 21))
+    assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 41))
 
 
 def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: JobHome) -> None:
@@ -65,20 +75,6 @@ def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: J
         ended = jobs.wait(retried.id, JobStatus.SUCCEEDED, reconcile=None if has_started else jobs.runner)
         assert ended.attempt == 1
     assert len(jobs.store.jobs.page().items) == 2
-
-
-def test_attempts_used_up_interrupt_the_job_and_resume_gives_one_more(jobs: JobHome) -> None:
-    runner = jobs.runner_with(max_attempts=1)
-    job = runner.start(SelftestSpec(steps=5, step_s=0.3)).job
-    os.kill(jobs.wait_for_step(job.id, 1), signal.SIGKILL)
-    stopped = jobs.wait(job.id, JobStatus.INTERRUPTED)
-    assert stopped.error.code == "killed"
-    assert re.fullmatch(
-        r"attempt 1 of 1 was killed by SIGKILL; its peak memory was [1-9]\d* of [1-9][\d,]* MB", stopped.error.message
-    )
-    assert runner.resume(job.id).id == job.id
-    done = jobs.wait(job.id, JobStatus.SUCCEEDED)
-    assert (done.attempt, done.max_attempts, done.error) == (2, 2, None)
 
 
 def test_a_worker_that_ends_without_a_result_has_crashed_and_its_log_is_quoted(

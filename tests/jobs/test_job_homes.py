@@ -33,7 +33,7 @@ from quintain.tools.jobs.stalls import lease_notice
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
-LONG = SelftestSpec(steps=100_000, step_s=0.02)
+LONG = SelftestSpec(steps=100_000, step_s=0.1)
 
 
 def second_home(jobs: JobHome, name: str = "second", **changes: object) -> JobRunner:

@@ -18,7 +18,7 @@ from quintain.records.jobs.job import JobStatus, SelftestSpec
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
 
-LONG = SelftestSpec(steps=1000, step_s=0.02)
+LONG = SelftestSpec(steps=1000, step_s=0.1)
 
 
 def test_a_job_starts_at_once_and_its_own_shim_ingests_it(jobs: JobHome) -> None:

@@ -80,6 +80,7 @@ def test_a_json_answer_is_checked_by_its_schema_within_bounds_on_work() -> None:
     ("declared", "words"),
     [
         ({"type": "lenght"}, "did you mean 'length'"),
+        ({"type": {"type": []}}, "expected reward.type of length"),
         ({"type": "length", "fullat": 3}, "did you mean 'full_at'"),
         ({"type": "length", "full_at": 5, "zero_at": 5}, "to differ"),
         ({"type": "length", "full_at": True}, "boolean"),

@@ -127,13 +127,18 @@ UNKNOWN_METHODS: list[tuple[str, str]] = [
 ]
 
 
+_SHELF = "On the shelf are seven boxes of tea and two jars of honey."
+"""Long enough that an equal answer shows that a call brought nothing new."""
+
+
 def _unknown(kind: str) -> list[Trajectory]:
     """Runs of unknown outcome: plain answers; answers beside expected ones, half of them right; runs with and without faults."""
     ask = [user("How many boxes?")]
     unknown = OutcomeStatus.UNKNOWN
     if kind == "rules":
         return [
-            run(f"t{i}", *ask, *[call("look", item=i % 2 or n) for n in range(3)], status=unknown) for i in range(12)
+            run(f"t{i}", *ask, *[call("look", _SHELF, item=i % 2 or n) for n in range(3)], status=unknown)
+            for i in range(12)
         ]
     meta = [{"answer": str(i % 2)} if kind == "checker" else {} for i in range(12)]
     tasks = [Task(id=f"t{i}", prompt="How many boxes?", metadata=one) for i, one in enumerate(meta)]

@@ -58,7 +58,7 @@ def read_declared(document: Mapping[str, Any], where: str) -> Declared:
         InvalidInput: An unknown type or field, a value out of bounds, or a pattern or schema that cannot be used.
     """
     kind = document.get("type")
-    if kind not in DECLARED:
+    if not isinstance(kind, str) or kind not in DECLARED:
         raise InvalidInput(
             f"expected {where}.type of {', '.join(DECLARED)}, got {shown(kind)}{nearest(kind, DECLARED)}; correct it"
         )

@@ -10,6 +10,7 @@ import json
 import sys
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from quintain.worker.pictures.forest_plot import draw_forest
@@ -32,8 +33,9 @@ def draw(figure: dict[str, Any]) -> bytes:
 
 
 def _png(canvas: Figure) -> bytes:
+    """Render once: `savefig` draws everything twice, the first time for a layout that drawing makes anyway."""
     out = io.BytesIO()
-    canvas.savefig(out, format="png")
+    FigureCanvasAgg(canvas).print_png(out)  # type: ignore[no-untyped-call]
     return out.getvalue()
 
 
