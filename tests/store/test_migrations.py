@@ -16,6 +16,8 @@ from alembic.config import Config
 from benchmarks.postgres_server import VARIABLE, new_database
 from sqlalchemy import Connection
 
+from full_disk import full_disk
+from quintain.errors import Unavailable
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import Job, JobStatus, TrainSpec
@@ -225,6 +227,16 @@ def test_a_copy_of_the_older_database_is_kept_once(path: Path) -> None:
     open_store(f"sqlite:///{path}").close()
     assert copy.read_bytes() == b"mine"
     assert sorted(found.name for found in path.parent.glob("*before*")) == [copy.name]
+
+
+def test_a_copy_that_the_disk_does_not_hold_is_refused_and_leaves_nothing_behind(path: Path) -> None:
+    _fill(f"sqlite:///{path}")
+    with full_disk(path.stat().st_size // 2), pytest.raises(Unavailable, match=r"cannot back up .*free disk space"):
+        open_store(f"sqlite:///{path}")
+    assert not list(path.parent.glob("*before*")) + list(path.parent.glob(".*before*"))
+    os.truncate(path, sparse := 10**12)
+    with pytest.raises(Unavailable, match=rf"the copy needs {sparse / 1e9:.1f} GB and the disk has "):
+        open_store(f"sqlite:///{path}")
 
 
 def test_a_new_database_leaves_no_copy_behind(tmp_path: Path) -> None:

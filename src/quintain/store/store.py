@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from contextlib import AbstractContextManager, closing, nullcontext
 from glob import escape
@@ -207,9 +208,10 @@ def _back_up(path: Path, copy: Path) -> None:
     if copy.exists():
         return
     aside = copy.with_name(f".{copy.name}.{os.getpid()}")
-    for abandoned in copy.parent.glob(f".{escape(copy.name)}.*"):  # of a migration that was killed
-        abandoned.unlink(missing_ok=True)
+    _discard_unfinished(copy)  # of a migration that was killed
     try:
+        if (free := shutil.disk_usage(copy.parent).free) < (needed := path.stat().st_size):
+            raise OSError(f"the copy needs {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f}")
         with closing(sqlite3.connect(path)) as source:
             if source.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
                 return
@@ -217,8 +219,14 @@ def _back_up(path: Path, copy: Path) -> None:
                 source.backup(target)
         aside.replace(copy)
     except (OSError, sqlite3.Error) as error:
-        aside.unlink(missing_ok=True)
+        _discard_unfinished(copy)
         raise Unavailable(
             f"cannot back up {path} before the migration: {error}; free disk space, or copy it to {copy} yourself, "
             "then start again"
         ) from error
+
+
+def _discard_unfinished(copy: Path) -> None:
+    """Delete what a copy wrote before it was complete, SQLite's journal included."""
+    for unfinished in copy.parent.glob(f".{escape(copy.name)}.*"):
+        unfinished.unlink(missing_ok=True)
