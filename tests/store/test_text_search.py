@@ -63,7 +63,6 @@ def test_a_pattern_finds_the_runs_whose_text_contains_it_whatever_its_characters
         assert store.trajectories.count(TrajectoryFilter(text=pattern)) == len(expected), pattern
 
 
-@pytest.mark.usefixtures("sqlite_only")
 def test_a_pattern_finds_the_text_of_other_columns_of_a_row(store: Store) -> None:
     """A table names the customer in a column, by which all runs of theirs can be forgotten."""
     theirs = run("theirs", user("Hello"), answer("Hi"), extra={"row": {"customer": "Meyer GmbH", "stars": 5}})
@@ -71,6 +70,7 @@ def test_a_pattern_finds_the_text_of_other_columns_of_a_row(store: Store) -> Non
     assert found(store, text="meyer gmbh") == ["theirs"]
 
 
+@pytest.mark.usefixtures("sqlite_only")
 def test_the_index_keeps_in_step_with_growth_replacement_and_forgetting(store: Store, tmp_path: Path) -> None:
     (session,) = store.trajectories.add_many([run("s", user(), answer("zebra"), session_id="s")], NOW)
     assert found(store, text="zebra") == ["s"]
