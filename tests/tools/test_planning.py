@@ -15,8 +15,9 @@ import pytest
 from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
-from quintain.records.agent import ModelRef
+from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import BenchmarkRow, LabelledRow, PairRow
+from quintain.records.evaluation import Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.learning_rates import default_rate
 from quintain.records.hyperparameters.methods import (
@@ -47,6 +48,7 @@ from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.planning.purposes import PURPOSES, Purpose
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
+from store_shelves import evaluation
 from terminal import quintain
 from tools.dict_calls import Caller
 from tools.stored_records import freeze_rows, freeze_runs
@@ -208,6 +210,28 @@ def test_a_plan_gives_no_reason_for_a_setting_that_was_asked_for(services: Servi
     kept = plan_training(services, dataset_id="some-sft", hyperparameters=asked)
     assert (kept.hyperparameters["batch_size"], kept.hyperparameters["lora"]["rank"]) == (8, 4)
     assert not any(reason in kept.why for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("solved", "temperature", "blocked", "noted"),
+    [(0, 0.0, ["no_successes"], False), (9, 0.0, [], True), (9, 1.0, [], False)],
+    ids=["never", "greedily", "by sampling"],
+)
+def test_an_agent_that_was_measured_learns_by_acting_if_it_succeeds_sometimes(
+    services: Services, solved: int, temperature: float, blocked: list[str], noted: bool
+) -> None:
+    """Groups are sampled: a rate of greedy runs is no rate of theirs."""
+    agent = services.store.agents.add(
+        Agent(name="mine", model=ModelRef(source="starter", path="starter")), services.clock()
+    )
+    rate = Rate(successes=solved, n=20, value=solved / 20, ci_low=0, ci_high=1)
+    sampling = Sampling(temperature=temperature)
+    found = evaluation("eval-1", agent.id or "", environment=INVENTORY, rate=rate, sampling=sampling)
+    services.store.evaluations.add(found, services.clock())
+    plan = plan_training(services, goal=("improve_by_acting",), environment=INVENTORY, model=agent.id)
+    assert (plan.method, codes(plan)) == ("grpo", blocked)
+    assert ("solves 45% of 20 tasks" in plan.why) == (solved > 0)
+    assert any("attempts=4, temperature=1) shows how many" in note for note in plan.notes) == noted
 
 
 def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remedy(services: Services) -> None:

@@ -11,7 +11,7 @@ from quintain.environments.registry import environment_ids
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.evaluation import Rate
+from quintain.records.evaluation import Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.jobs.plan import Blocker, Branch
@@ -149,9 +149,8 @@ def _judged(services: Services, method: str, dataset: Dataset, *branches: Branch
 
 def _by_acting(services: Services, wish: Wish, environment: str | None, agent: Agent | None) -> Choice:
     """Choose between grpo and evolve by whether the agent is known to succeed sometimes."""
-    rate = _rate(services, agent, environment) if environment is not None else None
     question = "Does the agent succeed sometimes?"
-    if environment is None or rate is not None:
+    if environment is None or _measured(services, agent, environment):
         return _online(services, "grpo", environment, agent, *wish.branches)
     answer = f"It was not measured in {environment}: evolve measures first, explores and keeps its best runs."
     branch = Branch(question=question, answer=answer, otherwise="with a measured success rate above 0: grpo")
@@ -171,9 +170,9 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
         )
         return Choice(method, None, None, branches, (missing,))
     blockers, notes = list[Blocker](), list[Hint]()
-    question, rate = "Does the agent succeed sometimes?", _rate(services, agent, environment)
-    if rate is None:
-        name = (agent.id or agent.name) if agent else "starter"
+    question, measured = "Does the agent succeed sometimes?", _measured(services, agent, environment)
+    name = (agent.id or agent.name) if agent else "starter"
+    if measured is None:
         measure = call("evaluate_agent", agent=name, environment=environment)
         notes.append(
             Hint(
@@ -182,8 +181,10 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
                 "; an agent that never succeeds learns nothing by acting.",
             )
         )
-    elif rate.value == 0 and rate.n >= _FEWEST_EPISODES:
-        never = f"the agent solved none of {rate.n} tasks in {environment}, so all runs of a task earn the same"
+    elif measured.rate.value == 0 and measured.rate.n >= _FEWEST_EPISODES:
+        never = (
+            f"the agent solved none of {measured.rate.n} tasks in {environment}, so all runs of a task earn the same"
+        )
         blockers.append(
             Blocker(
                 code="no_successes",
@@ -196,9 +197,18 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
             )
         )
     else:
-        answer = f"It solves {rate.value or 0.0:.0%} of {rate.n} tasks there."
+        answer = f"It solves {measured.rate.value or 0.0:.0%} of {measured.rate.n} tasks there."
         other = "an agent that never succeeds needs good runs to imitate first"
         branches = (*branches, Branch(question=question, answer=answer, otherwise=other))
+        if measured.sampling.temperature == 0:
+            sample = call("collect_rollouts", agent=name, environment=environment, attempts=4, temperature=1)
+            notes.append(
+                Hint(
+                    f"It was measured at temperature 0, and {method} samples (by default at 1), where it may solve far fewer tasks: ",
+                    sample,
+                    " shows how many.",
+                )
+            )
     return Choice(method, None, environment, branches, tuple(blockers), tuple(notes))
 
 
@@ -281,10 +291,10 @@ def _has_preferences(services: Services) -> bool:
     return bool(services.store.preferences.page(limit=1).items)
 
 
-def _rate(services: Services, agent: Agent | None, environment: str) -> Rate | None:
-    """Return the success rate of an agent in its newest evaluation in an environment."""
+def _measured(services: Services, agent: Agent | None, environment: str) -> Evaluation | None:
+    """Return the newest evaluation of an agent in an environment that has a success rate."""
     known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
-    return next((one.rate for one in known if one.environment == environment and one.rate.value is not None), None)
+    return next((one for one in known if one.environment == environment and one.rate.value is not None), None)
 
 
 def _newest(services: Services, kind: str, environment: str | None) -> Dataset | None:
