@@ -161,11 +161,7 @@ def fetch(
 
 
 def names_below(url: str) -> list[str]:
-    """Return the names of the folders and files directly below a URL; none if there is nothing.
-
-    Raises:
-        Refused, Unavailable: As `faults_explained`.
-    """
+    """Return the names of the folders and files directly below a URL; none if there is nothing."""
     with faults_explained("list", url):
         fs, root = _open(url)
         try:
@@ -175,11 +171,7 @@ def names_below(url: str) -> list[str]:
 
 
 def delete(url: str) -> None:
-    """Delete an artifact, its manifest first, so that no reader takes a part of it.
-
-    Raises:
-        Refused, Unavailable: As `faults_explained`.
-    """
+    """Delete an artifact, its manifest first, so that no reader takes a part of it."""
     with faults_explained("delete", url):
         fs, root = _open(url)
         if fs.exists(f"{root}/{MANIFEST}"):
@@ -235,12 +227,7 @@ def _listing(fs: Any, root: str, url: str) -> _Listing:
 
 
 def _foreign_listing(fs: Any, root: str, url: str) -> _Listing:
-    """List a folder without a manifest.
-
-    Raises:
-        FileNotFoundError: There is no file.
-        InvalidInput: There are too many files, or a name leaves the folder.
-    """
+    """List a folder without a manifest."""
     found: Mapping[str, Mapping[str, Any]] = fs.find(root, detail=True)
     if not found:
         raise FileNotFoundError(root)

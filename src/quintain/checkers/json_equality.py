@@ -177,12 +177,7 @@ class TooDeepError(ValueError):
 
 
 def _read(text: str) -> Any:
-    """Parse JSON strictly.
-
-    Raises:
-        ValueError: not JSON, a duplicate key, NaN or an infinite number.
-        TooDeepError: nested too deeply.
-    """
+    """Parse JSON strictly."""
     try:
         return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:

@@ -119,11 +119,7 @@ def _validator(schema: str) -> tuple[Any, _Budget]:
 
 
 def _without_dialect(schema: Any) -> Any:
-    """Return a schema without its `$schema`; an inner one would bring back the validator without bounds.
-
-    Raises:
-        ValueError: A part of the schema names a dialect.
-    """
+    """Return a schema without its `$schema`; an inner one would bring back the validator without bounds."""
     inner = [schema] if not isinstance(schema, dict) else [v for name, v in schema.items() if name != "$schema"]
     while inner:
         part = inner.pop()

@@ -56,9 +56,6 @@ def write_text(
         options: Of kind `text`. Of equal documents the first is kept.
         tally: Counts what is left out, and what was redacted.
         redact: What is removed.
-
-    Raises:
-        As `write_dataset`.
     """
     tally = tally or ExportCounts()
     return write_dataset(_lines(sources, tally, redact=redact), folder, options, tally)

@@ -18,9 +18,6 @@ def read_data(path: str, shape: type[T]) -> T:
     Args:
         path: File below `quintain/environments`, such as `math/data/stories.yaml`.
         shape: Any type that pydantic validates: a NamedTuple, a dataclass, a mapping of them.
-
-    Raises:
-        ValidationError: the contents do not fit the shape.
     """
     import yaml  # only processes that play an environment need it
 

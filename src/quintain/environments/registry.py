@@ -69,13 +69,7 @@ _registered: dict[str, Factory] = {}
 
 
 def operator_endpoint(name: str) -> Endpoint:
-    """Return an endpoint profile of the operator, for environments in which a model plays a user.
-
-    Raises:
-        NotFound: as `endpoints.profiles.find_profile`.
-        InvalidInput: as `endpoints.profiles.find_profile`.
-        Refused: as `endpoints.profiles.find_profile`.
-    """
+    """Return an endpoint profile of the operator, for environments in which a model plays a user."""
     return find_profile(configuration().endpoints or Path("endpoints.toml"), name)
 
 

@@ -79,9 +79,6 @@ def run_episodes(
         settings: Settings shared by the episodes.
         should_stop: Checked before every turn. Once true, the current batch is discarded and the iteration ends.
         on_turn: Receives the counts before the first turn of a batch, after each, and within turns if the policy reports its share.
-
-    Raises:
-        InvalidInput: A plan does not name a player for each role of the environment.
     """
     require_players(source, plans)
     counter = TurnCounter(sum(max(len(plan.players), 1) for plan in plans), on_turn)

@@ -55,11 +55,7 @@ def exporter(name: str) -> Exporter:
 
 
 def _load(entry: EntryPoint) -> Exporter:
-    """Return the writer of an entry point. Whatever it raises is `Unavailable`, and so is a result other than an `Export`.
-
-    Raises:
-        Unavailable: its package cannot be imported, or its entry point is not a writer.
-    """
+    """Return the writer of an entry point. Whatever it raises is `Unavailable`, and so is a result other than an `Export`."""
     inner, package = load_object(entry, ("name", "kinds", "write")), package_of(entry)
 
     def write(dataset: Dataset, rows: Rows, folder: Path) -> Export:

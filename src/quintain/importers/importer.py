@@ -34,11 +34,7 @@ class Importer:
     """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the runs of a file in file order.
-
-        Raises:
-            InvalidInput: the file as a whole cannot be read as this format.
-        """
+        """Yield the runs of a file in file order."""
         report.format = self.name
         return self.runs(log, report)
 

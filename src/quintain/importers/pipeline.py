@@ -74,12 +74,7 @@ class Size(NamedTuple):
 
 
 def measure(path: Path) -> Size:
-    """Count the files and bytes that an import would read.
-
-    Raises:
-        NotFound: there is nothing at the path.
-        InvalidInput: it is neither a file nor a folder.
-    """
+    """Count the files and bytes that an import would read."""
     files = log_folder(path).files
     packed = sum(file.size for file in files if file.path.suffix.lower() in _PACKED)
     return Size(len(files), sum(file.size for file in files) + (UNPACKED - 1) * packed)

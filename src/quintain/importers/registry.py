@@ -113,11 +113,7 @@ def detect(probe: Probe) -> Detection:
 
 
 def _load(entry: EntryPoint) -> Importer:
-    """Return the reader of an entry point. Whatever it raises is a `RuntimeError` in detection, an `InvalidInput` in reading.
-
-    Raises:
-        Unavailable: its package cannot be imported, or its entry point is not a reader.
-    """
+    """Return the reader of an entry point. Whatever it raises is a `RuntimeError` in detection, an `InvalidInput` in reading."""
     inner, package = load_object(entry, ("name", "title", "detect", "read")), package_of(entry)
 
     def detect(probe: Probe) -> float:

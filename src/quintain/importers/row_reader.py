@@ -155,11 +155,7 @@ def build_chat_run(
 
 
 def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:
-    """Yield the messages.
-
-    Raises:
-        InvalidInput: after the last, if some have content and an unknown role.
-    """
+    """Yield the messages."""
     lost: Counter[str] = Counter()
     n = 0
     for message in messages:

@@ -81,10 +81,6 @@ class JobRunner:
             request_key: Identifies equal requests among unfinished jobs. Default: the hash of the spec.
             priority: Higher values start earlier.
             resumed_from: Id of an ended job whose checkpoints the new job starts from.
-
-        Raises:
-            InvalidInput: The launcher cannot run such a job (`one_machine`).
-            Conflict: Another folder acts for this home (`home_in_use`).
         """
         self._reconciler.require_launchable(spec)
         now = self._clock()

@@ -89,11 +89,7 @@ def read_bytes(folder: Path, path: str, most: int) -> bytes:
 
 
 def read_link(folder: Path, path: str) -> str:
-    """Return the target of a link.
-
-    Raises:
-        OSError: The path is not a link.
-    """
+    """Return the target of a link."""
     with _parent(folder, path) as (parent, name):
         return os.readlink(name, dir_fd=parent)
 
@@ -124,11 +120,7 @@ def write_bytes(folder: Path, path: str, data: bytes, owner: int | None, mode: i
 
 
 def write_link(folder: Path, path: str, target: str, owner: int | None) -> None:
-    """Create a link; only commands inside the sandbox follow it.
-
-    Raises:
-        OSError: The path exists, or a part of it is a link or a file.
-    """
+    """Create a link; only commands inside the sandbox follow it."""
     with _parent(folder, path, make=True, owner=owner) as (parent, name):
         os.symlink(target, name, dir_fd=parent)
         if owner is not None:

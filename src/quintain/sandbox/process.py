@@ -75,9 +75,6 @@ def run_process(
         kill: Called before the group is killed, for processes outside the group.
         stdin_text: Standard input.
         bytes_before: Size of the workspace before the run. A workspace that was over the limit may be emptied.
-
-    Raises:
-        OSError: The program cannot be started.
     """
     start = time.monotonic()
     process = _start(argv, env, stdin_text)

@@ -59,9 +59,6 @@ async def ask(
 
     Returns:
         The tool's result; with 2026-07-28 also the next question; None: this call asks nobody.
-
-    Raises:
-        QuintainError: whatever the checks or the tool refuse.
     """
     assert binding.spec.asks is not None
     arguments = await anyio.to_thread.run_sync(read_arguments, binding, params.arguments or {})

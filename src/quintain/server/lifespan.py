@@ -68,11 +68,7 @@ class Running:
         """State of the reconciler: its last pass over the jobs."""
 
     async def services(self) -> Services:
-        """The services, opened by whoever asks first.
-
-        Raises:
-            Unavailable: the home folder or the database cannot be used now.
-        """
+        """The services, opened by whoever asks first."""
         async with self._opening:
             if self._services is None:
                 # What was opened is kept even if its first user goes away meanwhile, so that it gets closed.

@@ -147,11 +147,7 @@ def task_of_start(job: Job) -> dict[str, Any]:
 
 
 def _require(ctx: _Context) -> None:
-    """Refuse a request without the extension, and any of the handshake era.
-
-    Raises:
-        MCPError: The method is not found, or the client lacks the extension.
-    """
+    """Refuse a request without the extension, and any of the handshake era."""
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
     if not is_declared(ctx):

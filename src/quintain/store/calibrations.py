@@ -44,11 +44,7 @@ class Calibrations:
         return stored
 
     def get(self, calibration_id: str) -> Calibration:
-        """Return the calibration with this id.
-
-        Raises:
-            NotFound: The id does not exist. The message lists the three newest ids.
-        """
+        """Return the calibration with this id."""
         return get(self.engine, table, Calibration, calibration_id, "calibration")
 
     def newest(self, scorer: str) -> Calibration | None:

@@ -34,11 +34,7 @@ class Evaluations:
         return self._add(table, stamped, row, evaluation_links(stamped), "evaluation")
 
     def get(self, evaluation_id: str) -> Evaluation:
-        """Return the evaluation with this id.
-
-        Raises:
-            NotFound: The id does not exist. The message lists the three newest ids.
-        """
+        """Return the evaluation with this id."""
         return get(self.engine, table, Evaluation, evaluation_id, "evaluation")
 
     def of_agent(self, agent_id: str) -> list[Evaluation]:
@@ -76,11 +72,7 @@ class Evaluations:
         return next(iter(read_all(self.engine, Comparison, query)), None)
 
     def get_comparison(self, comparison_id: str) -> Comparison:
-        """Return the comparison with this id.
-
-        Raises:
-            NotFound: The id does not exist. The message lists the three newest ids.
-        """
+        """Return the comparison with this id."""
         return get(self.engine, comparisons, Comparison, comparison_id, "comparison")
 
     def _add(self, table: Table, record: E, row: dict[str, Any], edges: Iterable[Link], noun: str) -> E:

@@ -29,11 +29,7 @@ class JudgingBatches:
         return stamped
 
     def get(self, batch_id: str) -> JudgingBatch:
-        """Return the batch with this id.
-
-        Raises:
-            NotFound: The id does not exist. The message lists the three newest ids.
-        """
+        """Return the batch with this id."""
         return get(self.engine, table, JudgingBatch, batch_id, "judging batch")
 
     def record_answers(
@@ -50,9 +46,6 @@ class JudgingBatches:
             item_ids: Items that are answered now.
             votes: Pair item -> preferred place, appended to earlier votes on the item. None withdraws all of them.
             corrections: Item -> id of the run created from its correction. None removes the correction.
-
-        Raises:
-            NotFound: The id does not exist. The message lists the three newest ids.
         """
         with write_transaction(self.engine) as connection:
             batch = fetch(connection, table, JudgingBatch, batch_id, "judging batch")
@@ -65,11 +58,7 @@ class JudgingBatches:
         return batch
 
     def allow_without_form(self, batch_id: str) -> JudgingBatch:
-        """Allow answers to the open items without a form, for clients that cannot show one.
-
-        Raises:
-            NotFound: The id does not exist. The message lists the three newest ids.
-        """
+        """Allow answers to the open items without a form, for clients that cannot show one."""
         with write_transaction(self.engine) as connection:
             batch = fetch(connection, table, JudgingBatch, batch_id, "judging batch")
             batch = batch.model_copy(update={"forms": tuple(one for one in batch.forms if one in batch.answered)})

@@ -82,11 +82,7 @@ class Store:
         return bool(path) and Path(path or "").resolve().parent == folder.resolve()
 
     def ping(self) -> None:
-        """Read from the database.
-
-        Raises:
-            Unavailable: It does not answer.
-        """
+        """Read from the database."""
         with read_transaction(self.engine) as connection:
             connection.exec_driver_sql("SELECT 1 FROM jobs LIMIT 1")
 
@@ -150,11 +146,7 @@ def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
 
 
 def _is_behind(connection: Connection) -> bool:
-    """Whether the schema lacks a revision.
-
-    Raises:
-        Unavailable: The revision is unknown, so a newer version of the program wrote the database.
-    """
+    """Whether the schema lacks a revision."""
     if not sqlalchemy.inspect(connection).has_table("alembic_version"):
         return True
     revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()

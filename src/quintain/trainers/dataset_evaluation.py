@@ -74,12 +74,7 @@ class HeldOutModel:
 
     @staticmethod
     def of(agent: Agent, max_new_tokens: int) -> HeldOutModel:
-        """Load an agent.
-
-        Raises:
-            NotFound: The model does not exist.
-            InvalidInput: The model's files are damaged, or its template is unfit.
-        """
+        """Load an agent."""
         loaded = load_model(agent.model)
         maker = ExampleMaker.of(loaded.tokenizer, agent.template, SFTConfig(), loaded.context_tokens)
         greedy = Sampling(temperature=0.0, max_new_tokens=max_new_tokens)

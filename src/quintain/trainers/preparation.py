@@ -97,10 +97,6 @@ def prepare_training(
         directory: The job's folder, which keeps the choices.
         group: The processes of the run.
         acts: Whether the model acts while it is trained.
-
-    Raises:
-        InvalidInput: As `load_model`, `new_trunk` and `Engine.of`.
-        NotFound: As `load_model`.
     """
     own: list[tuple[LoadedModel, Engine]] = []
 

@@ -40,12 +40,7 @@ class TextEncoder:
 
     @staticmethod
     def of(folder: Path) -> TextEncoder:
-        """Load the retriever in a folder.
-
-        Raises:
-            InvalidInput: The folder is no retriever's, or its files are damaged.
-            NotFound: Files of its model are missing.
-        """
+        """Load the retriever in a folder."""
         max_length = read_pooling(folder).max_length
         loaded = load_model(_model_in(folder))
         return TextEncoder(Engine.of(loaded.model), loaded.tokenizer, min(max_length, loaded.context_tokens))
@@ -94,12 +89,7 @@ def _encoder(folder: Path) -> TextEncoder:
 
 
 def open_retriever(folder: Path, texts: Sequence[str]) -> DenseRetriever:
-    """Return the search over texts by the retriever in a folder, which is loaded once a process.
-
-    Raises:
-        InvalidInput: as `TextEncoder.of`.
-        NotFound: as `TextEncoder.of`.
-    """
+    """Return the search over texts by the retriever in a folder, which is loaded once a process."""
     encoder = _encoder(folder)
     return DenseRetriever(encoder, encoder.encode(texts))
 

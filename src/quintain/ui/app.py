@@ -93,11 +93,7 @@ async def _guarded(site: _Site, function: Endpoint, changes: bool | None, reques
 
 
 def _require(site: _Site, request: Request, *, changes: bool) -> None:
-    """Refuse a request that needs the token and lacks it.
-
-    Raises:
-        Refused: with the code `token`.
-    """
+    """Refuse a request that needs the token and lacks it."""
     allowed = may_change if changes else may_read
     if not allowed(request.scope, site.access):
         raise Refused(
@@ -148,11 +144,7 @@ async def _without_home(server: QuintainServer, text: str) -> str:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """Return the JSON object of a request.
-
-    Raises:
-        InvalidInput: too many bytes, another content type, or not a JSON object.
-    """
+    """Return the JSON object of a request."""
     if not request.headers.get("content-type", "").lower().startswith("application/json"):
         raise InvalidInput("expected content type application/json, got another; send the arguments as a JSON object")
     received = await request.body()

@@ -19,11 +19,7 @@ _MOST_PHASES = 400
 
 
 def job_page(services: Services, job_id: str) -> dict[str, Any]:
-    """Return the phases, settings, checkpoints and samples of a job.
-
-    Raises:
-        NotFound: the id does not exist.
-    """
+    """Return the phases, settings, checkpoints and samples of a job."""
     job = services.store.jobs.get(job_id)
     events = [
         event for event in services.store.jobs.events(job_id) if event.type in {"phase", "progress", "checkpoint"}

@@ -50,11 +50,7 @@ def run_train(use: CommandRun) -> int:
 
 
 def _folder(name: object) -> Path | None:
-    """Return the folder of `output_dir` of a config file, to which the trained model is copied.
-
-    Raises:
-        InvalidInput: it is not text.
-    """
+    """Return the folder of `output_dir` of a config file, to which the trained model is copied."""
     if not isinstance(name, str | None):
         raise InvalidInput(f"output_dir: expected a path, got {shown(name)}; name a folder, or leave it out")
     return None if name is None else Path(name).expanduser()

@@ -61,10 +61,6 @@ class _Dialogues(FamilySource):
             types: Some task types, or `all`.
             user: `scripted`, or `endpoint:NAME` with the name of an endpoint profile: its model plays the user.
             user_temperature: Sampling temperature of that model; 0 takes the most likely answer.
-
-        Raises:
-            InvalidInput: an unknown type, or an invalid user.
-            NotFound: no endpoint profile has this name.
         """
         super().__init__(difficulty, types)
         self.version += f".{RULES}"

@@ -193,11 +193,7 @@ class _Child:
         return self._process.poll() is None and self._lifeline >= 0
 
     def ask(self, request: dict[str, Any]) -> Any:
-        """Return the child's answer.
-
-        Raises:
-            Unavailable: the environment raised an error, or the child was killed for a timeout or a bad answer.
-        """
+        """Return the child's answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(to_json(request) + b"\n")

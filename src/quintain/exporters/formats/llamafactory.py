@@ -91,11 +91,7 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
 
 
 def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dict[str, Any]:
-    """Return the row of a run that ends with an agent turn.
-
-    Raises:
-        InvalidInput: the user and the agent do not alternate, or a system message is not the first.
-    """
+    """Return the row of a run that ends with an agent turn."""
     require_answers(turns)
     n = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
     entries: list[dict[str, str]] = []

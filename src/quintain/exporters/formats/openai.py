@@ -78,11 +78,7 @@ def _message(turn: Turn) -> dict[str, Any]:
 
 
 def _tools(tools: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> dict[str, Any]:
-    """The tools, with names that are allowed.
-
-    Raises:
-        InvalidInput: a name that is not, or a call although there are no tools.
-    """
+    """The tools, with names that are allowed."""
     calls = [call.tool for turn in turns for call in turn.calls]
     functions = [function_of(dict(tool)) for tool in tools]
     for name in [*calls, *(function.get("name") for function in functions)]:

@@ -130,11 +130,7 @@ def _bounded(content: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:
 
 
 def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], dict[bytes, Any], str | None]:
-    """Return the first valid rows, their values by raw bytes, and the error of the last invalid row before them.
-
-    Raises:
-        InvalidInput: the file cannot be unpacked, and no good row came before.
-    """
+    """Return the first valid rows, their values by raw bytes, and the error of the last invalid row before them."""
     rows: list[Any] = []
     parsed: dict[bytes, Any] = {}
     parser, report = Parser(reading.repairs), Report()

@@ -38,11 +38,7 @@ class LongValue:
         self._file = ScratchFile()
 
     def add(self, part: bytes) -> None:
-        """Append bytes.
-
-        Raises:
-            Unavailable: the file cannot be written.
-        """
+        """Append bytes."""
         self._file.write(part)
 
     def chunks(self) -> Iterator[bytes]:

@@ -209,9 +209,6 @@ class Transcript:
 
         Args:
             **fields: As for `pieces`.
-
-        Raises:
-            InvalidInput: no agent turn, or an invalid field.
         """
         return read_trajectory(self._about(**fields) | {"steps": list(self.steps)})
 
@@ -226,9 +223,6 @@ class Transcript:
                 style (`function_tool`); `outcome` as the log states it; `session_id`, `tags`, `extra`, ...; and `prompt`,
                 the task as it was given, even where that is empty (None: that of `task`, or the first text of the user
                 other than added context).
-
-        Raises:
-            InvalidInput: no agent turn, or an invalid field.
         """
         about, last, is_spooled = self._about(**fields), self._last_agent_step(), self.steps.is_spooled
         piece: list[Any] = []

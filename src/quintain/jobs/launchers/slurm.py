@@ -144,12 +144,7 @@ exit $code
 
 
 def _run(argv: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm.
-
-    Raises:
-        InvalidInput: The command is not installed (`no_slurm`).
-        Unavailable: It did not end in time.
-    """
+    """Run a command of Slurm."""
     try:
         return subprocess.run(
             argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=dict(environment), cwd="/"

@@ -129,9 +129,6 @@ def mine_forks(
             first, then the widest margins.
         ties: Also give forks of equal fate.
         seed: Breaks ties of rank.
-
-    Raises:
-        InvalidInput: a margin below 0 or not finite, or a limit below 1.
     """
     bounds = Bounds(margin, max_pairs_per_task, ties, seed)
     mined = MinedForks([], [], Counter(), Counter())

@@ -145,9 +145,6 @@ def mine_pairs(
         max_pairs_per_task: Bound of the pairs (and ties) of one task, at least 1; None: no bound.
         ties: Also give ties, of what the mode compares and is worth the same.
         seed: Breaks ties of rank.
-
-    Raises:
-        InvalidInput: a margin below 0 or not finite, or a limit below 1.
     """
     bounds = Bounds(margin, max_pairs_per_task, ties, seed)
     mined = MinedPairs([], [], Counter(), Counter())

@@ -79,12 +79,7 @@ class IssuerVerifier(TokenVerifier):
         )
 
     def _claims(self, token: str) -> dict[str, Any]:
-        """Return the claims of a token whose signature, issuer, audience and times are right.
-
-        Raises:
-            jwt.PyJWTError: It is not valid.
-            OSError: The keys cannot be read.
-        """
+        """Return the claims of a token whose signature, issuer, audience and times are right."""
         if self._failed_at is not None and self._clock() - self._failed_at < _RETRY_S:
             raise jwt.InvalidTokenError
         if jwt.get_unverified_header(token).get("alg") not in ALGORITHMS:
@@ -115,11 +110,7 @@ def _scopes(claims: dict[str, Any]) -> list[str]:
 
 
 def _jwks_url(issuer: str) -> str:
-    """Return the URL of an issuer's keys from its metadata (RFC 8414, section 3.1, or OpenID Connect Discovery).
-
-    Raises:
-        OSError: The metadata cannot be read.
-    """
+    """Return the URL of an issuer's keys from its metadata (RFC 8414, section 3.1, or OpenID Connect Discovery)."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     root = f"{parts.scheme}://{parts.netloc}"

@@ -145,11 +145,7 @@ class _Backup(NamedTuple):
     source: Path
 
     def read(self, target: Path | None) -> None:
-        """Verify every file, and copy it where a target is given.
-
-        Raises:
-            InvalidInput: A file is missing, or differs from the manifest.
-        """
+        """Verify every file, and copy it where a target is given."""
         for name, expected in self.manifest.files.items():
             if (file := self.opened(name)) is None:
                 raise InvalidInput(

@@ -177,9 +177,6 @@ class Lineage:
             session_id: Session whose runs these all are. Future runs of it are rejected too.
             twins: Forget the runs with the same content under other ids too. Otherwise they are only reported.
             dry_run: Report what would happen, and change nothing.
-
-        Raises:
-            NotFound: An id is not stored; nothing is forgotten.
         """
         with read_transaction(self.engine) if dry_run else write_transaction(self.engine) as connection:
             removed = read_content(connection, trajectory_ids)

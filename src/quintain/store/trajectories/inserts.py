@@ -83,11 +83,7 @@ class TrajectoryInserter:
         return added
 
     def add_new(self, rows: Sequence[EncodedRun]) -> list[InsertResult]:
-        """Store runs that are all new and belong to no session, the most common case.
-
-        Raises:
-            IntegrityError: One of them is known. The caller rolls back.
-        """
+        """Store runs that are all new and belong to no session, the most common case."""
         self.connection.execute(insert(table), self._complete_rows(rows))
         self._add_details(rows)
         return [InsertResult(row.columns["id"], "new") for row in rows]

@@ -55,10 +55,6 @@ class Trajectories:
 
         A session that has grown replaces the row with its beginning under the same id. A shorter version of a stored session
         is known. A forgotten run, or a run that continues one, is not stored and gets the id of the forgotten run.
-
-        Raises:
-            Conflict: Another run has the same id.
-            InvalidInput: A free field contains NaN, Infinity or a lone surrogate.
         """
         # Encoding is the slow part, so it precedes the write lock.
         return self.add_encoded(list(map(encode_run, trajectories)), now)
@@ -137,11 +133,7 @@ class Trajectories:
     def search(
         self, filter: TrajectoryFilter, *, limit: int = 50, cursor: str | None = None
     ) -> Page[TrajectorySummary]:
-        """Return one page of the matching trajectories, newest first.
-
-        Raises:
-            InvalidInput: The limit is outside 1..200, or the cursor belongs to another list.
-        """
+        """Return one page of the matching trajectories, newest first."""
         conditions, key = filter_clause(filter, self.engine)
         with read_transaction(self.engine) as connection:
             shown = _SHOWN.where(*conditions)

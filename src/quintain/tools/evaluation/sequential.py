@@ -60,11 +60,7 @@ def compare_sequentially(
 
 
 def _played_suite(services: Services, environment: str | Mapping[str, float], n_tasks: int) -> MeasuredSuite:
-    """Return the tasks to play: of an environment, or of the benchmark that is named instead.
-
-    Raises:
-        InvalidInput: The rows of the dataset are compared, not played.
-    """
+    """Return the tasks to play: of an environment, or of the benchmark that is named instead."""
     dataset = named_dataset(services, environment)
     if dataset is None:
         return measured_suite(services, environment, None, "held_out", n_tasks)

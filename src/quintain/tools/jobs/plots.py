@@ -53,10 +53,6 @@ def save_report(
         figure: Its figure; None: the one of `report_of`.
         png: The figure as a picture; None: it is drawn, if there is a figure.
         suffix: End of the files' names.
-
-    Raises:
-        NotFound: nothing has this id.
-        OSError: the files cannot be written.
     """
     report, drawn = report_of(services, id)
     figure = figure or drawn

@@ -96,11 +96,7 @@ _PLAYED = {"rollouts": "tasks_per_iteration", "group_size": "attempts"} | {
 
 
 def _playing(config: EvolveConfig, training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a training that plays the tasks of a round itself, in rollouts of `tasks_per_step`.
-
-    Raises:
-        InvalidInput: A setting that the evolution decides, or that needs another player.
-    """
+    """Return the settings of a training that plays the tasks of a round itself, in rollouts of `tasks_per_step`."""
     for name, decides in _PLAYED.items():
         if name in training:
             raise InvalidInput(

@@ -37,9 +37,6 @@ def chunk(
 
     Returns:
         The rows, with `step_index` of the whole trajectory; `too_long` if no step fits.
-
-    Raises:
-        InvalidInput: The template omits an agent turn.
     """
     whole = renderer.render(trajectory, max_length, weight)
     if not whole.truncated_turns:

@@ -39,9 +39,6 @@ def read_run(renderer: Renderer, run: Trajectory, max_length: int) -> Reading:
         renderer: Renders the run.
         run: The run; masked steps count too.
         max_length: Maximum tokens of a row; a longer run is not read, because its end would be missing.
-
-    Raises:
-        InvalidInput: As `Renderer.render`.
     """
     reading = read_steps(renderer, run, max_length)
     if reading.dropped:

@@ -165,11 +165,7 @@ def _logprobs(model: LlamaCpp, probes: Probes, own: Measurement) -> list[tuple[f
 
 
 def _parity(logprobs: Sequence[tuple[float, float]], kind: GgufType) -> Parity:
-    """Return the differences of log-probs (agent, file) as a parity record, without the counts.
-
-    Raises:
-        Conflict: They are larger on average than the type allows (`parity_failed`).
-    """
+    """Return the differences of log-probs (agent, file) as a parity record, without the counts."""
     differences = [abs(own - read) for own, read in logprobs]
     relative = fmean(difference / max(1.0, -own) for difference, (own, _) in zip(differences, logprobs, strict=True))
     bound = MEAN_BOUNDS[kind]

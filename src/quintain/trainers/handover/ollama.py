@@ -44,12 +44,7 @@ def go_template(renderer: Renderer) -> str | None:
 
 
 def _measure(renderer: Renderer) -> _Parts:
-    """Find the frame of each role from short chats, and confirm it on longer ones.
-
-    Raises:
-        ValueError: The chats have no such frame.
-        InvalidInput: The template refuses a chat.
-    """
+    """Find the frame of each role from short chats, and confirm it on longer ones."""
     opening, closing = _rendered(renderer, "user").split(_USER)
     _, between, after = _split(_rendered(renderer, "user", "assistant", "user"), _USER, _ASSISTANT)
     before_user = _common_suffix(opening, after)
@@ -77,11 +72,7 @@ def _rendered(renderer: Renderer, *roles: str) -> str:
 
 
 def _split(text: str, first: str, second: str) -> tuple[str, str, str]:
-    """Return the text before the first mark, between both, and from the second to the next `first` or the end.
-
-    Raises:
-        ValueError: A mark is missing.
-    """
+    """Return the text before the first mark, between both, and from the second to the next `first` or the end."""
     head, rest = text.split(first, 1)
     between, tail = rest.split(second, 1)
     return head, between, tail.split(first, 1)[0]

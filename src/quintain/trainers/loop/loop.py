@@ -34,11 +34,7 @@ from quintain.trainers.models.loading import eval_mode
 
 
 def resume(run: Run) -> None:
-    """Resume from the newest complete checkpoint, if one exists.
-
-    Raises:
-        Conflict: The checkpoint belongs to a run with another configuration, model or data.
-    """
+    """Resume from the newest complete checkpoint, if one exists."""
     newest = run.group.from_first(lambda: newest_complete(run.checkpoints))
     for fault in newest.skipped:
         run.reporter.warn("checkpoint_skipped", f"skipped a damaged checkpoint: {fault}")

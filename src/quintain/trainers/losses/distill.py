@@ -75,9 +75,6 @@ def reverse_kl_loss(
 
     Returns:
         The loss, the metrics of `grpo_loss`, and `reverse_kl`: the mean of log p(t) - log q(t), an estimate that can be below 0.
-
-    Raises:
-        ValueError: A token has no log-prob of the teacher, or no advantage.
     """
     known = streams.teacher_logprobs
     teacher = required_stream(None if known is None else known[:, 0], "teacher_logprobs", streams)

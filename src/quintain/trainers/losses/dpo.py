@@ -58,9 +58,6 @@ def dpo_loss(
     Returns:
         The loss, and metrics of the implicit rewards beta r: `chosen_reward`, `rejected_reward`, `reward_margin`,
         `reward_accuracy`; with `policy_weighting` also `policy_weight`.
-
-    Raises:
-        ValueError: Not pairs, or reference log-probs or collision probabilities missing or not finite.
     """
     ratios = to_accumulation_dtype(logprobs, streams) if reference_free else log_ratios(logprobs, streams)
     if ld_alpha < 1:
@@ -85,9 +82,6 @@ def length_weights(streams: TokenStreams, alpha: float) -> torch.Tensor:
 
     Length-desensitised DPO (Liu et al. 2024, arXiv 2409.06411): what one run has more than the other counts less.
     Lengths are in supervised tokens.
-
-    Raises:
-        ValueError: Not pairs.
     """
     lengths = torch.bincount(streams.sequence, minlength=streams.n_sequences)
     shorter = torch.minimum(*chosen_and_rejected(lengths, streams)).repeat_interleave(2)
@@ -104,9 +98,6 @@ def policy_weights(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tenso
     of a run a token, divided by that expected of its own samples, so that stored pairs weigh as if the policy had
     written them. The bound is that of the authors' code: a run of likeliest tokens has w above 1, and where the likeliest token
     has 0.1 and the others little, 10. No gradient runs through it.
-
-    Raises:
-        ValueError: Not pairs, or collision probabilities missing or not finite.
     """
     aligned = to_accumulation_dtype(logprobs, streams) - required_stream(streams.collision, "collision", streams)
     chosen, rejected = chosen_and_rejected(sequence_means(aligned, streams).exp(), streams)

@@ -36,9 +36,6 @@ def orpo_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals,
     Returns:
         The loss in nats, and metrics of the rewards beta m (`chosen_reward`, `rejected_reward`, `reward_margin`,
         `reward_accuracy`), `chosen_nll` and `log_odds_ratio`.
-
-    Raises:
-        ValueError: Not pairs, or a run without a token of weight above 0.
     """
     refuse_empty(streams)
     chosen, rejected = chosen_and_rejected(sequence_means(logprobs, streams), streams)

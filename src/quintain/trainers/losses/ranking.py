@@ -26,9 +26,6 @@ def ranking_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTota
 
     Returns:
         The loss, and metrics over pairs: `chosen_reward`, `rejected_reward`, `reward_margin`, `reward_accuracy`.
-
-    Raises:
-        ValueError: Reference log-probs missing or not finite.
     """
     ratio = sequence_sums(log_ratios(logprobs, streams), streams)
     together = streams.example[:, None] == streams.example[None, :]

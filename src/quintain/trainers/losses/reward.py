@@ -53,9 +53,6 @@ def reward_loss(
     Returns:
         The loss, and metrics of the rewards: `chosen_reward`, `rejected_reward`, `reward_margin`, `reward_accuracy`, and of the
         parts `brier_NAME`, the mean of (p - y)^2.
-
-    Raises:
-        ValueError: Not pairs.
     """
     chosen, rejected = chosen_and_rejected(sequence_sums(values[:, 0], streams), streams)
     margins = torch.sub(*chosen_and_rejected(streams.value, streams))

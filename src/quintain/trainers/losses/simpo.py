@@ -35,9 +35,6 @@ def simpo_loss(
     Returns:
         The loss, and metrics of the rewards beta m: `chosen_reward`, `rejected_reward`, `reward_margin`,
         `reward_accuracy`.
-
-    Raises:
-        ValueError: Not pairs, or a run without a token of weight above 0.
     """
     refuse_empty(streams)
     chosen, rejected = chosen_and_rejected(beta * sequence_means(logprobs, streams), streams)

@@ -58,11 +58,7 @@ def require_adapter(folder: Path, base: Path) -> tuple[str, ...]:
 
 
 def adapter_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    """Return the weights of an adapter; a pickle may contain tensors only.
-
-    Raises:
-        OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError: The file is missing, damaged or contains objects.
-    """
+    """Return the weights of an adapter; a pickle may contain tensors only."""
     if (folder / "adapter_model.safetensors").is_file() or not (folder / "adapter_model.bin").is_file():
         return load_file(folder / "adapter_model.safetensors")
     weights: dict[str, torch.Tensor] = torch.load(folder / "adapter_model.bin", map_location="cpu", weights_only=True)

@@ -149,12 +149,7 @@ def _limit_threads(model: Any, device: torch.device) -> None:
 
 
 def stored_heads(ref: ModelRef) -> tuple[str, ...]:
-    """Return the names of a value head by which runs are scored; empty without one, or with a critic's.
-
-    Raises:
-        NotFound: The folder or Hub model does not exist.
-        InvalidInput: The head's file is damaged.
-    """
+    """Return the names of a value head by which runs are scored; empty without one, or with a critic's."""
     stored = read_head(_head_folder(ref, model_files(ref)))
     return stored.names if stored and not stored.is_critic else ()
 
@@ -189,13 +184,7 @@ def _readable(files: ModelFiles, *, convert: bool) -> Iterator[ModelFiles]:
 
 
 def _convert(files: ModelFiles, destination: Path) -> None:
-    """Write a GGUF model with float32 weights as a folder, atomically.
-
-    Raises:
-        InvalidInput: The file is damaged.
-        OSError: The disk is full.
-        Unfaithful: The folder would load as another model.
-    """
+    """Write a GGUF model with float32 weights as a folder, atomically."""
     with torch.random.fork_rng([]), _written_aside(destination) as aside:
         config, tokenizer = _load_config(files), load_tokenizer(files)
         model = _load_weights(files, config, torch.float32)

@@ -51,10 +51,6 @@ def preview(spec: PreviewSpec, inputs: Path, reporter: Reporter) -> PreviewRepor
 
     Returns:
         None if it was stopped.
-
-    Raises:
-        NotFound: The model does not exist.
-        InvalidInput: The model's files are damaged, or its template is unfit.
     """
     reporter.phase("loading_tokenizer")
     opened = open_tokenizer(spec.agent.model)

@@ -117,11 +117,7 @@ def _within(text: str, around: tuple[str, str]) -> str:
 
 
 def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Action], int]:
-    """Return the calls from a position on, and the position behind the last one; further text is ignored.
-
-    Raises:
-        ValueError: A call is incomplete, or there are too many.
-    """
+    """Return the calls from a position on, and the position behind the last one; further text is ignored."""
     form = FORMS[name]
     _, section, mark, head, tail, _ = _PATTERNS[name]
     if opened := section.match(text, place):

@@ -259,11 +259,7 @@ class Renderer:
 
 
 def _checked(sampled: SampledTokens, index: int) -> tuple[Sequence[int], Sequence[float] | None]:
-    """Return sampled ids and their log-probs.
-
-    Raises:
-        InvalidInput: An id is out of range, or the number of log-probs differs.
-    """
+    """Return sampled ids and their log-probs."""
     ids, logprobs = sampled.token_ids, sampled.logprobs
     n_known = len(ids) if logprobs is None else len(logprobs)
     if n_known != len(ids) or not 0 <= min(ids, default=0) <= max(ids, default=0) < 2**31:

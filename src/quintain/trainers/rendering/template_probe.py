@@ -100,11 +100,7 @@ def probe(template: ChatTemplate) -> Probe:
 
 
 def _native(template: ChatTemplate, around: tuple[str, str]) -> tuple[ChatTemplate, TurnReader, Turn]:
-    """Return the first convention for calls under which a turn parses back.
-
-    Raises:
-        InvalidInput: There is none.
-    """
+    """Return the first convention for calls under which a turn parses back."""
     fault: InvalidInput | None = None
     for candidate, forms in chain(_ways(template), _written_ways(template)):
         try:

@@ -72,11 +72,7 @@ def common(left: str, right: str, *, tags: bool = True) -> int:
 
 
 def _after_header(header: str, finished: str) -> int:
-    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated.
-
-    Raises:
-        InvalidInput: The finished text has no such header.
-    """
+    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated."""
     untagged = re.sub(r"<[^<>]*>\s*\Z", "", header)
     ends = [finished.rindex(h) + len(h) for h in (header, untagged) if h and h in finished]
     if not ends:

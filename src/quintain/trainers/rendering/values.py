@@ -25,12 +25,7 @@ _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def decode(text: str) -> Any:
-    """Parse a text as JSON.
-
-    Raises:
-        ValueError: It is not JSON.
-        RecursionError: It is nested too deeply.
-    """
+    """Parse a text as JSON."""
     return _decoder.decode(text)
 
 

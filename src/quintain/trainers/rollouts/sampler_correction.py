@@ -35,9 +35,6 @@ def with_importance_weights(
         cap: Largest weight, above 0.
         batch_tokens: Token budget of a forward pass.
         passes: How the processes of the run share passes; None: this one is alone.
-
-    Raises:
-        TrainingFailed: A log-prob of the model is not finite (`reference_not_finite`).
     """
     scored = with_reference(examples, engine, cache=None, identity="", batch_tokens=batch_tokens, passes=passes)
     return [
