@@ -20,13 +20,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from quintain.endpoints.profiles import find_profile
 from quintain.environments.configuration import configuration
 from quintain.environments.data_files import read_data
-from quintain.environments.foreign.profiles import ForeignProfile, list_profiles
-from quintain.environments.foreign.source import factory as foreign_factory
-from quintain.environments.foreign.source import is_foreign
-from quintain.environments.mixture import Mixture
+from quintain.environments.foreign.profiles import ForeignProfile, is_foreign, list_profiles
 from quintain.environments.references import mixture_text, parse_reference, parts_of
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
-from quintain.environments.tasks.task_files import FileTasks
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
 from quintain.extensions import ExtensionGroup, load
 from quintain.records.labels.judging import Endpoint
@@ -145,6 +141,8 @@ def task_source(reference: str | Mapping[str, float]) -> TaskSource:
     factory = _factory(name)
     if "tasks" not in options or "tasks" in inspect.signature(factory).parameters:
         return factory(**_checked(name, factory, options))
+    from quintain.environments.tasks.task_files import FileTasks
+
     own = {option: value for option, value in options.items() if option != "tasks"}
     return FileTasks(factory(**_checked(name, factory, own)), Path(options["tasks"]))
 
@@ -200,11 +198,17 @@ def option_names(environment_id: str) -> list[str]:
 
 def _mixed(parts: Mapping[str, int], open_part: Callable[[str], TaskSource]) -> TaskSource:
     sources = {part: open_part(part) for part in parts}
-    return next(iter(sources.values())) if len(sources) == 1 else Mixture(mixture_text(parts), sources, parts)
+    if len(sources) == 1:
+        return next(iter(sources.values()))
+    from quintain.environments.mixture import Mixture
+
+    return Mixture(mixture_text(parts), sources, parts)
 
 
 def _factory(name: str) -> Factory:
     if is_foreign(name):
+        from quintain.environments.foreign.source import factory as foreign_factory
+
         return foreign_factory(name, configuration().servers)
     if name.startswith(PREFIX):
         from quintain.environments.mcp_server.source import factory as server_factory

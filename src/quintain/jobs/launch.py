@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -21,8 +22,9 @@ from quintain.jobs.launchers.contract import Attempt, ClusterOptions, Launcher
 from quintain.records.hyperparameters.methods import TrainingConfig
 from quintain.records.jobs.job import LIGHT_KINDS, Job, JobError, JobStatus
 from quintain.records.record import Record
-from quintain.store.jobs import SlotLimit
-from quintain.store.store import Store
+
+if TYPE_CHECKING:
+    from quintain.store.store import Store
 
 LOG_BYTES = 4 * 1024 * 1024
 """Bytes of a job's log kept from its start, and again from its end."""
@@ -156,6 +158,8 @@ class Starter:
         Raises:
             Unavailable: The launcher's back end does not answer. The job is queued again.
         """
+        from quintain.store.jobs import SlotLimit  # the processes of a training read launch files, and open no store
+
         directory = JobDirectory(self.options.jobs_dir / job.id)
         try:
             directory.prepare(job)

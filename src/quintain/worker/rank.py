@@ -18,7 +18,7 @@ from quintain.jobs.directory import JobDirectory
 from quintain.jobs.launch import lease_s
 from quintain.records.jobs.job import JobError
 from quintain.trainers.distributed.process_group import LOST, ProcessGroup, initialize
-from quintain.trainers.train import follow
+from quintain.trainers.models.libraries import import_libraries
 from quintain.worker.processes import parent_watch
 from quintain.worker.processes.attempt import configure_process, failure_of, home_of, run_attempt
 from quintain.worker.rollouts.shared_rollouts import playing_partner
@@ -76,6 +76,9 @@ def _lead(group: ProcessGroup, directory: JobDirectory, attempt: int) -> int:
 
 
 def _follow(group: ProcessGroup) -> int:
+    import_libraries()
+    from quintain.trainers.train import follow
+
     reporter = SilentReporter()
     signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
     try:

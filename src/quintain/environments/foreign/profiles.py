@@ -107,6 +107,12 @@ def list_profiles(path: Path | None) -> list[ForeignProfile]:
     return sorted(profiles, key=lambda profile: profile.id)
 
 
+def is_foreign(environment_id: str) -> bool:
+    """Whether an id belongs to another library or server."""
+    library, slash, rest = environment_id.partition("/")
+    return bool(slash and rest and library in LIBRARIES) or environment_id.partition(":")[0] in KINDS
+
+
 def find_foreign(path: Path | None, environment_id: str) -> ForeignProfile:
     """Return the profile of an id such as `openenv:echo`; errors as of `list_profiles` and `servers.find_profile`."""
     kind, _, name = environment_id.partition(":")

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 from pydantic import Field, FiniteFloat
 
 from quintain.environments.foreign.profiles import (
-    KINDS,
     LIBRARIES,
     ForeignProfile,
     find_foreign,
@@ -38,12 +37,6 @@ _RULES = ("options", "modules", "success_at", "max_turns", "system_prompt", "res
 """Settings that affect an agent: results under different ones are not comparable."""
 
 _TIMEOUT_S = 60.0
-
-
-def is_foreign(environment_id: str) -> bool:
-    """Whether an id belongs to another library or server."""
-    library, slash, rest = environment_id.partition("/")
-    return bool(slash and rest and library in LIBRARIES) or environment_id.partition(":")[0] in KINDS
 
 
 def factory(environment_id: str, path: Path | None) -> Callable[..., TaskSource]:

@@ -32,8 +32,11 @@ _WORTH = 1.05
 _COMPILED_SHAPES = b"128"
 """Number of shapes for which oneDNN keeps a compiled product; the default is 1,024, and packed rows have many lengths."""
 
-_SHAPE = (2048, 512, 1408)
+_ROWS, _INNER, _OUTER = 2048, 512, 1408
 """Rows, inner and outer width of the measured product: a small model's feed-forward layer."""
+
+_ROWS_OF_THREAD = 512
+"""Rows of the product for each thread of a CPU, which is at its full rate with fewer than `_ROWS`."""
 
 _ROUNDS = 5
 
@@ -152,11 +155,10 @@ def medium_is_exact(device_type: str) -> bool:
 @cache
 def medium_is_faster(device_type: str) -> bool:
     """Whether "medium" products are faster. Measured once a process on one thread, where other load matters little."""
-    m, k, n = _SHAPE
-    a, b = (torch.ones(shape, device=device_type) for shape in ((m, k), (k, n)))
     best = {"highest": math.inf, "medium": math.inf}
     before, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     torch.set_num_threads(1)
+    a, b = _factors(torch.device(device_type))
     try:
         for _ in range(_ROUNDS):
             for precision in best:
@@ -212,13 +214,18 @@ def default_products() -> AbstractContextManager[None]:
 
 def matmul_flops(device: torch.device, dtype: torch.dtype = torch.float32) -> float | None:
     """Return the median rate of a few matrix products in FLOP/s; None if the device does not support the type."""
-    m, k, n = _SHAPE
     try:
-        a, b = torch.ones(m, k, dtype=dtype, device=device), torch.ones(k, n, dtype=dtype, device=device)
+        a, b = _factors(device, dtype)
         times = [_seconds(a, b) for _ in range(1 + _ROUNDS)][1:]
     except RuntimeError:  # no kernel for the type, or no memory
         return None
-    return 2.0 * m * k * n / statistics.median(times)
+    return 2.0 * len(a) * _INNER * _OUTER / statistics.median(times)
+
+
+def _factors(device: torch.device, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the two matrices of the measured product."""
+    rows = min(_ROWS, _ROWS_OF_THREAD * torch.get_num_threads()) if device.type == "cpu" else _ROWS
+    return torch.ones(rows, _INNER, dtype=dtype, device=device), torch.ones(_INNER, _OUTER, dtype=dtype, device=device)
 
 
 @cache
