@@ -15,7 +15,7 @@ from benchmarks.rewards.seed_formulas import knowlyr
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.scoring.presets import PRESETS
-from quintain.scoring.rules import RulesScorer
+from quintain.scoring.rules.scorer import RulesScorer
 from quintain.settings import Settings
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import open_services, utc_now

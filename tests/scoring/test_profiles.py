@@ -12,7 +12,7 @@ from quintain.environments.sandbox.coding_tools import ARGUMENTS
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.records.trajectory import Task
 from quintain.scoring.profiles import PROFILES, bare_name, domain_of, profile, profile_for
-from quintain.scoring.rules import RulesScorer
+from quintain.scoring.rules.scorer import RulesScorer
 from quintain.scoring.rules.view import index_of
 from trajectory_runs import answer, call, run, user
 

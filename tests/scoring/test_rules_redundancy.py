@@ -9,8 +9,8 @@ import pytest
 
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.scoring.profiles import profile
-from quintain.scoring.rules import RulesScorer
 from quintain.scoring.rules.redundancy import repetitive
+from quintain.scoring.rules.scorer import RulesScorer
 from trajectory_runs import answer, call, run, user
 
 SOURCE = "def load(path):\n    return open(path).read()\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, Observation, Source, Step, Task
 from quintain.scoring.profiles import profile
-from quintain.scoring.rules import RulesScorer
+from quintain.scoring.rules.scorer import RulesScorer
 from trajectory_runs import TOOLS, answer, call, run, user
 
 

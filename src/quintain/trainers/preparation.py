@@ -29,7 +29,6 @@ from quintain.trainers.loop.identity import weight_samples
 from quintain.trainers.loop.precision import Format, choose, hold_base
 from quintain.trainers.models.freezing import freeze_layers
 from quintain.trainers.models.loading import LoadedModel, is_adapter, load_model, pick_device, stored_heads
-from quintain.trainers.models.new_trunk import new_trunk
 from quintain.trainers.models.value_head import has_own_critic, heads_of
 
 
@@ -153,6 +152,8 @@ def _distributed(spec: TrainSpec, engine: Engine, *, whole: bool) -> Engine:
 def _start_model(spec: TrainSpec, rows: Sequence[Row]) -> LoadedModel:
     config = spec.config
     if isinstance(config, RetrieverConfig) and config.trunk == "new":
+        from quintain.trainers.models.new_trunk import new_trunk
+
         loaded = new_trunk(rows, spec.seed)
     else:
         heads, own = heads_of(config), has_own_critic(config)

@@ -34,13 +34,12 @@ def with_mirrored_checkpoints(
     the agent has the weights.
 
     Args:
-        spec: Training, with the URL of its copies or None.
+        spec: Training, with the URL of its copies.
         directory: Folder of the job, or of its stage.
         reporter: Receives warnings about copies that fail, which never end the job.
         work: Trains.
     """
-    if spec.mirror is None:
-        return work(reporter)
+    assert spec.mirror is not None
     mirror = _Mirror(spec.mirror, directory, spec.config.keep_checkpoints, reporter)
     finish = True
     try:

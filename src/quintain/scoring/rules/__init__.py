@@ -1,5 +1,1 @@
 """The scorer `rules`: faults in a run's steps, found without a judge. One module for each rule; `scorer` weighs them."""
-
-from quintain.scoring.rules.scorer import RulesScorer
-
-__all__ = ["RulesScorer"]

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import torch
 
 _OUTPUT_BIAS = ".self_attn.o_proj.bias"
@@ -14,7 +13,9 @@ _OUTPUT_BIAS = ".self_attn.o_proj.bias"
 
 def with_stored_attention(config: Any, path: Path) -> Any:
     """Set the biases of a file, and the head size of Qwen 3; transformers takes defaults and drops weights without a place."""
-    reader = gguf.GGUFReader(path)
+    from gguf import GGUFReader
+
+    reader = GGUFReader(path)
     size = reader.fields.get("qwen3.attention.key_length")
     if size is not None:
         config.head_dim = size.contents()

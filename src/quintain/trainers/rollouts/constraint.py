@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from quintain.errors import TrainingFailed
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import ConstraintConfig, GRPOConfig, PPOConfig, TrainingConfig
+from quintain.records.labels.reward import Declared
+from quintain.records.score import Score
 from quintain.records.trajectory import COST, Trajectory
-from quintain.scoring.declared import DeclaredScorer
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.losses.advantages import group_advantages
 
@@ -27,7 +28,13 @@ def cost_of(run: Trajectory, config: ConstraintConfig) -> float | None:
     """Return the cost of a run: the environment's metric `cost`, or the value of the declared scorer; None if unknown."""
     if config.cost == "environment":
         return run.extra.get(COST)
-    return DeclaredScorer(config.cost).score(run).value
+    return _declared_score(run, config.cost).value
+
+
+def _declared_score(run: Trajectory, scorer: Declared) -> Score:
+    from quintain.scoring.declared import DeclaredScorer  # most trainings have no constraint
+
+    return DeclaredScorer(scorer).score(run)
 
 
 def next_multiplier(multiplier: float, cost: float, *, limit: float, rate: float, most: float) -> float:
@@ -77,7 +84,7 @@ class Constraint:
         if not known:
             why = "the environment reports no metric `cost`"
             if config.cost != "environment":
-                why = f"first: {DeclaredScorer(config.cost).score(groups[0].trajectories[0]).reason}"
+                why = f"first: {_declared_score(groups[0].trajectories[0], config.cost).reason}"
             raise TrainingFailed(
                 f"expected costs for the constraint, got none in a rollout ({why}); set constraint.cost to a scorer that values "
                 'these runs, such as {"type": "calls", "tool": NAME, "full_at": 1, "zero_at": 0}',

@@ -23,26 +23,33 @@ from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Reporter
 from quintain.records.record import clip
 from quintain.trainers.models.libraries import import_libraries
-from quintain.worker.checkpoint_mirror import with_mirrored_checkpoints
 from quintain.worker.job_inputs import link_dataset
 from quintain.worker.policies.request_ledger import close_after, open_client
-from quintain.worker.rollouts.job_rewards import Rewards
 
 if TYPE_CHECKING:
     from quintain.trainers.data.streams import Example, TokenRow
     from quintain.trainers.loop.report import TrainingReport
     from quintain.trainers.teachers import RowScores, Teacher
+    from quintain.worker.rollouts.job_rewards import Rewards
 
 
 def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     """Link the dataset (or collect rollouts), train, and output the agent."""
     reporter.phase("preparing")
+    if spec.mirror is None:
+        return _run(spec, directory, reporter)
+    from quintain.worker.checkpoint_mirror import with_mirrored_checkpoints
+
     return with_mirrored_checkpoints(spec, directory, reporter, lambda mirrored: _run(spec, directory, mirrored))
 
 
 def _run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     inputs = link_dataset(spec, directory / "inputs")
-    rewards = Rewards(spec.reward, directory, reporter.should_stop, spec.seed) if spec.reward is not None else None
+    rewards = None
+    if spec.reward is not None:
+        from quintain.worker.rollouts.job_rewards import Rewards
+
+        rewards = Rewards(spec.reward, directory, reporter.should_stop, spec.seed)
     try:
         report = _train(spec, inputs, directory, reporter, rewards, _earlier_rows(spec, directory))
     finally:
@@ -90,10 +97,13 @@ def _train(
     import_libraries()
     from quintain.trainers.run_setup import Data
     from quintain.trainers.train import train
-    from quintain.worker.rollouts.held_out_tasks import HeldOutTasks
 
     data = Data(earlier=earlier) if rewards is None else Data(earlier=earlier, figures=rewards.figures)
-    data = replace(data, teacher=open_teacher(spec, directory), evaluate=HeldOutTasks.of(spec, directory, reporter))
+    data = replace(data, teacher=open_teacher(spec, directory))
+    if spec.config.evaluate_every_steps is not None:
+        from quintain.worker.rollouts.held_out_tasks import HeldOutTasks
+
+        data = replace(data, evaluate=HeldOutTasks.of(spec, directory, reporter))
     if spec.environment is not None:
         from quintain.worker.rollouts.online_rollouts import rollout_collector
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quintain.evaluation.episodes import TEMPERATURE, EpisodePlan
 from quintain.jobs.directory import output_records, output_records_at
@@ -21,7 +21,9 @@ from quintain.records.protocols import Reporter
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory, text_of
 from quintain.scoring.calibration.calibrated import without_calibration
 from quintain.worker.job_inputs import note_reason, read_scores, scored_runs
-from quintain.worker.rollouts.job_rewards import Rewards
+
+if TYPE_CHECKING:
+    from quintain.worker.rollouts.job_rewards import Rewards
 
 _GROUPS = 16
 """Tasks whose runs models value together."""
@@ -38,7 +40,11 @@ class Exploration:
         self._temperatures: set[float] = set()
         self._directory = directory
         reward = spec.reward or _earlier(spec.scorer)
-        self._rewards = None if reward is None else Rewards(reward, directory, reporter.should_stop, spec.seed)
+        self._rewards: Rewards | None = None
+        if reward is not None:
+            from quintain.worker.rollouts.job_rewards import Rewards
+
+            self._rewards = Rewards(reward, directory, reporter.should_stop, spec.seed)
         self._scored = {run for run, _ in scored_runs(directory)}
 
     def record(self, run: Trajectory, attempt: int) -> None:

@@ -35,10 +35,10 @@ class HeldOutTasks:
 
     @classmethod
     def of(cls, spec: TrainSpec, directory: Path, reporter: Reporter) -> HeldOutTasks | None:
-        """Return the tasks of a training; None where its settings ask for no evaluation."""
+        """Return the tasks of a training; None where neither it nor its settings name an environment."""
         config = spec.config
         environment = config.evaluate_environment or spec.environment
-        if config.evaluate_every_steps is None or environment is None:
+        if environment is None:
             return None
         source = open_source(environment)
         max_turns = getattr(config, "max_turns", None)  # of the methods that act
