@@ -86,8 +86,8 @@ def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(
     press.start()
     left = quintain(*asked, home=home)
     press.join()
-    unlock(starting)
     (job_id,) = (job.job_id for job in list_jobs(services).items)
+    unlock(starting)
     assert left.returncode == 130
     assert f"quintain jobs watch {job_id}" in left.stdout
     assert f"quintain jobs cancel {job_id}" in left.stdout

@@ -41,3 +41,5 @@ def main(launch_file: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1])
+    logging.shutdown()
+    os._exit(0)  # the store is closed: to free every module one by one takes a sixth of the time
