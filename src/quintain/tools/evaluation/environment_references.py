@@ -70,18 +70,18 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
         ) from None
 
 
-def require_opponent(reference: str, opponent: str | None, remedy: str) -> None:
-    """Refuse a game without an opponent, and an opponent without a game.
+def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple[str, ...]:
+    """Refuse a game without an opponent, and an opponent without a game; return the roles of the game, if it is one.
 
     Args:
-        reference: A usable reference.
+        reference: A usable reference; a mixture has no games.
         opponent: As requested.
         remedy: How to name an opponent.
 
     Raises:
         InvalidInput: The one or the other, or a game that is not of two players.
     """
-    players = players_of(task_source(reference))
+    players = () if parts_of(reference) is not None else players_of(task_source(reference))
     if opponent is not None and not players:
         raise InvalidInput(
             f"expected a game with opponent={shown(opponent)}, got {clip(reference)}, where an agent acts alone; leave it out",
@@ -97,6 +97,7 @@ def require_opponent(reference: str, opponent: str | None, remedy: str) -> None:
             f"expected a game of two players, got {clip(reference)} with {', '.join(players)}; use another",
             code="no_opponent",
         )
+    return players
 
 
 def plain_reference(reference: str | Mapping[str, float]) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
-from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters.methods import (
@@ -169,8 +167,7 @@ def require_self_play(environment: str, config: SelfPlayConfig | None) -> None:
         InvalidInput: names the setting.
     """
     remedy = "set hyperparameters={'self_play': {}} to train against itself and its earlier versions"
-    require_opponent(environment, None if config is None else "self_play", remedy)
-    players = players_of(task_source(environment))
+    players = require_opponent(environment, None if config is None else "self_play", remedy)
     if config is not None and config.train_role not in (None, *players):
         raise InvalidInput(
             f"expected self_play.train_role to be {' or '.join(players)}, got {config.train_role!r}; null trains both"
