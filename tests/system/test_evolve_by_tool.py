@@ -80,7 +80,7 @@ def test_an_evolution_by_ppo_learns_from_all_that_it_plays_and_its_agents_name_i
         async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
             asked = {"method": "evolve", "model": "starter", "environment": INVENTORY, "name": "keeper"}
             training = {"tasks_per_step": 3, "updates_per_rollout": 1, "max_new_tokens": 64}
-            changes = {"train": "ppo", "training": training}
+            changes = {"train": "ppo", "training": training, "max_turns": 3}
             view = await finished(client, "start_training", **asked, hyperparameters={**SMALL, **changes})
             (one,) = view["result"]["report"]["rounds"]
             assert (one["explored"], one["selected"]) == (12, 12), "two rollouts of three tasks, each played twice"
