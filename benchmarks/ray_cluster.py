@@ -70,8 +70,8 @@ def _start(folder: str) -> str:
         # Not --block: its parts would end with the first that is killed.
         argv = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--port=0", "--num-cpus=2"]
         argv += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}", f"--temp-dir={folder}"]
-        # Nothing here scales, and the log of a job is read from its driver.
-        argv += ["--disable-usage-stats", "--object-store-memory=80000000", "--no-monitor", "--include-log-monitor=false"]
+        argv += ["--disable-usage-stats", "--object-store-memory=80000000"]
+        argv += ["--no-monitor", "--include-log-monitor=false"]  # nothing here scales, and a job's log is its driver's
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode == 0:
             address = f"http://127.0.0.1:{dashboard}"
