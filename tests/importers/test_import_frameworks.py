@@ -495,7 +495,9 @@ def test_cases_of_a_google_adk_evaluation_set_are_conversations_with_the_calls_t
     )
     whole = ["user: Roll", 'agent:  > roll(k) < {"result": 4}(k)', "agent: 4"]
     assert [outline(run) for run in runs] == [["user: Roll", "agent:  > roll(None)", "agent: 4"], whole, whole]
-    assert [(run.task.id, run.agent.name) for run in runs] == [(case["eval_id"], "dice") for case in cases]
+    assert [(run.trajectory.task.id, run.trajectory.agent.name) for run in runs] == [
+        (case["eval_id"], "dice") for case in cases
+    ]
     assert any("what the agent should do" in note for note in report.notes)
     assert sum(report.unknown.values()) == 1
 

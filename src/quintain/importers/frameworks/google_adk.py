@@ -17,7 +17,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import as_dict, as_list, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import RESULTS, part_kind
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import parse_time
@@ -89,9 +89,11 @@ def _is_session(row: dict[str, Any]) -> bool:
 
 
 def _run(session: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
-    logs = {log.get("event_id"): as_dict(log.get("model_response")) for log in dicts_in(session.get("event_logs"))}
+    logs = {
+        as_name(log.get("event_id")): as_dict(log.get("model_response")) for log in dicts_in(session.get("event_logs"))
+    }
     # The first versions kept the model's responses beside the events.
-    events = [{**logs.get(event.get("id"), {}), **event} for event in dicts_in(session["events"])]
+    events = [{**logs.get(as_name(event.get("id")) or "", {}), **event} for event in dicts_in(session["events"])]
     failed = first_text(*(events[-1].get(key) for key in ("error_code", "errorCode")))
     turns = [turn for event in events if (turn := _turn(event, report)) is not None]
     models = (first_text(event.get("model_version"), event.get("modelVersion")) for event in events)
@@ -164,10 +166,10 @@ def _messages(invocation: dict[str, Any], report: Report) -> Iterator[dict[str, 
         if parts := _parts(event.get("content")):
             is_result = all(part_kind(part) in RESULTS for part in parts)
             yield {"role": "tool" if is_result else "assistant", "content": parts}
-    answers = {answer.get("id"): answer for answer in dicts_in(_field(between, "tool_responses"))}
+    answers = {as_name(answer.get("id")): answer for answer in dicts_in(_field(between, "tool_responses"))}
     for use in dicts_in(_field(between, "tool_uses")):
         yield {"role": "assistant", "content": [{"function_call": use}]}
-        if use.get("id") and (answer := answers.get(use["id"])):
+        if (name := as_name(use.get("id"))) and (answer := answers.get(name)):
             yield {"role": "tool", "content": [{"function_response": answer}]}
     report.skip(_UNPLACED, len(as_list(_field(between, "intermediate_responses"))))
     if parts := _parts(_field(invocation, "final_response")):
