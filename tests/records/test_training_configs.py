@@ -25,7 +25,7 @@ from quintain.records.hyperparameters.methods import (
 )
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.record import explain, nearest
-from quintain.tools.training.config_files import canonical_document
+from quintain.tools.training.config_files import canonical_document, settings_of
 from quintain.tools.training.methods import read_hyperparameters
 
 # Name elsewhere -> (method, its value there, what it is here).
@@ -445,6 +445,8 @@ def test_a_setting_that_repeats_the_method_is_taken_and_another_method_is_refuse
 def test_keys_of_a_file_that_change_nothing_are_left_out_and_a_block_is_no_method() -> None:
     named = {"model_name_or_path": "m", "tokenizer_name_or_path": "m", "algorithm": {"gamma": 1.0}}
     assert canonical_document(named) == {"model": "m", "algorithm": {"gamma": 1.0}}
+    assert "model" in settings_of({"method": "sft", "model": {"lora_rank": 8}})
+    assert settings_of({"method": "sft", "model": "starter"}) == {}
     assert read_hyperparameters("grpo", {"top_k": None}) == GRPOConfig()
     assert read_hyperparameters("sft", {"lora": None}) == SFTConfig(lora=None)
 

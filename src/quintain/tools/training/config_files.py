@@ -98,8 +98,12 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request."""
-    beside = {name: value for name, value in document.items() if name not in _REQUEST}
+    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request.
+
+    A block `model`, as torchtune has it, is refused with them, because it has settings of adapters.
+    """
+    blocks = {name: value for name, value in document.items() if name == "model" and isinstance(value, Mapping)}
+    beside = {name: value for name, value in document.items() if name not in _REQUEST} | blocks
     if "hyperparameters" not in document:
         return beside
     refuse_unknown("config", document, dict.fromkeys(_REQUEST))
@@ -135,8 +139,9 @@ def start_config(
         if changes:
             raise InvalidInput("a recipe has settings for each of its stages; change them in its file")
         return start_recipe(services, document, folder)
-    method, request = _method_of(document), read_request(document, "config")
+    method = _method_of(document)
     settings = canonical_settings(method, settings_of(document))
+    request = read_request(document, "config")
     settings = merge_settings(settings, canonical_settings(method, changes))
     if method == EVOLVE:
         for key in ("dataset", "text", "max_samples"):
