@@ -624,3 +624,23 @@ def test_lines_after_a_torn_first_line_are_still_lines(tmp_path: Path) -> None:
         path = write(tmp_path / "rows.jsonl", f"{torn}\n{row}\n{row}\n".encode())
         found = read(path, tmp_path)
         assert (len(found.runs), found.report.n_rejected) == (2, 1)
+
+
+def test_a_prompt_and_an_answer_in_lists_of_their_own_are_one_chat(tmp_path: Path) -> None:
+    asked, call = [message("system", "Be brief."), message("user", "Go")], {"name": "look", "arguments": {"at": "a"}}
+    answered = [message("assistant", None, tool_call=call), message("tool", "text"), message("assistant", "Done.")]
+    row = {"prompt_ids": [1], "response_messages": answered, "prompt_messages": asked}
+    found = read(write(tmp_path / "trace.json", row), tmp_path)
+    assert outline(found.only) == ["system: Be brief.", "user: Go", "agent:  > look(None) < text(None)", "agent: Done."]
+
+
+def test_token_counts_of_a_response_belong_to_its_only_turn_and_those_in_metadata_to_theirs(tmp_path: Path) -> None:
+    """As EvalScope writes its predictions, and gptme its conversations."""
+    usage = {"input_tokens": 27, "output_tokens": 49}
+    answer = [message("assistant", "It has shipped.")]
+    found = read(write(tmp_path / "p.jsonl", [{"messages": answer, "model_output": {"usage": usage}}]), tmp_path)
+    assert [tokens(step) for step in found.only.agent_steps] == [(27, 49)]
+    assert any("no message of a user" in note for note in found.report.notes)
+    twice = [message("assistant", text, metadata={"model": "m", "usage": usage, "cost": 0.1}) for text in ("a", "b")]
+    found = read(write(tmp_path / "c.json", {"messages": twice, "usage": {"input_tokens": 99}}), tmp_path)
+    assert [(tokens(step), step.model) for step in found.only.agent_steps] == [((27, 49), "m")] * 2

@@ -292,10 +292,10 @@ CONTEXTS = {
 }
 
 
-def team_state() -> dict[str, Any]:
-    """As `team.save_state()` gives it."""
+def team_state(team: str = "") -> dict[str, Any]:
+    """As `team.save_state()` gives it; the first versions append the id of the team to the names of its members."""
     agents: dict[str, Any] = {
-        name: {
+        f"{name}{team}": {
             "type": "ChatAgentContainerState",
             "version": "1.0.0",
             "agent_state": {"type": "AssistantAgentState", "version": "1.0.0", "llm_context": {"messages": messages}},
@@ -307,9 +307,10 @@ def team_state() -> dict[str, Any]:
     return {"type": "TeamState", "version": "1.0.0", "agent_states": agents}
 
 
-@pytest.mark.parametrize("shape", ["result", "messages", "stream", "state"])
+@pytest.mark.parametrize("shape", ["result", "messages", "stream", "state", "state of a team"])
 def test_each_agent_of_an_autogen_team_has_the_conversation_that_its_model_saw(shape: str, tmp_path: Path) -> None:
     values: dict[str, Any] = {"messages": THREAD, "stream": [*THREAD, RESULT], "state": team_state()}
+    values["state of a team"] = team_state("/2c10fd25")
     name = "log.jsonl" if shape == "stream" else "log.json"
     found = read(write(tmp_path / name, values.get(shape, RESULT)), tmp_path)
     assert (found.format, [run.agent.name for run in found.all]) == ("autogen", ["clerk", "critic"])
@@ -459,9 +460,58 @@ def test_a_google_adk_session_of_the_first_versions_has_no_application(tmp_path:
     call, answer = {"name": "roll", "args": {}, "id": "k"}, {"name": "roll", "response": {"result": 4}, "id": "k"}
     events = [event("user", "user", text="Roll"), event("dice", "model", function_call=call)]
     events += [event("dice", "user", function_response=answer), event("dice", "model", text="4")]
-    session = {"id": "s", "context": {}, "events": events, "past_events": []}
+    events[1]["id"] = "e1"
+    answered = {"model_version": "gemini-x", "usage_metadata": {"prompt_token_count": 9, "candidates_token_count": 2}}
+    logs = [{"event_id": "e1", "model_response": answered}]
+    session = {"id": "s", "context": {}, "events": events, "past_events": [], "event_logs": logs}
     run, _ = read_one("google_adk", write(tmp_path / "sample.session.json", session), tmp_path)
     assert outline(run) == ["user: Roll", 'agent:  > roll(k) < {"result": 4}(k)', "agent: 4"]
+    counts = [tokens(step) for step in run.trajectory.agent_steps]
+    assert (counts, run.trajectory.agent.model) == ([(9, 2), None], "gemini-x")
+
+
+def adk_case(name: str, **between: Any) -> dict[str, Any]:
+    """As `adk web` writes a case of an evaluation set, with fields that are null."""
+    asked, answered = {"parts": [{"text": "Roll", "thought": None}]}, {"parts": [{"text": "4"}], "role": "model"}
+    turn = {"invocation_id": "i", "user_content": asked, "final_response": answered, "intermediate_data": between}
+    return {"eval_id": name, "conversation": [turn], "session_input": {"app_name": "dice", "user_id": "u"}}
+
+
+def test_cases_of_a_google_adk_evaluation_set_are_conversations_with_the_calls_that_are_expected(
+    tmp_path: Path,
+) -> None:
+    call, answer = {"id": "k", "name": "roll", "args": {}}, {"id": "k", "name": "roll", "response": {"result": 4}}
+    events = [
+        {"author": "dice", "content": {"parts": [part]}}
+        for part in ({"function_call": call}, {"function_response": answer})
+    ]
+    cases = [
+        adk_case("bare", tool_uses=[{**call, "id": None}], intermediate_responses=[["dice", [{"text": "I roll"}]]]),
+        adk_case("answered", tool_uses=[call], tool_responses=[answer]),
+        adk_case("events", invocation_events=events),
+    ]
+    runs, report = read_as(
+        "google_adk", write(tmp_path / "a.evalset.json", {"eval_set_id": "s", "eval_cases": cases}), tmp_path
+    )
+    whole = ["user: Roll", 'agent:  > roll(k) < {"result": 4}(k)', "agent: 4"]
+    assert [outline(run) for run in runs] == [["user: Roll", "agent:  > roll(None)", "agent: 4"], whole, whole]
+    assert [(run.trajectory.task.id, run.trajectory.agent.name) for run in runs] == [
+        (case["eval_id"], "dice") for case in cases
+    ]
+    assert any("what the agent should do" in note for note in report.notes)
+    assert sum(report.unknown.values()) == 1
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_the_first_evaluation_files_of_google_adk_are_one_conversation(tmp_path: Path, is_named: bool) -> None:
+    use = {"tool_name": "roll", "tool_input": {"sides": 6}}
+    queries = [
+        {"query": "Roll", "expected_tool_use": [use], "reference": "4"},
+        {"query": "Bye", "expected_tool_use": [], "reference": "Bye."},
+    ]
+    value = [{"name": "dice", "data": queries}] if is_named else queries
+    run, _ = read_one("google_adk", write(tmp_path / "a.test.json", value), tmp_path)
+    assert outline(run) == ["user: Roll", "agent:  > roll(None)", "agent: 4", "user: Bye", "agent: Bye."]
 
 
 def test_google_adk_sessions_are_read_from_lines_and_with_the_names_of_the_web_api(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import function_call, message, moment, outline, read, read_log, read_one, tokens, write
+from agent_logs import function_call, message, moment, outline, read, read_as, read_log, read_one, tokens, write
 from hostile import zip_of, zstd_zip_of
 from quintain.records.trajectory import OutcomeStatus
 from small_logs import small_log
@@ -526,3 +526,36 @@ def test_a_toolbench_answer_is_its_longest_chain_and_a_search_without_one_is_rej
     del lost["answer_generation"]["train_messages"]
     got = read(write(tmp_path / "8.json", lost), tmp_path)
     assert (got.runs, got.report.rejected[0][1]) == ([], "expected `train_messages`, got a search that found no chain")
+
+
+def test_a_bfcl_result_has_the_calls_and_results_of_each_step_and_its_verdict_in_the_scores(tmp_path: Path) -> None:
+    row = small_log("bfcl")
+    solved = {**row, "id": "multi_turn_base_1"}
+    failed = {"id": "multi_turn_base_2", "result": "Error during inference: 500", "traceback": "..."}
+    single = {"id": "simple_0", "result": [], "input_token_count": 9, "output_token_count": 1, "latency": 0.1}
+    folder = tmp_path / "result" / "org_model" / "multi_turn"
+    path = write(folder / "BFCL_v4_multi_turn_base_result.json", b"")
+    path.write_text("\n".join(map(json.dumps, [row, solved, solved, failed, single])))
+    runs, report = read_as("bfcl", path, tmp_path)
+    assert {run.trajectory.outcome.status for run in runs} == {"unknown"}
+    error = {"id": row["id"], "valid": False, "error": {"error_type": "multi_turn:state_mismatch"}}
+    scores = write(tmp_path / "score" / "org_model" / "multi_turn" / "BFCL_v4_multi_turn_base_score.json", b"")
+    scores.write_text("\n".join(map(json.dumps, [{"accuracy": 0.5, "correct_count": 1, "total_count": 2}, error])))
+    (wrong, right, _), report = read_as("bfcl", path, tmp_path)
+    assert outline(wrong) == [
+        "user: Where is order 7?",
+        "agent:  > get_order(None) < shipped(None)",
+        "agent: It has shipped.",
+    ]
+    assert [tokens(step) for step in wrong.trajectory.agent_steps] == [(90, 10), (110, 5)]
+    assert (wrong.trajectory.task.id, wrong.trajectory.agent.model) == ("multi_turn_base_0", "org_model")
+    assert (wrong.trajectory.outcome.status, wrong.trajectory.outcome.exit_status) == (
+        "failure",
+        "multi_turn:state_mismatch",
+    )
+    assert right.trajectory.outcome.status == "success"
+    assert report.consumed == {scores.resolve()}
+    assert [reason.rpartition("got ")[2] for _, reason in report.rejected] == [
+        "an inference that failed",
+        "a result alone, whose question is not in the file",
+    ]

@@ -189,7 +189,7 @@ def test_a_hub_trace_reads_calls_and_results_in_either_spelling(tmp_path: Path) 
     assert report.unknown == {"note": 1}
 
 
-def test_a_droid_session_begins_with_its_title(tmp_path: Path) -> None:
+def test_a_droid_session_begins_with_its_title_and_has_its_model_beside_it(tmp_path: Path) -> None:
     call = {"type": "tool_use", "id": "k", "name": "Read", "input": {"path": "a"}}
     messages = [
         message("user", "Go"),
@@ -198,10 +198,33 @@ def test_a_droid_session_begins_with_its_title(tmp_path: Path) -> None:
     ]
     lines = [{"type": "session_start", "id": "d-1", "title": "Go", "cwd": "/w"}]
     lines += [{"type": "message", "timestamp": "2026-01-01T00:00:00Z", "message": each} for each in messages]
-    run, _ = read_one("hf_sts", write(tmp_path / "d.jsonl", lines), tmp_path)
+    settings = write(tmp_path / "d.settings.json", {"model": "claude-x", "autonomyMode": "normal"})
+    run, report = read_one("hf_sts", write(tmp_path / "d.jsonl", lines), tmp_path)
+    assert (run.trajectory.agent.model, report.consumed) == ("claude-x", {settings.resolve()})
     assert outline(run) == ["user: Go", "agent: I look > Read(k) < text(k)"]
     assert (run.trajectory.agent.name, run.trajectory.extra["title"]) == ("droid", "Go")
     assert all(step.timestamp for step in run.trajectory.steps)
+
+
+def test_events_of_pi_have_a_message_where_it_ends(tmp_path: Path) -> None:
+    """As `pi --mode json` writes them: a message begins, grows and ends, and its turn repeats it."""
+    call = {"type": "toolCall", "id": "k", "name": "bash", "arguments": {"command": "ls"}}
+    asked, answer = message("user", "Go"), message("assistant", [call], model="m", usage={"input": 9, "output": 2})
+    result = {"role": "toolResult", "toolCallId": "k", "toolName": "bash", "content": [{"type": "text", "text": "a"}]}
+    lines: list[dict[str, Any]] = [{"type": "session", "version": 3, "id": "pi-1", "cwd": "/w"}, {"type": "turn_start"}]
+    for each in (asked, answer, result):
+        lines += [
+            {"type": "message_start", "message": {**each, "content": []}},
+            {"type": "message_end", "message": each},
+        ]
+    lines += [
+        {"type": "turn_end", "message": answer, "toolResults": [result]},
+        {"type": "agent_end", "messages": [asked]},
+    ]
+    run, report = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
+    assert outline(run) == ["user: Go", "agent:  > bash(k) < a(k)"]
+    assert (tokens(run.trajectory.agent_steps[0]), run.trajectory.agent.model) == ((9, 2), "m")
+    assert report.unknown == {"turn_start": 1, "message_start": 3, "turn_end": 1, "agent_end": 1}
 
 
 def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> None:

@@ -119,6 +119,100 @@ def test_an_annotation_of_alpaca_eval_names_its_models_and_a_tie_is_rejected(tmp
     assert (len(runs), report.n_rejected) == (2, 2)
 
 
+@pytest.mark.parametrize(
+    ("row", "better", "models"),
+    [
+        ({"prompt": "P?", "candidate_a": "one", "candidate_b": "two", "winner": "b"}, "two", (None, None)),
+        ({"prompt": "P?", "response_0": "one", "response_1": "two", "better_response_id": 0}, "one", (None, None)),
+        (
+            {
+                "conversation_a": [ASKED, said("one")],
+                "conversation_b": [ASKED, said("two")],
+                "model_a": "small",
+                "model_b": "large",
+                "winner": "model_b",
+            },
+            "two",
+            ("large", "small"),
+        ),
+    ],
+)
+def test_a_verdict_that_names_one_of_two_answers_makes_a_pair(
+    tmp_path: Path, row: dict[str, Any], better: str, models: tuple[str | None, str | None]
+) -> None:
+    assert reader(row) == "preference"
+    tie = {**row, next(name for name in ("winner", "better_response_id") if name in row): "tie"}
+    (chosen, rejected), report = read_rows(tmp_path, "preference", [row, tie])
+    assert (chosen.steps[-1].message, {chosen.steps[-1].message, rejected.steps[-1].message}) == (
+        better,
+        {"one", "two"},
+    )
+    assert (chosen.agent.model, rejected.agent.model) == models
+    ((line, reason),) = report.rejected
+    assert (line, "got a tie or no verdict" in reason) == (2, True)
+
+
+def test_answers_that_are_json_objects_stay_text_and_an_object_is_refused_by_its_keys(tmp_path: Path) -> None:
+    row = {"prompt": "Sum up.", "chosen": '{"sum": 3}', "rejected": '["a"]'}
+    (chosen, rejected), report = read_rows(tmp_path, "preference", [row, {**row, "chosen": {"sum": 3}}])
+    assert (shown(chosen)[-1], shown(rejected)[-1]) == (("agent", '{"sum": 3}'), ("agent", '["a"]'))
+    assert report.rejected == [
+        (2, "expected text or messages in chosen, got an object with the keys sum; a pair needs two answers")
+    ]
+
+
+def test_the_only_text_before_two_answers_is_what_they_answer(tmp_path: Path) -> None:
+    sides = {"chosen": "Once upon a time.", "rejected": "No."}
+    (chosen, _, alone, _), report = read_rows(
+        tmp_path, "preference", [{"request": "Tell me a story.", **sides}, {**sides, "why": "It is a story."}]
+    )
+    assert shown(chosen)[0] == ("user", "Tell me a story.")
+    assert shown(alone) == [("agent", "Once upon a time.")]
+    assert any("no message of a user" in note for note in report.notes)
+
+
+def test_rows_without_a_label_among_labelled_ones_are_runs_without_a_mark(tmp_path: Path) -> None:
+    chat = [ASKED, said("Here.")]
+    (good, plain), report = read_rows(
+        tmp_path, "preference", [{"conversations": chat, "label": True}, {"conversations": chat}]
+    )
+    assert (good.extra.get("desirable"), plain.extra.get("desirable")) == (True, None)
+    assert (shown(plain), report.n_rejected) == (shown(good), 0)
+
+
+def test_an_answer_under_another_name_or_of_another_type_is_named_in_the_reason(tmp_path: Path) -> None:
+    _, report = read_rows(
+        tmp_path, "prompt_completion", [{"prompt": "P?", "raw_output": "It is 4 now."}, {"prompt": "P?"}]
+    )
+    assert "got a prompt beside raw_output" in report.rejected[0][1]
+    assert report.rejected[1] == (2, NO_RUN)
+    _, report = read_rows(tmp_path, "question_answer", [{"question": "Two roots?", "answer": ["1", "2"]}])
+    assert report.rejected == [(1, "expected an answer as text, got a list")]
+
+
+def test_rows_of_ms_swift_are_chats_and_pairs(tmp_path: Path) -> None:
+    row = {"query": "Where is order 7?", "response": "Here.", "history": [["Hi", "Hello"]], "system": "Be kind."}
+    ((run,), _) = read_rows(tmp_path, "alpaca", [row])
+    said_before = [("system", "Be kind."), ("user", "Hi"), ("agent", "Hello"), ("user", "Where is order 7?")]
+    assert (reader(row), shown(run)) == ("alpaca", [*said_before, ("agent", "Here.")])
+    assert reader({"query": "Where is it?", "answer": "Here."}) == "question_answer"
+    chat = {"messages": [ASKED, said("Here.")], "rejected_response": "No idea."}
+    for pair in ({**row, "rejected_response": "No idea."}, chat):
+        assert reader(pair) == "preference"
+        (chosen, rejected), _ = read_rows(tmp_path, "preference", [pair])
+        assert (shown(chosen)[-2:], shown(rejected)[-1]) == (
+            [("user", "Where is order 7?"), ("agent", "Here.")],
+            ("agent", "No idea."),
+        )
+
+
+def test_an_answer_beside_a_response_is_what_it_should_be(tmp_path: Path) -> None:
+    ((run,), _) = read_rows(
+        tmp_path, "question_answer", [{"question": "6 x 7?", "answer": "42", "response": "It is 41."}]
+    )
+    assert (shown(run)[-1], run.task.metadata) == (("agent", "It is 41."), {"answer": "42"})
+
+
 def test_an_output_of_alpaca_eval_names_its_model(tmp_path: Path) -> None:
     row = {"dataset": "helpful_base", "instruction": "Who are you?", "output": "A model.", "generator": "Small-1B"}
     ((found,), _) = read_rows(tmp_path, "alpaca", [row])

@@ -25,7 +25,7 @@ from quintain.records.hyperparameters.methods import (
 )
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.record import explain, nearest
-from quintain.tools.training.config_files import canonical_document
+from quintain.tools.training.config_files import canonical_document, settings_of
 from quintain.tools.training.methods import read_hyperparameters
 
 # Name elsewhere -> (method, its value there, what it is here).
@@ -145,6 +145,11 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "training_method": ("evolve", "dpo", {"train": "dpo"}),
     "success_threshold": ("bc", 0.7, {"min_reward": 0.7}),
     "lambda_orpo": ("orpo", 0.3, {"beta": 0.3}),
+    "rl_beta": ("kto", 0.3, {"beta": 0.3}),
+    "kto_desirable_weight": ("kto", 0.2, {"desirable_weight": 0.2}),
+    "kto_undesirable_weight": ("kto", 0.2, {"undesirable_weight": 0.2}),
+    "grpo_samples": ("grpo", 4, {"group_size": 4}),
+    "max_generated_tokens": ("grpo", 64, {"max_new_tokens": 64}),
     "rpo_alpha": ("dpo", 0.5, {"sft_weight": 0.5}),
     "mask_truncated_completions": ("grpo", True, {"mask_truncated": True}),
     "vllm_importance_sampling_cap": ("grpo", 2.0, {"importance_cap": 2.0}),
@@ -200,6 +205,7 @@ def test_one_name_means_what_it_means_for_the_method_and_the_later_of_two_bounds
 
 def test_names_that_change_no_result_are_taken_and_switches_of_sinks_add_up() -> None:
     ignored = {"packing": False, "logging_steps": 10, "save_strategy": "steps", "use_vllm": False, "push_to_hub": False}
+    ignored |= {"evals_per_epoch": 4, "use_liger_kernel": True, "wandb_project": "", "profiler": {"warmup_steps": 5}}
     assert read("sft", ignored) == SFTConfig()
     sinks = read("sft", {"use_wandb": True, "use_tensorboard": True, "report_to": "trackio"}).report_to
     assert sinks == ("trackio", "wandb", "tensorboard")
@@ -392,6 +398,14 @@ def test_a_name_without_a_value_is_ignored_and_a_block_is_answered_by_the_settin
     assert "as for the rest, give `model` beside" in fault("sft", model={"lora_rank": 8, "path": "x"})
 
 
+def test_a_block_that_another_setting_replaces_is_answered_by_it_alone() -> None:
+    """DeepSpeed's stage is no stage of training, and its optimizer's type no setting here."""
+    blocks = {"optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 2}, "train_batch_size": "auto"}
+    message = fault("sft", deepspeed=blocks)
+    assert message.endswith("give processes, and sharding: full to divide the model")
+    assert "give optimizer for training.optimizer" in fault("sft", training={"optimizer": "adamw", "optimizer.type": 1})
+
+
 VERL = {
     "data": {"train_batch_size": 8, "max_response_length": 64},
     "algorithm": {"adv_estimator": "grpo"},
@@ -426,6 +440,15 @@ def test_a_setting_that_repeats_the_method_is_taken_and_another_method_is_refuse
     assert "`stage` cannot be 'dpo': give `method` beside" in fault("sft", stage="dpo")
     assert "`random_state` cannot be 3407: give `seed` beside" in fault("sft", random_state=3407)
     assert read("sft", {"train_batch_size": 8}).batch_size == 8
+
+
+def test_keys_of_a_file_that_change_nothing_are_left_out_and_a_block_is_no_method() -> None:
+    named = {"model_name_or_path": "m", "tokenizer_name_or_path": "m", "algorithm": {"gamma": 1.0}}
+    assert canonical_document(named) == {"model": "m", "algorithm": {"gamma": 1.0}}
+    assert "model" in settings_of({"method": "sft", "model": {"lora_rank": 8}})
+    assert settings_of({"method": "sft", "model": "starter"}) == {}
+    assert read_hyperparameters("grpo", {"top_k": None}) == GRPOConfig()
+    assert read_hyperparameters("sft", {"lora": None}) == SFTConfig(lora=None)
 
 
 def test_blocks_of_torchtune_mean_what_their_component_means() -> None:
@@ -464,7 +487,9 @@ def test_two_names_of_one_setting_may_agree() -> None:
     )
 
 
-@pytest.mark.parametrize(("given", "sinks"), [("tensorboard", ("tensorboard",)), ("none", ()), (["wandb"], ("wandb",))])
+@pytest.mark.parametrize(
+    ("given", "sinks"), [("tensorboard", ("tensorboard",)), ("none", ()), (["wandb"], ("wandb",)), (["none"], ())]
+)
 def test_one_sink_may_stand_without_a_list_and_none_is_none(given: Any, sinks: tuple[str, ...]) -> None:
     assert SFTConfig(report_to=given).report_to == sinks
 

@@ -24,6 +24,7 @@ from quintain.importers.transcripts.field_values import (
     short_fields,
     transpose_columns,
 )
+from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import declared_tools, offered_tools
 from quintain.importers.transcripts.tool_tags import parse_tagged_calls
 from quintain.importers.transcripts.transcript import Transcript
@@ -46,6 +47,7 @@ _SESSIONS = ("session_id", "conversation_id", "thread_id")
 _READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
+_UNASKED = "some runs have no message of a user: what the agent was asked is not in their rows"
 _NOT_AN_OBJECT = "expected a row that is an object, got {}"
 _NAMED = 5
 """Unknown roles that a rejection names."""
@@ -141,6 +143,8 @@ def build_chat_run(
         opening.insert(0, {"role": "system", "content": system})
     spoken = _require_roles(parse_tagged_calls(chain(opening, following)))
     read_turns(_with_pictures(spoken, row, report), transcript, report.refuse)
+    if not transcript.steps.is_spooled:
+        _complete(transcript, row, report)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
     known: dict[str, Any] = {
         "task": task_of(row),
@@ -152,6 +156,17 @@ def build_chat_run(
         "extra": extra,
     }
     yield from build_run(transcript, report, line, **known | fields)
+
+
+def _complete(transcript: Transcript, row: Mapping[str, Any], report: Report) -> None:
+    """Add the token counts of a row to its only turn of the agent; note a run in which nobody asked."""
+    acted = [step for step in transcript.steps if step["actor"] == "agent"]
+    if len(acted) == 1 and not acted[0].get("usage"):  # of several, nobody knows which one took the tokens
+        responses = (value for value in row.values() if isinstance(value, Mapping))
+        if usage := parse_usage(row.get("usage"), *(response.get("usage") for response in responses)):
+            acted[0]["usage"] = usage
+    if acted and not any(step["actor"] == "user" for step in transcript.steps):
+        report.note(_UNASKED)
 
 
 def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:

@@ -110,7 +110,9 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
     text = "" if is_json or b"\0" in head else head[:_TEXT_BYTES].decode("utf-8", errors="replace")
     is_marked = start.startswith(tuple(mark for mark, _ in _KINDS))  # a database has rows of JSON between its pages
     if is_marked or not any(isinstance(row, dict | list) for row in rows):
-        return ProbeResult(Probe(parts, "other", text=text), _kind(start, head), damage if is_json else None)
+        is_read = damage is None and (bool(rows) or opening == b"[")
+        nothing = _without_object(rows, opening) if is_read and not is_marked else _kind(start, head)
+        return ProbeResult(Probe(parts, "other", text=text), nothing, damage if is_json else None)
     if opening == b"[" and not by_line:
         return ProbeResult(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
     is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
@@ -197,6 +199,13 @@ def _kind(start: bytes, head: bytes) -> str:
     if not head.strip():
         return "empty"
     return "a binary file" if b"\0" in head[:4096] else "text other than JSON"
+
+
+def _without_object(rows: list[Any], opening: bytes) -> str:
+    """Return the description of JSON that has no object."""
+    if opening == b"[":
+        return "a JSON array without an object" if rows else "an empty JSON array"
+    return "JSON without an object, such as null, a number or a text alone"
 
 
 def _keys(rows: list[Any]) -> str:

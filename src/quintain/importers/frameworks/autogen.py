@@ -90,9 +90,10 @@ def _state_runs(state: dict[str, Any], report: Report, line: int) -> Iterator[Ru
         turns = [turn for message in context if (turn := _context_turn(message, report))]
         if any(turn.actor == "agent" for turn in turns):
             found = True
-            _add_counts(turns, [message for message in thread if message.get("source") == name])
-            spoken = next((nonblank(m.get("source")) for m in context if m.get("type") == "AssistantMessage"), None)
-            yield from _run(turns, spoken or name, None, report, line)
+            authors = (nonblank(m.get("source")) for m in context if m.get("type") == "AssistantMessage")
+            author = next(authors, None) or name  # the name of a member may have the id of its team
+            _add_counts(turns, [message for message in thread if message.get("source") == author])
+            yield from _run(turns, author, None, report, line)
     if not found:
         yield from _thread_runs(thread, None, report, line)
 

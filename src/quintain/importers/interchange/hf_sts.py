@@ -1,6 +1,8 @@
 """Session traces of the Hugging Face Hub (STS: a header line, then one message a line) and sessions of Pi, OpenClaw and Factory Droid.
 
-Described at hf.co/docs/hub/session-traces-format. Pi's sessions are trees by `parentId`: the last branch is read.
+Described at hf.co/docs/hub/session-traces-format. Pi's sessions are trees by `parentId`: the last branch is read. The model
+of a session of Factory Droid is in `<session>.settings.json` beside it. In the events of `pi --mode json` a message stands where
+it ends.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo
 
-_HEADERS = {"session": "pi", "session_start": "droid"}
+_MESSAGES = ("message", "message_end")
+_DROID = "session_start"
+_HEADERS = {"session": "pi", _DROID: "droid"}
 """Type of the first line -> program, where the line does not name it."""
 
 
 def _detect(probe: Probe) -> float:
     """Match a header line with the id of a harness or of Pi, or lines of Pi that name their parents."""
     head = probe.first
-    bodies = [row for row in probe.rows if isinstance(row, dict) and row.get("type") == "message"]
+    bodies = [row for row in probe.rows if isinstance(row, dict) and row.get("type") in _MESSAGES]
     has_messages = any(isinstance(row.get("message"), dict) for row in bodies)
     if as_text(head.get("type")) not in _HEADERS or probe.shape == "zip":
         return if_most(0.8, probe, _is_line) if has_messages and _is_line(head) else 0.0
@@ -40,18 +44,23 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     head: dict[str, Any] = {}
     lines: list[tuple[int, dict[str, Any]]] = []
     begin: int | None = None
+    settings: dict[str, Any] = {}
     for line, row in object_rows(log, report):
         if as_text(row.get("type")) in _HEADERS:
             if begin is not None:
-                yield from _run(begin, head, lines, report)
+                yield from _run(begin, settings | head, lines, report)
             head, lines, begin = row, [], line
+            if row["type"] == _DROID:
+                settings = {
+                    "model": as_dict(log.sibling_document(f"{log.path.stem}.settings.json", report)).get("model")
+                }
         else:
             begin = begin if begin is not None else line
             lines.append((line, row))
     if begin is None:
         report.reject(None, "expected a session, got no line of one")
     else:
-        yield from _run(begin, head, lines, report)
+        yield from _run(begin, settings | head, lines, report)
 
 
 IMPORTER = Importer("hf_sts", "Hugging Face session trace", _detect, _read)
@@ -67,7 +76,7 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
     for line, row in _branch(lines, report):
         if row.get("type") == "custom_message" and (context := visible_content(row.get("content"))):
             script.add_message("user", context, timestamp=parse_time(row.get("timestamp")), extra={"context": True})
-        elif row.get("type") != "message":
+        elif row.get("type") not in _MESSAGES:
             report.skip(first_text(row.get("type")) or "without type")
         elif not isinstance(row.get("message"), dict):
             report.reject(line, "expected a message object in a line of type message")

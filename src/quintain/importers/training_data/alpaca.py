@@ -1,4 +1,4 @@
-"""Instruction rows of Alpaca (`instruction`, `input`, `output`; also the last two alone), AlpacaEval and Dolly (`context`, `response`)."""
+"""Instruction rows of Alpaca (`instruction`, `input`, `output`; also the last two alone), AlpacaEval, Dolly and ms-swift (`query`)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from quintain.importers.transcripts.field_values import as_list, nonblank, parse
 _MAX_COLUMNS = 25
 """Column limit of a row; an object with more is something else, such as the strings of a user interface."""
 
+_ASKED = ("instruction", "query", "input", "context")
 _PAIR_COLUMNS = 3
 """Column limit of a row with an input and an output alone."""
 
@@ -25,7 +26,7 @@ def _detect(probe: Probe) -> float:
         return 0.0  # one object of labels, such as a program's texts by their names
     return max(
         0.9 * matching_share(probe, _is_alpaca, "instruction"),
-        0.8 * matching_share(probe, _is_dolly, "instruction"),
+        0.8 * matching_share(probe, _is_dolly, "instruction", "query"),
         0.6 * matching_share(probe, _is_pair, "input"),
     )
 
@@ -34,7 +35,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     answer = nonblank(row.get("output")) or nonblank(row.get("response"))
     if answer is None:
         raise InvalidInput(NO_RUN)
-    left = {k: v for k, v in row.items() if k not in {"instruction", "input", "context", "output", "response"}}
+    left = {k: v for k, v in row.items() if k not in {*_ASKED, "output", "response", "history"}}
     if (generator := nonblank(row.get("generator"))) is not None:  # AlpacaEval's outputs name who wrote them
         left = {"agent": generator, "model": generator, **left}
         left.pop("generator")
@@ -51,7 +52,7 @@ def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: nothing is asked.
     """
-    asked = [part for key in ("instruction", "input", "context") if (part := nonblank(row.get(key)))]
+    asked = [part for key in _ASKED if (part := nonblank(row.get(key)))]
     if not asked:
         raise InvalidInput("expected an instruction or an input")
     messages = []
@@ -67,10 +68,8 @@ def _is_alpaca(row: dict[str, Any]) -> bool:
 
 
 def _is_dolly(row: dict[str, Any]) -> bool:
-    asked = (
-        isinstance(row.get("instruction"), str) and isinstance(row.get("response"), str) and len(row) <= _MAX_COLUMNS
-    )
-    return asked and not {"chosen", "kto_tag", "label", "task_id"} & row.keys()
+    asked = isinstance(row.get("instruction", row.get("query")), str) and isinstance(row.get("response"), str)
+    return asked and len(row) <= _MAX_COLUMNS and not {"chosen", "kto_tag", "label", "task_id"} & row.keys()
 
 
 def _is_pair(row: dict[str, Any]) -> bool:

@@ -84,22 +84,30 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
     if any(is_items(parse_json_text(row.get(key))) for key in ("input", "output")):
         return _of_items(row), row
     if answer := _answer(row) or _answer(response):
-        return answer, row
+        # Gateways keep the request as it came and as they sent it on, under names of their own.
+        held = [each for value in row.values() if isinstance(value, Mapping) and is_chat(each := value.get("messages"))]
+        return [*(held[0] if held and held.count(held[0]) == len(held) else ()), *answer], row
     return _only_chat(row)
 
 
 def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | None:
     """Return the chat of a record under any name, at most `_DEPTH` objects deep, with the fields beside it.
 
-    The record has none if no list, or more than one, is a chat in which an agent speaks.
+    The record has none if no list, or more than one, is a chat in which an agent speaks. A list beside it in which only
+    others speak is its prompt.
     """
     found: list[tuple[list[Any], dict[str, Any]]] = []
     level: list[Mapping[str, Any]] = [row]
     for _ in range(_DEPTH):
         for fields in level:
-            for key, value in fields.items():
-                if isinstance(value, list) and len(value) > 1 and _is_spoken(value):
-                    found.append((value, {**row, **{name: each for name, each in fields.items() if name != key}}))
+            chats = {key: value for key, value in fields.items() if isinstance(value, list) and _is_said(value)}
+            answers = [key for key, value in chats.items() if _is_spoken(value)]
+            asked = [value for key, value in chats.items() if key not in answers]
+            prompt = asked[0] if len(asked) == 1 else []
+            for key in answers:
+                if len(prompt) + len(chats[key]) > 1:
+                    beside = {name: each for name, each in fields.items() if name not in chats}
+                    found.append(([*prompt, *chats[key]], {**row, **beside}))
         level = [value for fields in level for value in fields.values() if isinstance(value, Mapping)]
     if len(found) != 1:
         return None
@@ -107,9 +115,13 @@ def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | 
     return list(items_to_messages(messages)) if any(map(is_item, messages)) else messages, beside
 
 
+def _is_said(values: list[Any]) -> bool:
+    return bool(values) and all(is_message(value) or is_item(value) for value in values)
+
+
 def _is_spoken(values: list[Any]) -> bool:
-    """Whether a list is a chat with somebody beside the user."""
-    return all(is_message(value) or is_item(value) for value in values) and any(
+    """Whether a chat has somebody beside the user."""
+    return any(
         is_item(value) or role_of(_plain_message(value)) not in ("user", "system", "developer") for value in values
     )
 

@@ -2,18 +2,20 @@
 
 Both runs of a pair belong to the group of their prompt and are tagged by their side. Only a score in the row gives a
 value. Covers TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`, or instruction rows) and v1
-(`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, AlpacaEval's annotations, and KTO's labels.
+(`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, annotations of two numbered or lettered answers
+(AlpacaEval, Chatbot Arena), ms-swift's `rejected_response`, and KTO's labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, first_name, matching_share
+from quintain.importers.row_reader import build_chat_run, first_name, is_sentence, matching_share
 from quintain.importers.training_data.alpaca import instruction_messages
 from quintain.importers.training_data.prompt_answers import (
     fingerprint,
@@ -21,7 +23,8 @@ from quintain.importers.training_data.prompt_answers import (
     split_shared_prompt,
     with_completion,
 )
-from quintain.importers.transcripts.field_values import as_dict, as_number, nonblank
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_number, as_text, first_text, nonblank
+from quintain.records.record import clip
 from quintain.records.trajectory import DESIRABLE, PAIR_MARK, AgentInfo, Outcome
 
 _PAIRS = (
@@ -32,11 +35,17 @@ _PAIRS = (
 _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen_rating", "rejected_rating"))
 _MODELS = (("chosen_model", "rejected_model"), ("model_chosen", "model_rejected"))
 _MARGINS = ("margin", "score_margin", "reward_margin")
-_OUTPUTS = ("output_1", "output_2")
+_RIVALS = (("_1", "_2"), ("_a", "_b"), ("_A", "_B"), ("_0", "_1"))
+"""Ends of the names of two answers, of which a column of `_VERDICTS` names the better one."""
+_REJECTED = "rejected_response"
+_VERDICTS = ("preference", "winner", "preferred", "better", "choice", "better_response_id")
+_UNMARKED = "some rows have no label: their runs are neither good nor bad"
+_WRITERS = ("model", "generator")
+"""Names of columns, without the end, that state the models of both answers."""
 _LABELS = ("label", "kto_tag", "is_good")
-_SAID = {name for names in (*_PAIRS, _OUTPUTS, *_SCORES, *_MODELS, _MARGINS, _LABELS) for name in names} | {
-    *("prompt", "prompt_id", "question", "instruction", "input", "messages", "conversations"),
-    *("completion", "response", "output", "preference", "reward", "score"),
+_SAID = {name for names in (*_PAIRS, *_SCORES, *_MODELS, _MARGINS, _LABELS) for name in names} | {
+    *("prompt", "prompt_id", "question", "instruction", "query", "history", "input", "messages", "conversations"),
+    *("completion", "response", "output", "reward", "score"),
 }
 """Columns that the runs of a row state otherwise; the others are kept with them."""
 
@@ -46,14 +55,18 @@ def _detect(probe: Probe) -> float:
     chosen = (side for side, _ in _PAIRS)
     return max(
         0.9 * matching_share(probe, _is_pair, *chosen),
-        0.95 * matching_share(probe, _is_judged, *_OUTPUTS),
+        0.95 * matching_share(probe, _is_judged, *_VERDICTS),
+        0.95 * matching_share(probe, _has_rejected, _REJECTED),
         0.9 * matching_share(probe, _is_labelled, *_LABELS),
     )
 
 
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    row = _with_sides(row) if _is_judged(row) else row
+    row = _with_rejected(row) if _has_rejected(row) else row
     sides = _sides(row)
+    if sides is None and (rivals := _rivals(row)) is not None:
+        row = _with_sides(row, rivals)
+        sides = _PAIRS[0]
     if sides is None:
         yield from _labelled(row, line, report)
         return
@@ -62,7 +75,10 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     if not prompt:
         prompt, chosen, rejected = split_shared_prompt(chosen, rejected)
     if not chosen or not rejected:
-        raise InvalidInput(f"{sides[0] if not chosen else sides[1]} expected an answer, got none; a pair needs two")
+        side = sides[0] if not chosen else sides[1]
+        raise InvalidInput(
+            f"expected text or messages in {side}, got {_described(row[side])}; a pair needs two answers"
+        )
     pair = fingerprint(prompt, chosen, rejected)
     for place, answer in enumerate((chosen, rejected)):
         side = ("chosen", "rejected")[place]
@@ -82,14 +98,18 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
 
 def _labelled(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
-    if label is None:
-        raise InvalidInput("expected two sides (chosen, rejected) or a label (true or false)")
     prompt = _prompt(row, report)
     answer = parse_messages("assistant", row.get("completion", row.get("response", row.get("output"))), report)
     if not answer and prompt and prompt[-1].get("role") == "assistant":
         prompt, answer = prompt[:-1], prompt[-1:]
     if not answer:
-        raise InvalidInput("expected an answer beside the label")
+        raise InvalidInput(
+            "expected two sides (chosen, rejected), or an answer with or without a label (true or false)"
+        )
+    if label is None:
+        report.note(_UNMARKED)
+        yield from build_chat_run(with_completion(prompt, answer), _columns(row), line, report)
+        return
     yield from build_chat_run(
         with_completion(prompt, answer),
         _columns(row),
@@ -127,7 +147,19 @@ def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
                 len(parse_messages("assistant", row[s], Report())) > 1 for s in _PAIRS[0]
             )
             return [] if whole and _repeated(row, prompt) else prompt
-    return instruction_messages(row) if nonblank(row.get("instruction")) else []
+    if nonblank(row.get("instruction")) or nonblank(row.get("query")):
+        return instruction_messages(row)
+    return [] if (asked := _only_text(row)) is None else parse_messages("user", asked, report)
+
+
+def _only_text(row: dict[str, Any]) -> str | None:
+    """Return the only text before two sides that are texts: it is what they answer."""
+    sides = _sides(row) or ()
+    if any(len(parse_messages("assistant", row[side], Report())) != 1 for side in sides) or not sides:
+        return None
+    before = takewhile(lambda name: name not in sides, row)
+    texts = [row[name] for name in before if name not in _SAID and is_sentence(row[name])]
+    return texts[0] if len(texts) == 1 else None
 
 
 def _repeated(row: dict[str, Any], prompt: list[Any]) -> bool:
@@ -170,25 +202,77 @@ def _is_pair(row: dict[str, Any]) -> bool:
     )
 
 
+def _described(value: Any) -> str:
+    """Return what a value is that is no answer."""
+    if isinstance(value, dict):
+        return f"an object with the keys {', '.join(clip(str(key)) for key in list(value)[:5])}"
+    return "nothing" if not value else f"a {type(value).__name__} of something else"
+
+
+def _rivals(row: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the columns of two answers whose names differ in their end; None where no or several columns do."""
+    if row.keys().isdisjoint(_VERDICTS):
+        return None
+    for ends in _RIVALS:
+        stems = [name.removesuffix(ends[0]) for name in row if name.endswith(ends[0])]
+        both = [(stem + ends[0], stem + ends[1]) for stem in stems if stem not in _WRITERS]
+        answers = [pair for pair in both if all(isinstance(row.get(name), str | list) for name in pair)]
+        if len(answers) == 1:
+            return answers[0]
+    return None
+
+
+def _better(row: dict[str, Any], rivals: tuple[str, str]) -> int | None:
+    """Return which answer the verdict names by its end, alone or in a name; None where it names neither.
+
+    A number between two numbered answers, as AlpacaEval writes it, names the nearer one.
+    """
+    ends = [name.rpartition("_")[2].lower() for name in rivals]
+    for value in (row[key] for key in _VERDICTS if key in row):
+        number = as_number(value)
+        if number is not None and ends[0].isdigit():
+            place = number - int(ends[0])
+            return int(place > 0.5) if 0 <= place <= 1 and place != 0.5 else None
+        named = as_text(value).strip().lower().rpartition("_")[2]
+        if named in ends:
+            return ends.index(named)
+    return None
+
+
 def _is_judged(row: dict[str, Any]) -> bool:
-    return all(isinstance(row.get(name), str) for name in _OUTPUTS) and "preference" in row
+    rivals = _rivals(row) if _sides(row) is None else None
+    return rivals is not None and _better(row, rivals) is not None
 
 
-def _with_sides(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an annotation of AlpacaEval as a pair: `preference` is 1 for the first output, 2 for the second, weighted between."""
-    preference = as_number(row["preference"])
-    if preference is None or not 1 <= preference <= 2 or preference == 1.5:
+def _with_sides(row: dict[str, Any], rivals: tuple[str, str]) -> dict[str, Any]:
+    """Return an annotation of two answers as a pair."""
+    place = _better(row, rivals)
+    if place is None:
         raise InvalidInput(
-            "expected a preference from 1 to 2 other than 1.5, which is a tie; a pair needs a better side"
+            f"expected a better answer of {rivals[0]} and {rivals[1]}, got a tie or no verdict; a pair needs a better side"
         )
-    better, worse = (1, 2) if preference < 1.5 else (2, 1)
-    sides = {"chosen": row[f"output_{better}"], "rejected": row[f"output_{worse}"]}
+    sides = {rivals[place]: "chosen", rivals[1 - place]: "rejected"}
+    writers = {name: [f"{writer}_{name.rpartition('_')[2]}" for writer in _WRITERS] for name in sides}
+    used = {*_VERDICTS, *(name for names in writers.values() for name in names)}
     return {
-        **row,
-        **sides,
-        "chosen_model": row.get(f"generator_{better}"),
-        "rejected_model": row.get(f"generator_{worse}"),
+        **{sides.get(key, key): value for key, value in row.items() if key not in used},
+        **{f"{side}_model": first_text(*map(row.get, writers[name])) for name, side in sides.items()},
     }
+
+
+def _has_rejected(row: dict[str, Any]) -> bool:
+    """Whether a row of ms-swift has a worse answer beside its own, which is its response or its last message."""
+    messages = as_list(row.get("messages"))
+    is_answered = (
+        nonblank(row.get("response")) or as_dict(messages[-1] if messages else None).get("role") == "assistant"
+    )
+    return nonblank(row.get(_REJECTED)) is not None and bool(is_answered)
+
+
+def _with_rejected(row: dict[str, Any]) -> dict[str, Any]:
+    others = {key: value for key, value in row.items() if key not in {"response", "messages", _REJECTED}}
+    *prompt, answer = [*as_list(row.get("messages")), *filter(None, [nonblank(row.get("response"))])]
+    return {**others, **({"messages": prompt} if prompt else {}), "chosen": answer, "rejected": row[_REJECTED]}
 
 
 def _is_labelled(row: dict[str, Any]) -> bool:

@@ -19,16 +19,18 @@ _SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 
 
 def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
-    """Return the messages of a value: text with this role, one message or turn, or a list of them."""
-    value = transpose_columns(value)
+    """Return the messages of a value: text with this role, one message or turn, or a list of them.
+
+    Text that is JSON of messages counts as those, and any other JSON as text.
+    """
+    text, value = nonblank(value), transpose_columns(value)
     if nonblank(value) is not None:
         return _dialog(value) or [{"role": role, "content": value}]
     values = value if isinstance(value, list) else [value]
     if values and all(is_turn(turn) for turn in values):
         return list(turns_to_messages(values, report))
-    return [
-        message for message in values if isinstance(message, Mapping) and (is_message(message) or "role" in message)
-    ]
+    messages = [each for each in values if isinstance(each, Mapping) and (is_message(each) or "role" in each)]
+    return messages or ([{"role": role, "content": text}] if text else [])
 
 
 def with_completion(prompt: Sequence[Any], completion: Sequence[Any]) -> list[Any]:

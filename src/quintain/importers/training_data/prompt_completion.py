@@ -8,9 +8,10 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, matching_share, task_of
+from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, task_of
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
+from quintain.records.record import clip
 
 _ANSWERS = ("completion", "response")
 _ELSEWHERE = frozenset(
@@ -33,7 +34,8 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     answers = [parse_messages("assistant", row.get(key), report) for key in _ANSWERS]
     answer = next((answer for answer in answers if answer), None)
     if answer is None:
-        raise InvalidInput(NO_RUN)
+        texts = [key for key, value in row.items() if key != "prompt" and is_sentence(value)]
+        raise InvalidInput(_unanswered(texts) if texts else NO_RUN)
     columns = {key: value for key, value in row.items() if key not in {"prompt", "answer", *_ANSWERS}}
     right = row.get("answer")  # beside a response this is what it should have been
     metadata = {"answer": right} if isinstance(right, str | int | float) and right != "" else {}
@@ -42,6 +44,14 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
 
 
 IMPORTER = row_importer("prompt_completion", "Prompt and completion", _detect, _row)
+
+
+def _unanswered(texts: list[str]) -> str:
+    names = ", ".join(clip(name) for name in texts[:4])
+    return (
+        f"expected an answer in {' or '.join(_ANSWERS)}, got a prompt beside {names}; if one of them is the answer, rename "
+        "it in a copy of the file"
+    )
 
 
 def _has(row: dict[str, Any], answer: str) -> bool:

@@ -15,7 +15,8 @@ from quintain.importers.training_data.prompt_answers import fingerprint
 from quintain.importers.transcripts.field_values import first_text, nonblank
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
-_ASKED, _ANSWERED = ("question", "problem"), ("solution", "answer")
+_ASKED, _ANSWERED = ("question", "problem", "query"), ("response", "solution", "answer")
+"""An `answer` beside one of the others is what it should be."""
 _ELSEWHERE = frozenset({"messages", "conversations", "prompt", "completion", "chosen", "steps", "turns", "instruction"})
 
 
@@ -36,9 +37,10 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         yield from _solutions(question, marked, row, line, report)
         return
     if answer is None:
-        raise InvalidInput(NO_RUN)
+        held = next((row[key] for key in _ANSWERED if row.get(key)), None)
+        raise InvalidInput(f"expected an answer as text, got a {type(held).__name__}" if held else NO_RUN)
     _, mark, last = answer.rpartition("####")
-    stated = row.get("final_answer", row.get("answer") if "solution" in row or "\n" not in answer else None)
+    stated = row.get("final_answer", row.get("answer") if "answer" in _beside(row) or "\n" not in answer else None)
     final = last.strip() if mark else stated
     metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
     columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_ANSWERED, "final_answer"}}
@@ -51,6 +53,11 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     )
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     yield from build_chat_run(messages, columns, line, report, task=task)
+
+
+def _beside(row: dict[str, Any]) -> list[str]:
+    """Return the columns with an answer after the first one, which is the agent's."""
+    return [key for key in _ANSWERED if nonblank(row.get(key))][1:]
 
 
 def _solutions(

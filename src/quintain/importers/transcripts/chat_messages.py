@@ -304,6 +304,7 @@ def _thoughts_beside(rest: dict[str, Any], refuse: OnInvalid) -> list[str]:
 def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str, Any]]:
     calls, legacy = rest.pop("tool_calls", None) or [], rest.pop("function_call", None)
     if refuse is not raise_invalid:
+        legacy = legacy or (rest.pop("tool_call") if as_dict(rest.get("tool_call")) else None)
         calls, legacy = parse_json_text(calls), parse_json_text(legacy)
     if not isinstance(calls, list):
         refuse("calls", f"expected {where}.tool_calls to be a list, got {type(calls).__name__}")
@@ -337,14 +338,16 @@ def _ignoring(_: str, __: str) -> None:
 
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:
     """Take the fields that a step stores out of `rest`."""
-    model = rest.pop("model", None)
-    taken: dict[str, Any] = {"model": model if isinstance(model, str) else None}
+    model, about = rest.pop("model", None), as_dict(rest.get("metadata"))
+    taken: dict[str, Any] = {"model": model if isinstance(model, str) else nonblank(about.get("model"))}
     for key in MASKS:
         if key in rest and isinstance(rest[key], bool | int | float):
             taken["train"] = bool(rest.pop(key))
             break
     if "usage" in rest and isinstance(rest["usage"], Mapping):
         taken["usage"] = parse_usage(rest.pop("usage"))
+    elif usage := parse_usage(about.get("usage")):
+        taken["usage"] = usage
     return taken | _time(rest)
 
 

@@ -34,6 +34,8 @@ SECOND_NAMES = {"epsilon": "epsilon_high", "clip_ratio": "clip_ratio_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""
 
 _WHERE = "hyperparameters: "
+_MODEL = "model"
+"""The one refused name whose block has settings: those of the adapters."""
 _OPTIMIZERS: dict[Any, Any] = {
     **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused"), "adamw"),
     **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), "adamw"),
@@ -79,7 +81,7 @@ SIZES = ("batch_size", "per_device_train_batch_size", "micro_batch_size")
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
 """Switch -> `precision`; fp32 where all given switches are off."""
 
-QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
+QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8", "use_4bit": "nf4", "use_8bit": "int8"}
 """Switch -> `quantization`."""
 
 SINKS = {"use_wandb": "wandb", "use_tensorboard": "tensorboard"}
@@ -129,7 +131,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     refused = [
         f"`{name}` cannot be {shown(value)}: {FIXED[name].remedy}"
         for name, value in values.items()
-        if name in FIXED and name not in blocks and value is not None and value != FIXED[name].only
+        if name in FIXED and name not in blocks and value not in (None, "", FIXED[name].only)
     ]
     refused += [
         describe_block(
@@ -182,13 +184,19 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
 
 def _is_foreign_block(name: str, value: Any, fields: Collection[str]) -> bool:
     known = {*fields, *GROUPS, *RENAMED, *COMPONENTS, *WITHOUT_EFFECT, ARGUMENTS}
-    return isinstance(value, Mapping) and bool(value) and name not in known
+    is_refused = name in FIXED and name != _MODEL
+    return isinstance(value, Mapping) and bool(value) and name not in known and not is_refused
 
 
 def _setting_of(fields: Collection[str], name: str) -> str | None:
     """Return the setting here that a name means."""
     paths = [*RENAMED.get(name, (name,)), FALLBACKS.get(name, "")]
-    known = [path for path in paths if path.split(".")[0] in fields]
+    heads = [path.partition(".") for path in paths]
+    known = [
+        path
+        for path, (head, _, member) in zip(paths, heads, strict=True)
+        if head in fields and (not member or head in GROUPS)
+    ]
     return known[0] if name in FALLBACKS and known else " and ".join(known) or None
 
 

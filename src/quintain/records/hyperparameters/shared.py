@@ -291,7 +291,8 @@ class TrainingConfig(Settings):
     @classmethod
     def _one_sink(cls, value: Any) -> Any:
         """One name, or `none`, as Hugging Face's trainer takes it."""
-        return ([] if value == "none" else [value]) if isinstance(value, str) else value
+        names = [value] if isinstance(value, str) else value
+        return [] if names in (["none"], ("none",)) else names
 
     def conflicts(self) -> Iterator[str]:
         """See `Settings`."""

@@ -69,18 +69,27 @@ _ELSEWHERE = {
 """Key of other trainers' config files -> key here."""
 
 
+_TOKENIZERS = ("tokenizer_name_or_path", "tokenizer_name")
+
+
 def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config file of another trainer under the keys of this one; without a value, a seed and those keys are left out.
+    """Return a config file of another trainer under the keys of this one.
+
+    Without a value, a seed and those keys are left out, and so is the model's own tokenizer. A block has settings, whatever
+    its name.
 
     Raises:
         InvalidInput: two names of one key.
     """
     named = {name: value for name, value in document.items() if value is not None or name not in {"seed", *_ELSEWHERE}}
     for alias, key in _ELSEWHERE.items():
-        if alias in named:
+        if alias in named and not isinstance(named[alias], Mapping):
             if key in named:
                 raise InvalidInput(f"config: expected one of `{alias}` and `{key}`, got both; keep one of them")
             named[key] = named.pop(alias)
+    for name in _TOKENIZERS:
+        if named.get(name) == named.get("model"):
+            named.pop(name, None)
     if isinstance(method := named.get("method"), str):
         named["method"] = STAGES.get(method, method)
     if named.get("method") == "dpo" and named.get("pref_loss") in ("orpo", "simpo"):
@@ -89,8 +98,12 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request."""
-    beside = {name: value for name, value in document.items() if name not in _REQUEST}
+    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request.
+
+    A block `model`, as torchtune has it, is refused with them, because it has settings of adapters.
+    """
+    blocks = {name: value for name, value in document.items() if name == "model" and isinstance(value, Mapping)}
+    beside = {name: value for name, value in document.items() if name not in _REQUEST} | blocks
     if "hyperparameters" not in document:
         return beside
     refuse_unknown("config", document, dict.fromkeys(_REQUEST))
@@ -126,8 +139,9 @@ def start_config(
         if changes:
             raise InvalidInput("a recipe has settings for each of its stages; change them in its file")
         return start_recipe(services, document, folder)
-    method, request = _method_of(document), read_request(document, "config")
+    method = _method_of(document)
     settings = canonical_settings(method, settings_of(document))
+    request = read_request(document, "config")
     settings = merge_settings(settings, canonical_settings(method, changes))
     if method == EVOLVE:
         for key in ("dataset", "text", "max_samples"):

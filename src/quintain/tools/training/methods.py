@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -54,12 +54,15 @@ def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[st
     model = _settings_model(method)
     if not isinstance(values, Mapping | None):
         raise InvalidInput(f"hyperparameters: expected a mapping from settings to values, got {shown(values)}")
+    fields = model.model_fields
+    required = {name for name, field in fields.items() if type(None) not in get_args(field.annotation)}
     given = {
         name: value
         for name, value in (values or {}).items()
-        if name not in _STATE_METHOD or STAGES.get(str(value), value) != method
+        if (name not in _STATE_METHOD or STAGES.get(str(value), value) != method)
+        and (value is not None or name not in required)  # null leaves a setting open that takes none
     }
-    return canonical(given, model.model_fields)
+    return canonical(given, fields)
 
 
 def check_settings(method: str, settings: Mapping[str, Any]) -> TrainingConfig:
