@@ -106,6 +106,19 @@ def test_a_batch_of_new_and_known_runs_adds_each_new_one_once(store: Store) -> N
     assert _ids(store, tags=("fresh",)) == {one.id for one in added[:3]}
 
 
+def test_equal_runs_of_two_agents_are_two_runs_and_one_without_an_agent_is_neither(store: Store) -> None:
+    """Two agents that answer alike are compared on that task too; a repeated import adds nothing."""
+    a, b = (run("t1", user(), answer("4"), agent=AgentInfo(name=name)) for name in "ab")
+    unnamed = a.model_copy(update={"agent": AgentInfo()})
+    first = store.trajectories.add_many([unnamed, a, b], NOW)
+    assert [one.status for one in first] == ["new", "completed", "new"]
+    assert first[0].id == first[1].id != first[2].id
+    assert [one.id for one in store.trajectories.add_many([b, a, unnamed], later(1))] == [one.id for one in first][::-1]
+    assert {item.agent for item in store.trajectories.search(TrajectoryFilter(), limit=9).items} == {"a", "b"}
+    store.lineage.forget([first[0].id], NOW)
+    assert [one.status for one in store.trajectories.add_many([a], later(2))] == ["forgotten"]
+
+
 def test_a_batch_with_one_bad_trajectory_stores_none(store: Store) -> None:
     taken, other = run("t1").identified(), run("t2")
     store.trajectories.add_many([taken], NOW)

@@ -62,6 +62,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
     ),
     ({"trajectories_per_iter": 500, "tasks_per_iteration": 9}, ["hyperparameters.trajectories_per_iter"]),
     ({"curriculum": []}, ["curriculum.levels"]),
+    ({"curriculum": {"stages": []}}, ["curriculum.levels is required", "fields of curriculum: levels, advance_at, "]),
     ({"curriculum": ["?difficulty=easy", "?difficulty=moon"]}, ["curriculum.levels[1]", "'moon'"]),
 ]
 

@@ -119,6 +119,23 @@ def test_a_profile_is_a_name_or_a_file_that_the_caller_may_read(services: Servic
         score_trajectories(services, "rules", trajectory_ids=[first], profile="codding")
 
 
+def test_the_name_of_a_mix_states_a_named_profile_of_its_parts(services: Services) -> None:
+    (first,) = add_runs(services, run())
+    mix = {"rules": 0.5, "outcome": 0.5}
+    names = {
+        profile: score_trajectories(services, mix, trajectory_ids=[first], profile=profile).scorer
+        for profile in (None, "coding")
+    }
+    assert names == {
+        None: "mix(outcome=0.5, rules=0.5)",
+        "coding": "mix(outcome=0.5, rules(profile=coding)=0.5)",
+    }
+    assert all(stored(services, first, name).value is not None for name in names.values())
+    parts = {"rules": {"weight": 1, "profile": "coding"}, "outcome": 1}
+    with pytest.raises(InvalidInput, match="a domain profile is the argument `profile`"):
+        score_trajectories(services, {"parts": parts}, trajectory_ids=[first])
+
+
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"scorer": "rules", "judge": "endpoint:x"}, "expected scorer='judge'"),
     ({"scorer": "rules", "rubric": "default"}, "are for a judge"),

@@ -235,6 +235,18 @@ def test_a_kl_bound_ends_the_run_and_a_resumed_one_does_not_continue(model_folde
     assert same(tmp_path / "whole", tmp_path / "out")
 
 
+def test_a_bound_of_minutes_ends_the_run_with_what_it_has_learned(model_folder: Path, tmp_path: Path) -> None:
+    """The first step takes longer than 60 ns, and the run after it has the weights of a run of one step."""
+    bounded = spec(model_folder, tmp_path / "out", epochs=5, schedule="constant", warmup_steps=0, max_minutes=1e-9)
+    report, recorder = run(bounded, tmp_path / "job", dataset(3))
+    assert report.steps == 1
+    assert "max_minutes is 1e-09" in (report.ended_early or "")
+    assert ("ended_early", 1) in [(code, len(recorder.steps)) for code, _ in recorder.warnings]
+    one = spec(model_folder, tmp_path / "one", epochs=5, schedule="constant", warmup_steps=0, max_steps=1)
+    run(one, tmp_path / "job-one", dataset(3))
+    assert same(tmp_path / "out", tmp_path / "one")
+
+
 def test_validation_is_measured_at_the_end_of_each_epoch(model_folder: Path, tmp_path: Path) -> None:
     report, recorder = run(spec(model_folder, tmp_path / "out"), tmp_path / "job", dataset(3), validation=dataset(1))
     measured = {step: m["validation_loss"] for step, _, m in recorder.steps if "validation_loss" in m}

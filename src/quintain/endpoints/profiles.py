@@ -54,7 +54,7 @@ def find_profile(path: Path, name: str) -> Endpoint:
         there = f"there are {', '.join(sorted(profiles))}" if profiles else "there is none yet"
         raise NotFound(
             f"no endpoint profile {shown(name)}{nearest(name, profiles)}; {there}. The operator writes one into {path}: "
-            '[NAME] with protocol ("openai" or "anthropic"), base_url, model and api_key_env',
+            '[NAME] with protocol ("openai" or "anthropic"), base_url (Ollama: http://127.0.0.1:11434/v1), model and api_key_env',
             code="no_endpoint",
         )
     return profiles[name]

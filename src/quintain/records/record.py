@@ -155,6 +155,8 @@ def explain(
             parts.append(f"{path} is not a known field{near}; {'rename' if near else 'remove'} it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
+        elif fault["type"] == "model_type":  # pydantic names the class
+            parts.append(f"{path}: expected an object, got {shown(fault.get('input'))}")
         elif verbatim:
             parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
         elif isinstance(cause := fault.get("ctx", {}).get("error"), QuintainError):
@@ -201,16 +203,17 @@ def _path(root: str, place: tuple[int | str, ...]) -> str:
 
 
 def valid_fields(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the fields of the record in which the first error found an unknown field, or an empty string.
+    """Return the fields of the record in which the first unknown field was found, or an empty string.
 
     Args:
         error: An error of `model`.
         model: The validated model; its nested records are found through its annotations.
     """
-    fault = error.errors(include_url=False, include_context=False)[0]
-    if fault["type"] != "extra_forbidden":
+    found = error.errors(include_url=False, include_context=False)
+    place = next((fault["loc"] for fault in found if fault["type"] == "extra_forbidden"), None)
+    if place is None:
         return ""
-    for name in fault["loc"][:-1]:
+    for name in place[:-1]:
         nested = _records_in(model.model_fields[name].annotation) if name in model.model_fields else []
         if len(nested) != 1:
             return ""

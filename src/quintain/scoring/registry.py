@@ -128,6 +128,10 @@ def describe_scorers() -> list[ScorerDescription]:
     return [*found, *(ScorerDescription(name, about, "declared") for name, about in _DECLARED_ONLY.items()), pattern]
 
 
+PROFILED = (RulesScorer.name, *PRESETS)
+"""Scorers that take a domain profile; with a named one, their names in a mix state it."""
+
+
 def recorded_names(spec: str | Mapping[str, float]) -> tuple[str, ...]:
     """The scorers of a spec whose scores are read from the store: `judge`, `people`, `montecarlo`, `replay` and `agent:...`."""
     names = [spec] if isinstance(spec, str) else list(spec)

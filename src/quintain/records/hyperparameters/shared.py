@@ -160,6 +160,9 @@ class TrainingConfig(Settings):
     max_steps: int | None = Field(
         default=None, ge=1, le=1_000_000, description="Stop after so many optimizer steps; null: off."
     )
+    max_minutes: float | None = Field(
+        default=None, gt=0, le=1_000_000, description="End after so many minutes of steps, as trained then; null: off."
+    )
     batch_size: int = Field(
         default=16, ge=1, le=4096, description="Examples (trajectories, pairs or groups) in one optimizer step."
     )

@@ -41,7 +41,7 @@ class _Session(NamedTuple):
 
 
 _c = table.c
-_NAMES = select(_c.identity, _c.id)
+_NAMES = select(_c.identity, _c.id, _c.agent, _c.forgotten_at)
 _STATES = select(_c.id, _c.identity, _c.outcome, _c.reward, _c.agent, _c.tags, _c.personal_data, _c.forgotten_at)
 _SESSIONS = select(_c.opening, _c.session_id, _c.id, _c.forgotten_at).order_by(_c.seq.desc())
 _FORGOTTEN = select(forgotten_sessions.c.session_id, forgotten_sessions.c.trajectory_id)
@@ -75,7 +75,7 @@ class TrajectoryInserter:
         """
         added: list[InsertResult] = []
         for chunk in chunks(list(rows)):
-            taken = self._look_up(chunk)
+            chunk, taken = self._look_up(chunk)
             forgotten = self._look_up_sessions(chunk)
             arrived = [self._add(row, taken, forgotten) for row in chunk]
             self._insert()
@@ -88,12 +88,15 @@ class TrajectoryInserter:
         self._add_details(rows)
         return [InsertResult(row.columns["id"], "new") for row in rows]
 
-    def _look_up(self, chunk: Sequence[EncodedRun]) -> set[str]:
-        """Look up stored identities. Return the ids that are taken."""
-        stored = self._rows_in(_NAMES, _c.identity, [row.columns["identity"] for row in chunk])
-        self.known = dict(stored)
-        ids = [row.columns["id"] for row in chunk if row.columns["identity"] not in self.known]
-        return {run_id for _, run_id in self._rows_in(_NAMES, _c.id, ids)}
+    def _look_up(self, chunk: Sequence[EncodedRun]) -> tuple[list[EncodedRun], set[str]]:
+        """Look up stored identities. Return the runs, equal ones of several agents apart, and the ids that are taken."""
+        stored = list(self._rows_in(_NAMES, _c.identity, [row.columns["identity"] for row in chunk]))
+        apart = _by_agent(chunk, {one.identity: None if one.forgotten_at else one.agent for one in stored})
+        changed = [row.columns["identity"] for row, before in zip(apart, chunk, strict=True) if row is not before]
+        stored += self._rows_in(_NAMES, _c.identity, changed)
+        self.known = {one.identity: one.id for one in stored}
+        ids = [row.columns["id"] for row in apart if row.columns["identity"] not in self.known]
+        return apart, {one.id for one in self._rows_in(_NAMES, _c.id, ids)}
 
     def _look_up_sessions(self, chunk: Sequence[EncodedRun]) -> dict[str, str]:
         """Look up the runs of these sessions. Return forgotten session -> id of one of its runs."""
@@ -231,6 +234,27 @@ class TrajectoryInserter:
     def _add_details(self, rows: Sequence[EncodedRun]) -> None:
         _insert_tags(self.connection, rows)
         add_run_links(self.connection, (row.trajectory for row in rows))
+
+
+def _by_agent(rows: Sequence[EncodedRun], agents: dict[str, str | None]) -> list[EncodedRun]:
+    """Return the runs; one that equals a run of another named agent has its agent in its episode key, and so in its identity.
+
+    Args:
+        rows: Runs to insert.
+        agents: Identity of a stored run -> its agent; None: it was forgotten, and its equals are.
+    """
+    apart: list[EncodedRun] = []
+    for row in rows:
+        run, identity, name = row.trajectory, row.columns["identity"], row.columns["agent"]
+        known = agents.get(identity, _UNNAMED)
+        if known == _UNNAMED:
+            agents[identity] = name
+        elif known is not None and name not in (_UNNAMED, known) and run.session_id is None:
+            given = run.id if run.id != f"traj-{identity[:16]}" else None
+            key = f"{run.episode_key}/{name}" if run.episode_key else name
+            row = encode_run(run.model_copy(update={"id": given, "episode_key": key}))
+        apart.append(row)
+    return apart
 
 
 def _is_known(run: Trajectory) -> bool:

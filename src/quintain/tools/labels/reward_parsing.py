@@ -123,7 +123,7 @@ def _part(name: str, part: object, where: str) -> ParsedPart:
         if settings:
             raise InvalidInput(
                 f"{where}.{clip(str(next(iter(settings))))} is not a known field; a part has weight, and type with its "
-                "settings or judge with rubric and mode"
+                "settings or judge with rubric and mode; a domain profile is the argument `profile` of score_trajectories"
             )
         return _named(name, where)._replace(weight=weight)
     declared = read_declared(settings if name == settings["type"] else {"name": name, **settings}, where)

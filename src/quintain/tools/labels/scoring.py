@@ -29,7 +29,7 @@ from quintain.scoring.mix import cap_score
 from quintain.scoring.profiles import PROFILES
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.recorded import AGENT, INFLUENCE, MONTECARLO, RAW, REPLAY, TOURNAMENT, is_recorded, source_of
-from quintain.scoring.registry import recorded_names
+from quintain.scoring.registry import PROFILED, recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedReward, RewardInput, parse_reward
 from quintain.tools.labels.score_tally import FEWEST_ALIKE, SHOWN, Summary, Tally
@@ -169,6 +169,7 @@ class _Rule:
             combine=combine,
             around=through,
             own=full.declared,
+            identities={} if profile is None else {name: f"{name}(profile={profile.name})" for name in PROFILED},
         )
         return _Rule(spec, through(built) if isinstance(spec, dict) else built, cap, recorded, used)
 

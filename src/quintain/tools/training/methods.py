@@ -19,7 +19,7 @@ from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, ONL
 from quintain.records.hyperparameters.setting_aliases import canonical
 from quintain.records.hyperparameters.shared import Settings
 from quintain.records.jobs.evolve import EvolveConfig
-from quintain.records.record import clip, explain, list_names, nearest, shown
+from quintain.records.record import clip, explain, list_names, nearest, shown, valid_fields
 
 S = TypeVar("S", bound=Settings)
 
@@ -151,9 +151,10 @@ def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
             faults += f"; {others}" if others else ""
         else:
             faults = explain(error, "hyperparameters", known)
-        is_misnamed = any(fault["type"] == "extra_forbidden" for fault in found)  # a wrong value names its bounds alone
+        fields = valid_fields(error, model)  # a wrong value names its bounds alone
+        place = next((fault["loc"][:-1] for fault in found if fault["type"] == "extra_forbidden"), ())
         raise InvalidInput(
-            f"{faults}; fields of {method}: {', '.join(model.model_fields)}" if is_misnamed else faults
+            f"{faults}; fields of {'.'.join(map(str, place)) or method}: {fields}" if fields else faults
         ) from None
 
 

@@ -32,6 +32,7 @@ _LOOKED_AT = 500
 """Entries of a folder that are looked at for a message."""
 
 _INBOX = "the inbox (the folder `inbox` in Quintain's home folder)"
+_SERVED = "A model that Ollama, vLLM or a vendor serves is endpoint:NAME, by a profile in endpoints.toml"
 
 
 def starter_folder() -> Path:
@@ -130,12 +131,12 @@ def near_models(services: Services, reference: str) -> str:
     inbox = services.settings.inbox_dir
     names = [str(found.relative_to(inbox)) for found in _models_below(inbox)]
     if not names:
-        return f"Model folders and GGUF files in {_INBOX} can be named as they are called there; it has none yet"
+        return f"Model folders and GGUF files in {_INBOX} can be named as they are called there; it has none yet. {_SERVED}"
 
     def likeness(name: str) -> float:
         return SequenceMatcher(None, reference.lower(), name.lower()).ratio()
 
-    return f"In {_INBOX} are: {_listed(sorted(names, key=likeness, reverse=True))}"
+    return f"In {_INBOX} are: {_listed(sorted(names, key=likeness, reverse=True))}. {_SERVED}"
 
 
 def _listed(names: Iterator[str] | list[str]) -> str:

@@ -28,7 +28,7 @@ _SILENT = frozenset(
 
 _ADDED = frozenset(
     {
-        *("constraint", "ewc", "optimizer", "quantization"),
+        *("constraint", "ewc", "max_minutes", "optimizer", "quantization"),
         *("frozen_layers", "min_rate_ratio", "neftune_alpha"),
         *("cycles", "decay_shape", "decay_steps"),
         *("min_p", "sampler", "top_k", "top_p"),

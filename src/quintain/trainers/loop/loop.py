@@ -8,6 +8,7 @@ bit-equal to an uninterrupted one.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import reduce
@@ -65,6 +66,7 @@ def train(run: Run) -> bool:
         if run.should_stop():
             _checkpoint(run)
             return True
+        began = time.monotonic()
         metrics = _take_step(run)
         if metrics is None:  # stopped while the source collected examples
             _checkpoint(run)
@@ -79,6 +81,7 @@ def train(run: Run) -> bool:
         if run.validation and _validates(run):
             metrics |= _validate(run)
         _stop_on_kl(run, metrics)
+        _stop_on_time(run, time.monotonic() - began)
         _report(run, metrics)
         # A run that has ended early must not continue if its process dies while it saves.
         if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
@@ -211,6 +214,16 @@ def _stop_on_kl(run: Run, metrics: dict[str, float | None]) -> None:
     kl, bound = metrics.get("kl"), run.config.kl_stop
     if kl is not None and bound is not None and kl > bound:
         run.ended_early = f"the KL divergence to the start model reached {kl:.4g} nats a token; kl_stop is {bound:g}"
+
+
+def _stop_on_time(run: Run, step_s: float) -> None:
+    """End the run where its steps, those of earlier attempts among them, took as long as it may take. Collective."""
+    bound = run.config.max_minutes
+    if bound is None:
+        return
+    run.tally["steps_s"] = run.tally.get("steps_s", 0.0) + step_s
+    if run.group.any(run.tally["steps_s"] >= 60 * bound) and run.step < run.total:
+        run.ended_early = f"its steps took {run.tally['steps_s'] / 60:.3g} minutes; max_minutes is {bound:g}"
 
 
 def _checkpoint(run: Run) -> None:
