@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from quintain.datasets.benchmark import benchmark_row, rank_references, reference_of
-from quintain.datasets.sampling import RunValue, SampleMember, draw_sample, task_class, top_share
+from quintain.datasets.sampling import RunValue, SampleMember, best_runs, draw_sample, task_class, top_share
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, drop_remedy, filter_runs
 from quintain.datasets.step_labels import outcome_labels, recorded_labels
 from quintain.records.dataset import Curation
@@ -93,6 +93,16 @@ def test_bounds_that_cannot_be_met_are_refused(curation: dict[str, Any], said: s
         Curation(**curation)
 
 
+def test_the_best_runs_of_each_task_stay_in_their_order_and_equal_ones_by_the_seed() -> None:
+    values = [("a", 0.2), ("b", 0.1), ("a", 0.9), ("a", 0.9), ("c", None)]
+    picks = [RunValue(f"r{i}", value, task=task) for i, (task, value) in enumerate(values)]
+    tally = ExportCounts()
+    kept = best_runs(picks, Curation(best_per_task=1), 0, tally)
+    assert [(pick.task, pick.value) for pick in kept] == [("b", 0.1), ("a", 0.9), ("c", None)]
+    assert tally.dropped == {"not_best_of_task": 2}
+    assert best_runs(picks[:4], Curation(best_per_task=2, top_share=0.5), 0, ExportCounts()) == picks[2:4]
+
+
 def test_the_best_share_is_rounded_up_and_ties_are_broken_by_the_seed_not_by_the_order() -> None:
     """The best 0.3 of 10 are 3: 0.9 and two of four with 0.8."""
     picks = [RunValue(f"r{i}", value) for i, value in enumerate([0.1, 0.8, 0.8, 0.9, 0.8, 0.2, 0.3, 0.8, 0.0, 0.5])]
@@ -100,10 +110,15 @@ def test_the_best_share_is_rounded_up_and_ties_are_broken_by_the_seed_not_by_the
     kept = top_share(picks, 0.3, 0, tally)
     assert Counter(pick.value for pick in kept) == {0.9: 1, 0.8: 2}
     assert tally.dropped == {"below_top_share": 7}
+    assert tally.notes == [
+        "top_share=0.3 takes 3 of 10 runs, 2 of them by the seed among 4 of equal value (0.8); top_share=0.5 takes all of those"
+    ]
     assert kept == [pick for pick in picks if pick in kept], "in their order"
     assert set(top_share(picks[::-1], 0.3, 0, ExportCounts())) == set(kept)
     assert len({frozenset(top_share(picks, 0.3, seed, ExportCounts())) for seed in range(20)}) > 1
     assert top_share(picks[:1], 0.01, 0, ExportCounts()) == picks[:1]
+    assert top_share(picks, 0.5, 0, whole := ExportCounts())
+    assert not whole.notes, "no equal run is left out"
     assert top_share(picks, 1, 0, ExportCounts()) == picks
 
 

@@ -17,6 +17,7 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
 from quintain.files import sha256_of
 from quintain.importers.protocol import Report
 from quintain.records.dataset import Curation
+from quintain.records.filters import TrajectoryFilter
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
@@ -190,12 +191,87 @@ def test_tables_of_a_spreadsheet_are_rows(services: Services, name: str, mark: s
     assert [row.desirable for row in _rows(marked)] == [True, False]
 
 
+MESSAGES = [("9", "Ms. Miller", "Where is it?", "2026-03-01 10:00"), ("9", "Support", "In Rome.", "2026-03-01 10:05")]
+MESSAGES += [("8", "Mr. Ode", "Hello?", "2026-02-01 09:00"), ("8", "Support", "Good morning.", "2026-02-01 09:01")]
+
+
+def _write_table(services: Services, name: str, rows: Sequence[Sequence[str]]) -> None:
+    services.settings.inbox_dir.mkdir(parents=True, exist_ok=True)
+    text = "".join(",".join(row) + "\n" for row in rows)
+    (services.settings.inbox_dir / name).write_text(text, encoding="utf-16")
+
+
+def test_a_table_of_messages_is_a_chat_of_each_conversation_in_the_order_of_its_times(services: Services) -> None:
+    """The newest message first and two conversations mixed, as databases export them; in UTF-16, as Excel writes text."""
+    rows = [MESSAGES[n] for n in (1, 3, 0, 2)]
+    _write_table(services, "desk.csv", [("ticket", "sender", "text", "created_at"), *rows])
+    columns = {"session_id": "ticket", "role": "sender", "content": "text"}
+    with pytest.raises(InvalidInput, match=r'state the role of the agent to train, such as columns=\{"assistant"'):
+        _export(services, "sft", "desk.csv", columns=columns)
+    made = _export(services, "sft", "desk.csv", columns={**columns, "assistant": "Support"})
+    assert set(_said(made)) == {("Where is it?", "In Rome."), ("Hello?", "Good morning.")}
+    assert {row.trajectory.session_id for row in _rows(made)} == {"8", "9"}
+
+
+def test_messages_of_unnamed_conversations_are_one_chat_with_a_warning_that_names_the_column(
+    services: Services,
+) -> None:
+    rows = [(ticket, "assistant" if who == "Support" else "user", text) for ticket, who, text, _ in MESSAGES]
+    _write_table(services, "desk.csv", [("ticket", "role", "content"), *rows])
+    made = _export(services, "sft", "desk.csv")
+    assert made.rows == 1
+    assert "rename the column that names the conversation to session_id (of 'ticket'?)" in made.warnings[0]
+
+
+def test_rows_are_chosen_by_the_values_of_their_columns(services: Services) -> None:
+    pairs = [{"prompt": f"{n}?", "chosen": "4", "rejected": "5", "by": "AB"[n % 2], "votes": str(n)} for n in range(6)]
+    _write(services, "pairs.jsonl", pairs)
+    made = _export(services, "dpo", "pairs.jsonl", curation=Curation(where={"by": "a", "votes": ">=2"}))
+    assert {row.chosen.extra["row"]["votes"] for row in _rows(made)} == {"2", "4"}
+    assert made.dropped == {"not_where": 4}
+    with pytest.raises(InvalidInput, match=r"expected rows of pairs.jsonl with .*got none of 6; widen it"):
+        _export(services, "dpo", "pairs.jsonl", curation=Curation(where={"votes": ">9"}))
+    with pytest.raises(InvalidInput, match=r"expected columns of the rows .*'by', 'votes'.*got 'voter'"):
+        _export(services, "dpo", "pairs.jsonl", curation=Curation(where={"voter": "a"}))
+    with pytest.raises(InvalidInput, match=r"`curation.where` names the fields of a file; give its `path`"):
+        export_dataset(services, "sft", "x", TrajectoryFilter(tags=("x",)), curation=Curation(where={"by": "a"}))
+
+
+def test_answers_of_one_prompt_are_paired_by_their_ratings(services: Services) -> None:
+    rows = [{"prompt": "2+2?", "response": str(n), "stars": n} for n in (2, 5, 4)]
+    _write(services, "stars.jsonl", [*rows, {"prompt": "3+3?", "response": "6", "stars": 3}])
+    made = _export(services, "dpo", "stars.jsonl", columns={"reward": "stars"})
+    assert {(row.chosen.outcome.reward, row.rejected.outcome.reward) for row in _rows(made)} == {(5, 2), (5, 4), (4, 2)}
+
+
+def test_joined_datasets_have_each_row_once_and_a_task_in_one_split(services: Services) -> None:
+    both = [{"prompt": f"{n}+1?", "response": str(n + 1)} for n in range(8)]
+    for name, rows, seed in (("a", both[:5], 1), ("b", both[3:], 2)):
+        path = str(_write(services, f"{name}.jsonl", rows))
+        export_dataset(services, "sft", name, path=path, validation_share=0.4, seed=seed)
+    made = _export(services, "sft", "a+b")
+    parts = {split: list(read_rows(Path(made.path), split)) for split in ("train", "validation")}  # type: ignore[call-overload]
+    asked = {split: {row.trajectory.task.prompt for row in rows} for split, rows in parts.items()}
+    assert (sum(map(len, parts.values())), made.dropped) == (8, {"duplicate": 2})
+    assert asked["train"] | asked["validation"] == {row["prompt"] for row in both}
+    assert not asked["train"] & asked["validation"]
+    assert len(asked["validation"]) == made.splits["validation"] > 0
+    with pytest.raises(NotFound, match=r"join them first: export_dataset\(kind='sft', name='joined', path='a\+b'\)"):
+        services.store.datasets.get("a and b")
+    with pytest.raises(InvalidInput, match="got settings that choose or read rows"):
+        _export(services, "sft", "a+b", curation=Curation(max_rows=2))
+    _write(services, "pairs.jsonl", [{"prompt": "2+2?", "chosen": "4", "rejected": "5"}])
+    export_dataset(services, "dpo", "pairs", path=str(services.settings.inbox_dir / "pairs.jsonl"))
+    with pytest.raises(InvalidInput, match="got pairs of kind 'dpo'; join"):
+        _export(services, "sft", "a+pairs")
+
+
 def test_a_table_without_names_or_in_another_encoding_is_refused(services: Services) -> None:
     path = _write(services, "t.csv", [])
     for content, words in (
         (b"ask,,say\n", "names of the columns"),
         (b"ask,ask\n", "names of"),
-        (b"a,b\n\xe4,c\n", "byte 0xe4; save"),
+        (b"a,b\n\xe4,c\n", "byte 0xe4 after row 0, as Windows-1252 and Latin-1 have; save"),
     ):
         path.write_bytes(content)
         with pytest.raises(InvalidInput, match=words):

@@ -114,11 +114,18 @@ def test_columns_of_a_table_are_named_by_options(tmp_path: Path) -> None:
     """`Question` and `Expected answer` are what people write in spreadsheets."""
     table = tmp_path / "quiz.csv"
     table.write_text("Question,Expected answer,Topic\n7 * 8?,56,sums\n", encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"bad_task_rows.*file=PATH&prompt=ASK&answer=RIGHT, or correct"):
+    with pytest.raises(InvalidInput, match=r"bad_task_rows.*file=PATH&prompt=ASK,A,B,C&answer=RIGHT, or correct"):
         task_source(f"quintain/tasks?file={table}")
     source = task_source(f"quintain/tasks?file={table}&prompt=Question&answer=Expected answer&type=Topic")
     (task,) = source.tasks("all", 5, 0)
     assert (task.prompt, task.metadata["answer"], task.type) == ("7 * 8?", "56", "sums")
+
+
+def test_a_question_and_its_choices_in_columns_of_a_table_are_one_prompt(tmp_path: Path) -> None:
+    table = tmp_path / "quiz.csv"
+    table.write_text("Frage,A,B,C,Key\n7 * 8?,56,63,,A\n", encoding="utf-8")
+    (task,) = task_source(f"quintain/tasks?file={table}&prompt=Frage,A,B,C&answer=Key").tasks("all", 5, 0)
+    assert (task.prompt, task.metadata["answer"]) == ("7 * 8?\nA: 56\nB: 63", "A")
 
 
 def test_rows_of_an_exported_benchmark_are_tasks() -> None:

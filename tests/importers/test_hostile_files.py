@@ -339,7 +339,11 @@ OTHER_FILES = {
     "text.json": (b'"hello"', ": JSON without an object"),
     "config.yaml": (b"a: 1\nb: [x]\n", "text other than JSON"),
     "main.py": (b"import os\nprint({'a': 1})\n", "text other than JSON"),
-    "table.csv": (b"a,b\n1,2\n", "text other than JSON"),
+    "table.csv": (b"a,b\n1,2\n", "a table of no known format, with the keys a, b"),
+    "latin.csv": ("prompt,response\nTür?,Größe\n".encode("latin-1"), "got byte 0xfc after row 0"),
+    "empty.csv": (b"", "expected a first row with the names of the columns"),
+    "head.csv": (b"prompt,response\n", "a table without rows"),
+    "book.xlsx": (zip_of({"xl/workbook.xml": b"<x/>"}), "an Excel workbook; save it as CSV"),
     "docs.zip": (zip_of({"a.txt": b"x"}), "zip archive"),
 }
 

@@ -24,7 +24,7 @@ from quintain.importers.log_file import parse_long_row
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import PART_CHARS
-from quintain.importers.training_data import chat_records
+from quintain.importers.training_data import loose_messages
 from quintain.importers.transcripts import transcript
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.imports import IngestStatus, RunLink
@@ -117,7 +117,7 @@ class Runs(RunSink):
 
 def spool_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 60 kB be what 1 MB of a log and a million characters of a run are."""
-    for module in (claude_graph, chat_records, raw_values, log_file):
+    for module in (claude_graph, loose_messages, raw_values, log_file):
         monkeypatch.setattr(module, "MEMORY_BYTES", CHARS * 2)
     monkeypatch.setattr(transcript, "MEMORY_CHARS", CHARS * 2)
     monkeypatch.setattr(transcript, "PIECE_BYTES", CHARS)

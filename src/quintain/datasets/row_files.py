@@ -15,8 +15,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from quintain.datasets.delimited_files import SUFFIXES, delimited_rows, with_numbers
 from quintain.errors import InvalidInput, NotFound, Unavailable
+from quintain.importers.files.tables import SUFFIXES, with_numbers
 from quintain.importers.log_file import LogFile, NumberedValue
 from quintain.importers.protocol import Report
 from quintain.records.dataset import SplitName
@@ -47,7 +47,7 @@ def is_rows(path: Path) -> bool:
 
 def needs_lines(path: Path, *, text: bool) -> bool:
     """Whether rows must be converted to JSON lines before they can be read (as runs, or as `text`)."""
-    return path.suffix.lower() in _TABLES or (text and is_rows(path) and path.suffix != ".jsonl")
+    return path.suffix.lower() in _COLUMNAR or (text and is_rows(path) and path.suffix != ".jsonl")
 
 
 class RowFiles(NamedTuple):
@@ -93,8 +93,6 @@ def rows_of(path: Path, report: Report) -> Iterator[NumberedValue]:
         InvalidInput: the file is damaged, or a table without names of its columns.
         Unavailable: pyarrow is not installed.
     """
-    if path.suffix.lower() in SUFFIXES:
-        return delimited_rows(path, report)
     if path.suffix.lower() not in _COLUMNAR:
         return LogFile(path, path.parent).rows(report)
     return (NumberedValue(number, row) for number, row in enumerate(_columnar_rows(path), 1))
@@ -165,6 +163,22 @@ def renamed_columns(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[
     """
     kept = {name: value for name, value in row.items() if name not in columns and name not in columns.values()}
     return {ours: row[theirs] for ours, theirs in columns.items() if theirs in row} | kept
+
+
+def joined_columns(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row with a text of each `ASK,A,B` among the columns: the first one, then a line `A: ...` of each other.
+
+    Args:
+        row: Column -> value.
+        columns: New name -> name of the column, or of several, such as a question and its choices.
+    """
+    several = {name: [part.strip() for part in name.split(",")] for name in columns.values() if name not in row}
+    texts = {
+        name: "\n".join([str(row[first]), *(f"{part}: {row[part]}" for part in others if row[part] not in (None, ""))])
+        for name, (first, *others) in several.items()
+        if others and all(part in row for part in (first, *others))
+    }
+    return {**row, **texts}
 
 
 def _require_columns(columns: Mapping[str, str], row: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from quintain.datasets.selection import ExportCounts
-from quintain.records.dataset import TaskClass
+from quintain.records.dataset import Curation, TaskClass
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Actor, Trajectory
 
@@ -20,6 +20,39 @@ class RunValue(NamedTuple):
     value: float | None
     """Value of the run; higher is better."""
     task_class: TaskClass | None = None
+    task: str = ""
+
+
+def best_runs(picks: Sequence[RunValue], curation: Curation, seed: int, tally: ExportCounts) -> list[RunValue]:
+    """Return the best runs of each task, then the best share of those, as the curation asks; see the functions of both."""
+    stay = list(picks)
+    if curation.best_per_task is not None:
+        stay = best_per_task(stay, curation.best_per_task, seed, tally)
+    return stay if curation.top_share is None else top_share(stay, curation.top_share, seed, tally)
+
+
+def best_per_task(picks: Sequence[RunValue], most: int, seed: int, tally: ExportCounts) -> list[RunValue]:
+    """Return the best runs of each task in their order, and count the others.
+
+    Args:
+        picks: A run of unknown value counts as one of 0.
+        most: Runs of a task that stay at most.
+        seed: Decides which of several runs that are worth the same stay.
+        tally: Counts those that are left out as `not_best_of_task`.
+    """
+    taken: Counter[str] = Counter()
+    kept = set[str]()
+    for pick in _ranked(picks, seed):
+        if taken[pick.task] < most:
+            taken[pick.task] += 1
+            kept.add(pick.trajectory_id)
+    if len(picks) > len(kept):
+        tally.dropped["not_best_of_task"] += len(picks) - len(kept)
+    return [pick for pick in picks if pick.trajectory_id in kept]
+
+
+def _ranked(picks: Sequence[RunValue], seed: int) -> list[RunValue]:
+    return sorted(picks, key=lambda pick: (-(pick.value or 0.0), stable_seed(seed, pick.trajectory_id)))
 
 
 def top_share(picks: Sequence[RunValue], share: float, seed: int, tally: ExportCounts) -> list[RunValue]:
@@ -29,13 +62,20 @@ def top_share(picks: Sequence[RunValue], share: float, seed: int, tally: ExportC
         picks: Each of known value.
         share: Above 0, at most 1; a part of a run counts as a whole one.
         seed: Decides which of several runs that are worth the same stay.
-        tally: Counts those that are left out as `below_top_share`.
+        tally: Counts those that are left out as `below_top_share`, and notes a choice among equal ones.
     """
     n = math.ceil(share * len(picks) - 1e-9)
-    ranked = sorted(picks, key=lambda pick: (-(pick.value or 0.0), stable_seed(seed, pick.trajectory_id)))
+    ranked = _ranked(picks, seed)
     kept = {pick.trajectory_id for pick in ranked[:n]}
     if len(picks) > len(kept):
         tally.dropped["below_top_share"] += len(picks) - len(kept)
+    bound = ranked[n - 1].value if ranked else None
+    equal = sum(pick.value == bound for pick in ranked)
+    if (taken := sum(pick.value == bound for pick in ranked[:n])) < equal:
+        tally.notes.append(
+            f"top_share={share:g} takes {n} of {len(picks)} runs, {taken} of them by the seed among {equal} of equal value "
+            f"({bound:.4g}); top_share={(n - taken + equal) / len(picks):.3g} takes all of those"
+        )
     return [pick for pick in picks if pick.trajectory_id in kept]
 
 

@@ -26,6 +26,7 @@ from quintain.importers.files.raw_values import (
     lines,
 )
 from quintain.importers.files.spooled_list import SpooledList
+from quintain.importers.files.tables import is_table, table_rows
 from quintain.importers.protocol import Report
 from quintain.records.text import MAX_DEPTH
 
@@ -59,7 +60,7 @@ class LogFile:
         return self.path.relative_to(self.root).parts
 
     def rows(self, report: Report, spooled: Collection[str] = ()) -> Iterator[NumberedValue]:
-        """Stream the lines of a line format, or the elements of a JSON array; a single JSON object is one element.
+        """Stream the lines of a line format, the elements of a JSON array, or the rows of a table; an object is one element.
 
         Consecutive objects over several lines are elements too. Invalid values are rejected with their number, and
         blank lines are skipped. Memory contains one row. A file that cannot be read to its end gives the rows before
@@ -71,6 +72,10 @@ class LogFile:
         """
         parser, number = Parser(self.reading.repairs, self.reading.parsed), 0
         try:
+            if is_table(self.path):
+                for number, row in table_rows(self.path, self.root, self.reading, report):
+                    yield NumberedValue(number, row)
+                return
             pieces = self.pieces()
             while (piece := next(pieces, None)) is not None:
                 number = piece.number

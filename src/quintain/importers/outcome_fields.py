@@ -22,8 +22,8 @@ NAMES = ("correct", "is_correct", "correct_answer", "solved", "resolved", "passe
 
 _REWARDS = ("reward", "score", "correctness")
 _WORDS = {
-    **dict.fromkeys(("true", "success", "succeeded", "resolved", "passed", "pass", "correct"), True),
-    **dict.fromkeys(("false", "failure", "failed", "fail", "unresolved", "incorrect", "wrong"), False),
+    **dict.fromkeys(("true", "success", "succeeded", "resolved", "passed", "pass", "correct", "1"), True),
+    **dict.fromkeys(("false", "failure", "failed", "fail", "unresolved", "incorrect", "wrong", "0"), False),
 }
 _LIMIT = re.compile(
     r"\b(exit|submitted)[ _(]+(exit_)?(cost|context|total_execution_time)\b|\b(max|maximum)[ _-](steps?|turns?|iterations?)\b"
@@ -80,7 +80,7 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
     """Return the outcome stated by a row's columns: a verdict, else a reward of exactly 1 or 0, else unknown."""
     reward, score = row.get("reward"), row.get("score")
     # A label that is a number is a class, for all we know.
-    verdicts = [row.get(key) for key in COLUMNS if key != "label" or as_number(row.get(key)) is None]
+    verdicts = [row.get(key) for key in COLUMNS if key != "label" or not _is_number(row.get(key))]
     verdicts += [reward if as_number(reward) is not None else None, score if isinstance(score, bool) else None]
     stated = next(
         (known for verdict in verdicts if verdict is not None and (known := as_verdict(verdict)) is not None), None
@@ -88,6 +88,10 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
     known_score = as_number(score)
     scores = {} if known_score is None else {"score": known_score}
     return Outcome(status=status_of(stated), reward=as_number(reward), scores=scores)
+
+
+def _is_number(value: Any) -> bool:
+    return as_number(value) is not None or (isinstance(value, str) and value.strip().isdecimal())
 
 
 def named_status(scores: Mapping[str, float]) -> OutcomeStatus:

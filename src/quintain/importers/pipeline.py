@@ -22,7 +22,7 @@ from quintain.importers.files.archives import is_zip, unpack
 from quintain.importers.files.byte_streams import ReadState, open_regular
 from quintain.importers.files.garbage_collection import gc_relaxed
 from quintain.importers.files.log_folder import FoundFile, LogFolder, log_folder, printable_name
-from quintain.importers.files.probing import probe_file
+from quintain.importers.files.probing import WORKBOOK, probe_file
 from quintain.importers.import_summary import FileSummary, ImportSummary, Links
 from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
@@ -119,7 +119,10 @@ def _import_packed(folder: LogFolder, options: ImportOptions, sink: RunSink, for
 def _is_packed_folder(folder: LogFolder, path: Path) -> bool:
     """Whether a file is a zip archive that is no log by itself, but may have logs in it."""
     try:
-        return is_zip(path, folder.root) and detect(probe_file(path, folder.root).probe).importer is None
+        if not is_zip(path, folder.root):
+            return False
+        found = probe_file(path, folder.root).probe
+        return detect(found).importer is None and WORKBOOK not in found.rows
     except InvalidInput:
         return False
 

@@ -43,7 +43,7 @@ _ATTEMPTS = (
     "attempt",
     "epoch",
 )
-_SESSIONS = ("session_id", "conversation_id", "thread_id")
+SESSIONS = ("session_id", "conversation_id", "thread_id")
 _READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
@@ -151,7 +151,7 @@ def build_chat_run(
         "agent": agent_of(row),
         "outcome": outcome_of(row),
         "tools": offered_tools(row) or declared_tools(transcript),
-        "session_id": first_name(row, _SESSIONS),
+        "session_id": first_name(row, SESSIONS),
         "episode_key": first_name(row, _ATTEMPTS),
         "extra": extra,
     }
@@ -210,7 +210,7 @@ def first_name(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
 def _left_over(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return short scalar columns that no field of a run stores."""
-    used = {*_TASK_IDS, *_ATTEMPTS, *_SESSIONS, *_READ}
+    used = {*_TASK_IDS, *_ATTEMPTS, *SESSIONS, *_READ}
     plain = {key: value for key, value in row.items() if isinstance(value, str | int | float)}
     return short_fields(plain, 200, without=used)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from quintain.errors import InvalidInput
 from quintain.records.record import Instant, Name, Record, require_number
 from quintain.records.trajectory import Task, Trajectory
 
@@ -14,11 +15,29 @@ SplitName = Literal["train", "validation", "test"]
 DatasetKind = Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"]
 MEASURABLE_KINDS: tuple[DatasetKind, ...] = ("sft", "dpo", "kto", "reward", "text", "benchmark")
 """Kinds whose rows have turns or text that an agent can be compared with."""
+LEARNED: tuple[SplitName, ...] = ("train", "validation")
+"""Splits whose rows a training reads."""
+
+
+def _require_one(value: object) -> object:
+    if isinstance(value, list | tuple):
+        path = "+".join(map(str, value[:5]))
+        raise InvalidInput(
+            f"expected one dataset, got {len(value)}; join them first: export_dataset(kind=..., name=..., path={path!r})"
+        )
+    return value
+
+
+DatasetName = Annotated[str, BeforeValidator(_require_one)]
+"""Id or name of one dataset."""
 TaskClass = Literal["tool_selection", "multi_step_planning", "timing_decision", "tool_retrieval"]
 StepLabels = Literal["recorded", "outcome", "scores"]
 _R = TypeVar("_R")
 Number = Annotated[float, BeforeValidator(require_number)]
 Count = Annotated[int, BeforeValidator(require_number)]
+
+
+CellValue = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
 
 
 class Curation(Record):
@@ -29,6 +48,7 @@ class Curation(Record):
     min_steps: Count | None = Field(default=None, ge=1, description="Minimum number of agent turns.")
     max_steps: Count | None = Field(default=None, ge=1)
     top_share: Number | None = Field(default=None, gt=0, le=1, description="sft, prm: best share of the runs.")
+    best_per_task: Count | None = Field(default=None, ge=1, description="sft: most runs of a task, the best ones.")
     near_duplicates: Number | None = Field(
         default=None,
         ge=0.5,
@@ -46,6 +66,9 @@ class Curation(Record):
         default=(),
         max_length=200,
         description="Globs of models that wrote all of a run; `!` excludes; `restricted` selects by their terms.",
+    )
+    where: dict[str, CellValue] | None = Field(
+        default=None, max_length=50, description="Rows of `path`: column -> its value, or a bound such as >=4."
     )
     step_labels: StepLabels = Field(
         default="recorded",
@@ -67,6 +90,11 @@ class Curation(Record):
         if min(weights) < 0 or not any(weights):
             raise ValueError(f"expected task_weights of at least 0 with one above 0, got {weights}")
         return self
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the runs are compared by their values."""
+        return self.top_share is not None or self.best_per_task is not None
 
     @property
     def samples(self) -> bool:

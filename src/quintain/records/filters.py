@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from quintain.records.dataset import SplitName
+from quintain.records.dataset import DatasetName, SplitName
 from quintain.records.record import Instant, Record
 from quintain.records.trajectory import OutcomeStatus, PersonalData
 
@@ -18,7 +18,7 @@ class TrajectoryFilter(Record):
 
     job_id: str | None = None
     agent: str | None = Field(default=None, description="`agent:NAME@VERSION` or a name.")
-    dataset_id: str | None = Field(default=None, description="Or its name.")
+    dataset_id: DatasetName | None = Field(default=None, description="Or its name.")
     split: SplitName | None = Field(default=None, description="Of `dataset_id`.")
     environment: str | None = None
     task_type: str | None = None

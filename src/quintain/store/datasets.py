@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -77,12 +79,24 @@ class Datasets:
             raise self._unknown(id_or_name, "" if row is None else f", which was removed on {row.removed_at:%Y-%m-%d}")
         return Dataset.model_validate_json(row.document)
 
+    def _known(self, names: Iterable[str]) -> list[Dataset]:
+        """Return the datasets of those names or ids that exist."""
+        known = []
+        for name in dict.fromkeys(names):
+            with suppress(NotFound):
+                known.append(self.get(name))
+        return known
+
     def remove(self, dataset_id: str, now: datetime) -> None:
         """Hide a dataset from all but lineage. Its id is not given again; its files are the caller's."""
         with write_transaction(self.engine) as connection:
             connection.execute(update(table).where(table.c.id == dataset_id).values(removed_at=now))
 
     def _unknown(self, id_or_name: str, removed: str) -> NotFound:
+        parts = [part for part in re.split(r"[^A-Za-z0-9._-]+", id_or_name) if part != id_or_name]
+        if len(found := self._known(parts)) > 1:
+            join = call("export_dataset", kind=found[0].kind, name="joined", path="+".join(one.name for one in found))
+            return NotFound(Hint(f"expected one dataset, got {id_or_name!r}; join them first: ", join))
         newest = ", ".join(f"{d.id} ({d.name})" for d in self.page(limit=3).items)
         create = Hint("none exists; create one with ", call("export_dataset", kind="sft", name="good", filter=...))
         known = f"the newest are {newest}" if newest else create

@@ -89,9 +89,9 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
             name: Name of the dataset.
             filter: As of runs, not empty.
             trajectories: Which runs, by id.
-            data: Ready-made rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name.
-            columns: For ready-made rows: prompt, response, chosen, label ... -> its name in the file; good, bad ->
-                label's value or bound, such as >=4.
+            data: Rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name; a+b: datasets.
+            columns: prompt, response, chosen, label ... -> its name in the file; good, bad -> label's value or bound
+                (>=4); assistant -> role's.
             scorer: Whose stored scores value the runs; None: the outcome. sft: needs `min_score`.
             min_score: sft: keep from here on; kto: good from here on (0.5).
             margin: dpo: chosen is better by more than this (0).

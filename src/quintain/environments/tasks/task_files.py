@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quintain.datasets.row_files import renamed_columns, rows_of
+from quintain.datasets.row_files import joined_columns, renamed_columns, rows_of
 from quintain.environments.tasks.families import SPLITS
 from quintain.environments.tasks.task_rows import task_of
 from quintain.errors import InvalidInput, NotFound
@@ -144,7 +144,8 @@ def _read(path: Path, columns: tuple[tuple[str, str], ...], *_: int) -> TaskFile
 def _rows(path: Path, columns: Mapping[str, str], report: Report) -> Iterator[tuple[int, Task]]:
     for line, row in rows_of(path, report):
         try:
-            task = task_of(renamed_columns(row, columns) if columns and isinstance(row, dict) else row)
+            is_named = columns and isinstance(row, dict)
+            task = task_of(renamed_columns(joined_columns(row, columns), columns) if is_named else row)
         except InvalidInput as error:
             report.reject(line, error.message)
         except ValidationError as error:
@@ -175,7 +176,9 @@ def _refuse(path: Path, faults: Sequence[tuple[int | None, str]], n: int, *, som
     )
     more = f"; and {counted(n - _MAX_LISTED, 'more line')}" if n > _MAX_LISTED else ""
     columns = (
-        "" if some else "name the columns of question and answer, quintain/tasks?file=PATH&prompt=ASK&answer=RIGHT, or "
+        ""
+        if some
+        else "name the columns of question, choices and answer, quintain/tasks?file=PATH&prompt=ASK,A,B,C&answer=RIGHT, or "
     )
     raise InvalidInput(
         f"{clip(path.name)!r} has {counted(n, 'bad row')}: {listed}{more}; {columns}correct or remove them",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from quintain.importers.files.databases import MAX_BYTES, tables
 from quintain.importers.files.json_parser import Parser
 from quintain.importers.files.raw_values import LongValue, RawValue, elements, is_lines, lines
 from quintain.importers.files.spooled_list import SpooledList
+from quintain.importers.files.tables import is_table, table_rows
 from quintain.importers.log_file import parse_piece
 from quintain.importers.protocol import Probe, Report
 from quintain.records.record import clip
@@ -36,6 +37,8 @@ _TEXT_BYTES = 64 * 2**10
 _MAX_BAD_ROWS = 100
 _MAX_NAMES = 10_000
 _UNKNOWN = "of no known format"
+WORKBOOK = "xl/workbook.xml"
+"""Member of the zip archive that an Excel workbook is (ECMA-376)."""
 
 _KINDS = (
     (b"\x89PNG", "an image"),
@@ -87,14 +90,22 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
         start = file.read(_MARK_BYTES)
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         with archive(path, root) as opened:
-            return ProbeResult(
-                Probe(parts, "zip", rows=tuple(opened.names[:_MAX_NAMES])),
-                "a zip archive of no known format; unpack it first",
-            )
+            names = tuple(opened.names[:_MAX_NAMES])
+        what = (
+            "an Excel workbook; save it as CSV" if WORKBOOK in names else f"a zip archive {_UNKNOWN}; unpack it first"
+        )
+        return ProbeResult(Probe(parts, "zip", rows=names), what)
     if start.startswith(DATABASE):
         with open_regular(path, root) as file:
             names = tables(file.read(MAX_BYTES + 1))
         return ProbeResult(Probe(parts, "sqlite", rows=names[:_MAX_NAMES]), _kind(start, start))
+    if is_table(path) and not start.startswith(tuple(mark for mark, _ in _KINDS)):
+        try:
+            rows = [row for _, row in islice(table_rows(path, root, ReadState(), Report()), MAX_ROWS)]
+        except InvalidInput as error:
+            return ProbeResult(Probe(parts, "other"), error.message)
+        what = f"a table {_UNKNOWN}{_keys(rows)}" if rows else "a table without rows"
+        return ProbeResult(Probe(parts, "lines", rows=tuple(rows)), what)
     reading = ReadState()
     content = _bounded(chunks(path, root, reading), reading)
     head = next(content, b"")

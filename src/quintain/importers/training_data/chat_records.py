@@ -13,6 +13,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report, Run
 from quintain.importers.row_reader import build_chat_run, read_row
 from quintain.importers.run_builder import NO_RUN
+from quintain.importers.training_data.loose_messages import LooseMessages
 from quintain.importers.transcripts.chat_messages import role_of
 from quintain.importers.transcripts.field_values import dicts_in, parse_json_text, transpose_columns
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
@@ -28,10 +29,6 @@ _STRANGE = frozenset({"email", "username", "password", "phone", "first_name", "l
 """Fields of user records, which chat messages do not have."""
 _DEPTH = 3
 """Objects around a chat that none of the columns names."""
-_MAX_MESSAGES = 100_000
-"""Message limit of a file that is one chat."""
-MEMORY_BYTES = 2**20
-"""Bytes of a file that is one chat after which further messages wait in a file."""
 
 
 def is_message(value: Any) -> bool:
@@ -127,7 +124,7 @@ def _is_spoken(values: list[Any]) -> bool:
 
 
 def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the runs of a file of chats: single messages (one run), lists of messages, or records with messages.
+    """Yield the runs of a file of chats: single messages (a run of each conversation), lists of messages, or records with messages.
 
     Raises:
         InvalidInput: a chat of too many messages.
@@ -144,24 +141,16 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
             attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
             yield from build_chat_run(map(_plain_message, messages), columns, line, report, **attempt)
 
-    chat: SpooledList[Any] = SpooledList()
-    begins, has_items = 0, False
+    loose, has_items = LooseMessages(log), False
     for line, value in log.rows(report, COLUMNS):
         if (is_message(value) or is_item(value)) and not _answer(value):
-            begins, has_items = begins or line, has_items or is_item(value)
-            if log.reading.unpacked > MEMORY_BYTES:
-                chat.append_stored(value, log.reading.unpacked)
-            else:
-                chat.append(value)
-            if len(chat) > _MAX_MESSAGES:
-                raise InvalidInput(
-                    f"{log.path.name} is a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
-                )
+            loose.add(line, value)
+            has_items = has_items or is_item(value)
         else:
             yield from read_row({"messages": value} if isinstance(value, list) else value, line, report, read)
-    if chat:
-        messages = map(_plain_message, items_to_messages(chat) if has_items else chat)
-        yield from read_row({}, begins, report, partial(build_chat_run, messages))
+    for begins, columns, held in loose.chats(report):
+        messages = map(_plain_message, items_to_messages(held) if has_items else held)
+        yield from read_row(columns, begins, report, partial(build_chat_run, messages))
 
 
 def _plain_message(message: Any) -> Any:

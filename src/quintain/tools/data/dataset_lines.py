@@ -12,7 +12,7 @@ from quintain.datasets.benchmark import benchmark_row, rank_references, referenc
 from quintain.datasets.dataset_writer import ExportOptions
 from quintain.datasets.near_duplicates import drop_near_duplicates
 from quintain.datasets.rows import cut_after
-from quintain.datasets.sampling import RunValue, SampleMember, distribution, draw_sample, task_class, top_share
+from quintain.datasets.sampling import RunValue, SampleMember, best_runs, distribution, draw_sample, task_class
 from quintain.datasets.selection import (
     Digests,
     ExportCounts,
@@ -127,13 +127,14 @@ def _single(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     """Yield rows of kinds with one run each."""
     row = _row_maker(export)
     curation = export.options.criteria.curation
-    if curation.top_share is None and not curation.samples:
+    if not curation.ranks and not curation.samples:
         yield from (KeyedRow(task_key(run.trajectory), row(run)) for run in runs)
         return
     # Which runs stay depends on all of them: they are looked through first without being held, then fetched again.
-    picks = [RunValue(_id(run), value, _class(export, run)) for run, value, _ in _with_steps_kept(export, runs)]
-    if curation.top_share is not None:
-        picks = top_share(picks, curation.top_share, export.options.seed, export.tally)
+    kept = _with_steps_kept(export, runs)
+    key = task_key if curation.best_per_task is not None else lambda _: ""
+    picks = [RunValue(_id(run), value, _class(export, run), key(run)) for run, value, _ in kept]
+    picks = best_runs(picks, curation, export.options.seed, export.tally)
     drawn = _drawn(export, [_Item(pick, (pick.trajectory_id,), pick.task_class) for pick in picks])
     for pick, (run,) in with_runs(export.services, ((item.row, item.runs) for item in drawn)):
         yield KeyedRow(task_key(run), row(ValuedRun(run, pick.value, export.step_values.get(_id(run), ()))))
@@ -385,6 +386,8 @@ def _worth(options: ExportOptions) -> Callable[[Trajectory], float | None]:
         return group_reward
     if options.kind == "kto" and not options.about:  # ready-made rows state their labels themselves
         return label
+    if options.kind in {"dpo", "reward"} and options.about:  # and their ratings
+        return lambda run: verdict(run) if (rated := reward(run)) is None else rated
     by_reward = options.kind in {"sft", "benchmark"} or (
         options.kind == "prm" and options.criteria.curation.step_labels == "recorded"
     )

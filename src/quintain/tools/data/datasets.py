@@ -25,7 +25,7 @@ from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.tools.artifacts import PushTo, destination_of
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
-from quintain.tools.data.row_file_datasets import freeze_file
+from quintain.tools.data.joined_datasets import freeze_path
 from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.results import ExportResult
 from quintain.tools.run_selection import RunFilter, select
@@ -46,6 +46,7 @@ _ONLY_FOR: dict[str, frozenset[str]] = {
     "min_reward": frozenset({"sft", "prm", "benchmark"}),
     "max_reward": frozenset({"sft", "prm", "benchmark"}),
     "top_share": frozenset({"sft", "prm"}),
+    "best_per_task": frozenset({"sft"}),
     "near_duplicates": near_duplicates.KINDS,
     "step_labels": frozenset({"prm"}),
     "parts_of": frozenset({"reward"}),
@@ -65,14 +66,14 @@ RowsPath = Annotated[
     Field(
         min_length=1,
         max_length=4096,
-        description="Ready-made rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name.",
+        description="Rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name; a+b: datasets.",
     ),
 ]
 Columns = Annotated[
     dict[str, str] | None,
     Field(
-        description="For ready-made rows: prompt, response, chosen, label ... -> its name in the file; "
-        "good, bad -> label's value or bound, such as >=4."
+        description="prompt, response, chosen, label ... -> its name in the file; "
+        "good, bad -> label's value or bound (>=4); assistant -> role's."
     ),
 ]
 PairsFrom = Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"]
@@ -160,9 +161,9 @@ def export_dataset(
     if path is not None:
         if filter is not None or trajectory_ids is not None:
             raise InvalidInput("`path` has the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
-        written = freeze_file(services, path, columns or {}, options, tally)
+        written = freeze_path(services, path, columns or {}, options, tally)
     else:
-        _require_runs(kind, columns)
+        _require_runs(kind, columns, curation)
         runs = select(services, filter, trajectory_ids)
         if trajectory_ids is not None:
             runs = _all_counted(runs, len(set(trajectory_ids)), tally)
@@ -214,11 +215,12 @@ def _shares(kind: str, validation_share: float) -> dict[SplitName, float]:
     return {"validation": validation_share}
 
 
-def _require_runs(kind: str, columns: dict[str, str] | None) -> None:
+def _require_runs(kind: str, columns: dict[str, str] | None, curation: Curation) -> None:
     if kind == "text":
         raise InvalidInput("expected files for kind 'text': name one, or a folder of them, as `path`")
-    if columns is not None:
-        raise InvalidInput("`columns` names the fields of a file; give its `path` too, or leave it out")
+    if columns is not None or curation.where is not None:
+        name = "columns" if columns is not None else "curation.where"
+        raise InvalidInput(f"`{name}` names the fields of a file; give its `path` too, or leave it out")
 
 
 def _all_counted(runs: Iterator[Trajectory], asked: int, tally: ExportCounts) -> Iterator[Trajectory]:
@@ -263,7 +265,7 @@ def _making(
     """Return the settings of this kind besides the criteria, with defaults; reject arguments of another kind."""
     if kind == "sft" and min_score is not None and scorer is None:
         raise InvalidInput(f"`min_score` is {min_score} without a `scorer`; name the scorer whose stored scores decide")
-    if kind == "sft" and scorer is not None and min_score is None and curation.top_share is None:
+    if kind == "sft" and scorer is not None and min_score is None and not curation.ranks:
         raise InvalidInput(
             f"expected a bound for the scores of {scorer!r}, got none; set `min_score`, or for the best half "
             "`curation` to {'top_share': 0.5}"

@@ -175,7 +175,7 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
             "No run was found; see `rejected` for the reason of each file. Set `format` if the logs have a known format. Tables "
             "and rows with columns of their own become a dataset by ",
             rows,
-            ".",
+            "; where a row is one message, name session_id, role and content.",
         )
     if dry_run and not (report.unchanged and not report.imported):
         return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quintain.datasets.delimited_files import as_cell_number
 from quintain.datasets.row_files import split_named, write_lines
 from quintain.datasets.selection import ExportCounts
 from quintain.errors import InvalidInput
+from quintain.importers.files.tables import as_cell_number
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import RunSink
 from quintain.importers.transcripts.field_values import as_number
-from quintain.records.dataset import SplitName
+from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.record import nearest, shown
 from quintain.records.trajectory import Trajectory
@@ -26,6 +26,9 @@ USUAL = (
     "prompt",
     "response",
     "messages",
+    "role",
+    "content",
+    "session_id",
     "system",
     "tools",
     "chosen",
@@ -37,8 +40,6 @@ USUAL = (
 )
 """Names that an error proposes; the readers know more."""
 
-LEARNED: tuple[SplitName, ...] = ("train", "validation")
-"""Splits whose rows a training reads."""
 SPLIT = "split"
 """Name in `columns` of the column by which rows name their split."""
 _SAMPLE = 5

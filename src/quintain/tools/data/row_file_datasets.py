@@ -14,10 +14,8 @@ from typing import NamedTuple
 from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
 from quintain.datasets.row_files import (
-    HUB_NAME,
     RowFiles,
     hub_rows,
-    is_rows,
     needs_lines,
     row_files,
     rows_of,
@@ -25,27 +23,25 @@ from quintain.datasets.row_files import (
 )
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
-from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.errors import InvalidInput
 from quintain.files import sha256_of
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
-from quintain.records.dataset import SplitName
+from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus, Rejected
 from quintain.records.record import clip, shown
-from quintain.records.text import printable
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
-from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.mining import Pair
 from quintain.tools.artifacts import url_of
 from quintain.tools.data.dataset_folders import freeze, freeze_text
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
 from quintain.tools.data.multi_run_rows import logged_margin
-from quintain.tools.data.row_columns import LEARNED, SPLIT, is_rated, of_split, require_read_columns
-from quintain.tools.data.row_labels import MARKS, NO_LABELS, labelled, require_marks
-from quintain.tools.roots import readable, similar_name
+from quintain.tools.data.row_columns import SPLIT, is_rated, of_split, require_read_columns
+from quintain.tools.data.row_labels import NO_LABELS, VALUES, chosen_rows, require_marks, restated
+from quintain.tools.data.row_paths import note_left_out, place_of, safe_name, text_files
 from quintain.tools.services import Services
 
 _PAIR_KINDS = frozenset({"dpo", "reward"})
@@ -84,7 +80,13 @@ class _RowRequest(NamedTuple):
     split: str | None = None
     """Column that names the split of a row."""
     marks: Mapping[str, str] = {}
-    """`good` and `bad` -> the value of the label that means it."""
+    """`good` and `bad` -> the value of the label that means it; `assistant` -> that of the role."""
+    where: Mapping[str, str] = {}
+    """Column -> value or bound of the rows to read."""
+
+    def rows(self, rows: Iterable[NumberedValue], report: Report, tally: ExportCounts) -> Iterator[NumberedValue]:
+        """Yield the rows to read, with labels and roles that the readers know."""
+        return restated(chosen_rows(rows, self.where, tally), self.columns, self.marks, report, tally)
 
 
 @dataclass
@@ -133,12 +135,12 @@ def freeze_file(
     """
     with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
         origins, runs = list[_Origin](), list[_StoredRun]()
-        request = _requested(path, columns, Path(aside), text=options.kind == "text")
+        request = _requested(path, columns, Path(aside), options)
         _require_one_split(request, options)
         placed: dict[str, SplitName] = {}
         for origin in _origins(services, request, tally):
             origins.append(origin)
-            rejected = [Rejected(file=origin.short, line=n, reason=_safe(why)) for n, why in origin.report.rejected]
+            rejected = [Rejected(file=origin.short, line=n, reason=safe_name(why)) for n, why in origin.report.rejected]
             tally.reject(rejected, origin.report.n_rejected)
             if not request.text and origin.lines.stat().st_size:
                 found = _stored(services, origin, tally)
@@ -159,13 +161,17 @@ def freeze_file(
     return freeze(services, lines_of(services, stored, options, tally, statements), options, tally)
 
 
-def _requested(path: str, columns: Mapping[str, str], aside: Path, *, text: bool) -> _RowRequest:
+def _requested(path: str, columns: Mapping[str, str], aside: Path, options: ExportOptions) -> _RowRequest:
     """Return the request, with the columns that the readers of rows read apart from the others."""
-    read = {name: column for name, column in columns.items() if name not in {SPLIT, *MARKS}}
-    marks = {name: value for name, value in columns.items() if name in MARKS}
-    if marks and "label" not in read:
-        raise InvalidInput(f"columns: expected the column of the label beside {shown(marks)}, got none; name `label`")
-    return _RowRequest(path, read, aside, text, columns.get(SPLIT), marks)
+    read = {name: column for name, column in columns.items() if name not in {SPLIT, *VALUES}}
+    marks = {name: value for name, value in columns.items() if name in VALUES}
+    for name in marks:
+        if (needed := VALUES[name]) not in read:
+            raise InvalidInput(
+                f"columns: expected the column of the {needed} beside {shown(marks)}, got none; name `{needed}`"
+            )
+    where = options.criteria.curation.where or {}
+    return _RowRequest(path, read, aside, options.kind == "text", columns.get(SPLIT), marks, where)
 
 
 def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
@@ -185,16 +191,27 @@ def _require_readable(
     path: str, columns: Mapping[str, str], runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts
 ) -> None:
     """Refuse a file without a row that can be read, or without a mark where the kind learns from marks."""
+    if not runs and not tally.rejected and (left_out := tally.dropped["not_where"]):
+        raise InvalidInput(
+            f"curation.where: expected rows of {clip(path)} with {shown(options.criteria.curation.where)}, got none of "
+            f"{left_out}; widen it",
+            code="no_rows",
+        )
     if not runs and not tally.rejected:
         raise InvalidInput(f"expected rows in {clip(path)}, got none; write one JSON object per line", code="no_rows")
     examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
     if not runs:
         remedy = (
-            "correct `columns`, or the rows in the file"
-            if columns
-            else 'name their fields with `columns`, such as {"prompt": ..., "response": ...}, or messages, chosen, rejected, '
-            "label, text; rows that only ask are tasks, played as environment='quintain/tasks?file=PATH'"
+            'name their fields with `columns`, such as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
+            "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
+            "environment='quintain/tasks?file=PATH'"
         )
+        if columns:
+            remedy = "correct `columns`, or the rows in the file"
+        if "role" in columns and "assistant" not in columns:
+            remedy = (
+                'state the role of the agent to train, such as columns={"assistant": "Support"}: others are users then'
+            )
         raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}; {remedy}", code="no_rows")
     by_marks = options.kind == "kto" and options.criteria.scorer is None
     if by_marks and not any(run.good is not None or run.ended for run in runs):
@@ -261,12 +278,13 @@ def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_S
     report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), sink)
     rejected = [Rejected(file=origin.short, line=row.line, reason=row.reason) for row in report.rejected]
     tally.reject(rejected, report.n_rejected)
+    tally.notes += report.notes if sink.runs else ()
     return sink.runs
 
 
 def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> Iterator[_Origin]:
     """Yield the row files of a path; files that must be converted first go to the folder `aside`."""
-    place = _place(services, request.path)
+    place = place_of(services, request.path)
     if place is None:
         name = f"https://huggingface.co/datasets/{request.path}"
         _require_read(request, hub_rows(request.path))
@@ -275,18 +293,18 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
                 lines, name, sha256_of(lines), report, split, is_rated(hub_rows(request.path), request.columns)
             )
         return
-    files = RowFiles(_text_files(place), []) if request.text else row_files(place)
+    files = RowFiles(text_files(place), []) if request.text else row_files(place)
     if files.left_out:
-        tally.notes.append(_left_out(files.left_out, place))
+        tally.notes.append(note_left_out(files.left_out, place))
     if files.taken:
         _require_read(request, rows_of(files.taken[0], Report()))
     for number, file in enumerate(files.taken):
-        as_it_is = None if request.columns or needs_lines(file, text=request.text) else file
+        as_it_is = None if request.columns or request.where or needs_lines(file, text=request.text) else file
         name = str(file)
         if is_url(request.path):
             inside = file.relative_to(place).as_posix() if place.is_dir() else ""
             name = f"{url_of(services, request.path)}/{inside}".rstrip("/")
-        name = _safe(name) if services.settings.redact else name
+        name = safe_name(name) if services.settings.redact else name
         for lines, report, split in _sides(request, str(number), partial(rows_of, file), as_it_is, tally):
             rated = is_rated(rows_of(file, Report()), request.columns)
             yield _Origin(lines, name, sha256_of(file), report, split, rated)
@@ -315,7 +333,7 @@ def _sides(
     for split in LEARNED if request.split is not None else (None,):
         lines, report = request.aside / f"{name}-{split or 'all'}.jsonl", Report()
         counts = tally if split in (None, "train") else ExportCounts()
-        rows = labelled(read(report), request.columns, request.marks, report, counts)
+        rows = request.rows(read(report), report, counts)
         try:
             write_lines(of_split(rows, request.split, split, tally), request.columns, lines)
         except InvalidInput as error:  # what came before the damage is good, and so are the other files
@@ -326,54 +344,8 @@ def _sides(
 def _require_read(request: _RowRequest, rows: Iterable[NumberedValue]) -> None:
     first: list[NumberedValue] = []
     with suppress(InvalidInput):  # a damaged file is reported where it is read
-        first += islice(
-            labelled(rows, request.columns, request.marks, Report(), ExportCounts()), _SAMPLED if request.columns else 0
-        )
+        first += islice(request.rows(rows, Report(), ExportCounts()), _SAMPLED if request.columns else 0)
     require_read_columns(request.columns, [row.value for row in first], request.aside, text=request.text)
-
-
-def _left_out(files: Sequence[Path], folder: Path) -> str:
-    """Return a note that lists files."""
-    names = [_safe(file.relative_to(folder).as_posix()) for file in files]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return (
-        f"the folder has a training split, so these were left out: {', '.join(names[:5])}{more}; name a file as `path` to "
-        "take it"
-    )
-
-
-def _safe(text: str) -> str:
-    return redact_text(printable(text))[0]
-
-
-def _place(services: Services, path: str) -> Path | None:
-    """Return the file or folder of this path; None if it is the name of a Hub dataset."""
-    place = readable(services, path, "rows")
-    if place.exists():
-        return place
-    if HUB_NAME.fullmatch(path) is None or is_rows(place):
-        raise NotFound(
-            f"expected a file or folder of rows, got nothing at {clip(path)!r}{similar_name(services, path)}; "
-            f"name one under {str(services.settings.inbox_dir)!r}"
-        )
-    if not services.settings.allow_hub:
-        raise Refused(
-            f"{clip(path)!r} is no file or folder under {str(services.settings.inbox_dir)!r}, and Hub names are off; put the "
-            "rows there, or let the operator set QUINTAIN_ALLOW_HUB=1",
-            code="hub_not_allowed",
-        )
-    return None
-
-
-def _text_files(place: Path) -> list[Path]:
-    """Return a file, or all visible files of a folder."""
-    if place.is_file():
-        return [place]
-    inside = (file for file in sorted(place.rglob("*")) if file.is_file() and file.resolve().is_relative_to(place))
-    files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(place).parts)]
-    if not files:
-        raise NotFound(f"{str(place)!r} has no file; name a text file or a folder of text files")
-    return files
 
 
 def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:

@@ -8,17 +8,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from quintain.datasets.delimited_files import as_cell_number
+from quintain.datasets.row_files import joined_columns
 from quintain.datasets.selection import ExportCounts
 from quintain.errors import InvalidInput
+from quintain.importers.files.tables import as_cell_number
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import as_label
 from quintain.importers.protocol import Report
+from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.importers.transcripts.field_values import as_number
 from quintain.records.record import shown
 
 MARKS = ("good", "bad")
 """Names in `columns` that state a value of the label, or a bound on it such as `>=4`, not a column."""
+VALUES = {**dict.fromkeys(MARKS, "label"), "assistant": "role"}
+"""Name in `columns` that states a value -> name of the column that has it."""
 NO_LABELS = "no_labels"
 
 _BOUND = re.compile(r"(>=|<=|>|<)\s*(-?[0-9]+(?:\.[0-9]+)?)")
@@ -43,6 +47,7 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
     column = columns.get("label")
     if column is None:
         return
+    marks = {name: mark for name, mark in marks.items() if name in MARKS}
     values: Counter[str] = Counter()
     with suppress(InvalidInput):  # a damaged file is reported where it is read
         for _, row in rows:
@@ -77,7 +82,53 @@ def _listed(values: Counter[str]) -> str:
     return f"{listed}, ..." if len(values) > _SHOWN else listed
 
 
-def labelled(
+def chosen_rows(
+    rows: Iterable[NumberedValue], where: Mapping[str, str], tally: ExportCounts
+) -> Iterator[NumberedValue]:
+    """Yield the rows whose columns have the requested values.
+
+    Args:
+        rows: In the order of the file.
+        where: Column -> its value, or a bound such as `>=4`.
+        tally: Counts the others as `not_where`.
+
+    Raises:
+        InvalidInput: the first row lacks a column.
+    """
+    for place, (number, row) in enumerate(rows):
+        if where and isinstance(row, Mapping):
+            if not place and (absent := [name for name in where if name not in row]):
+                raise InvalidInput(
+                    f"curation.where: expected columns of the rows ({', '.join(map(repr, list(row)[:20]))}), got {absent[0]!r}; "
+                    "correct it"
+                )
+            if not all(_fits(value, row.get(name)) for name, value in where.items()):
+                _leave_out(tally, "not_where")
+                continue
+        yield NumberedValue(number, row)
+
+
+def restated(
+    rows: Iterable[NumberedValue],
+    columns: Mapping[str, str],
+    marks: Mapping[str, str],
+    report: Report,
+    tally: ExportCounts,
+) -> Iterator[NumberedValue]:
+    """Yield rows with labels and roles that the readers know; the arguments are those of `_labelled`."""
+    column, agent = columns.get("role"), marks.get("assistant")
+    labels = {name: mark for name, mark in marks.items() if name in MARKS}
+    for number, row in _labelled(rows, columns, labels, report, tally):
+        if isinstance(row, Mapping):
+            row = joined_columns(row, columns)
+        if agent is not None and column is not None and isinstance(row, Mapping) and row.get(column) is not None:
+            role = str(row[column])
+            known = "assistant" if role == agent else role if ROLES.get(role) in ("system", "tool") else "user"
+            row = {**row, column: known}
+        yield NumberedValue(number, row)
+
+
+def _labelled(
     rows: Iterable[NumberedValue],
     columns: Mapping[str, str],
     marks: Mapping[str, str],
@@ -132,4 +183,4 @@ def _fits(mark: str, value: object) -> bool:
     number = as_cell_number(value) if isinstance(value, str) else as_number(value)
     if bound := _BOUND.fullmatch(mark.strip()):
         return number is not None and _COMPARE[bound[1]](number, float(bound[2]))
-    return str(value) == mark or (number is not None and number == as_cell_number(mark))
+    return str(value).casefold() == mark.casefold() or (number is not None and number == as_cell_number(mark))

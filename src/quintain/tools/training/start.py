@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
+from quintain.records.dataset import DatasetName
 from quintain.records.hyperparameters.methods import Method, TrainingConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.record import shown
@@ -50,7 +51,7 @@ def start_training(
     ],
     model: AgentReference,
     dataset_id: Annotated[
-        str | None, Field(description="Dataset id or name, of the kind that the method learns from.")
+        DatasetName | None, Field(description="Dataset id or name, of the kind that the method learns from.")
     ] = None,
     environment: Annotated[
         Environments | None,

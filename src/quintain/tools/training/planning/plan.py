@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call, join_hints
 from quintain.records.agent import Agent
-from quintain.records.dataset import Dataset
+from quintain.records.dataset import Dataset, DatasetName
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker, Estimate, TrainingPlan
@@ -55,7 +55,7 @@ T = TypeVar("T")
 def plan_training(
     services: Services,
     goal: Goal = None,
-    dataset_id: Annotated[str | None, Field(description="Null: what the library has.")] = None,
+    dataset_id: Annotated[DatasetName | None, Field(description="Null: what the library has.")] = None,
     model: AgentReference = "starter",
     environment: Annotated[Environments | None, Field(description="Where it may act.")] = None,
     method: Annotated[str | None, Field(description="Null: chosen.")] = None,

@@ -1,0 +1,127 @@
+"""Chat messages that are rows of their own: one chat a file, or one of each conversation that a column names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.importers.files.spooled_list import Spool
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Report
+from quintain.importers.row_reader import SESSIONS, first_name
+from quintain.importers.transcripts.field_values import as_number
+from quintain.importers.transcripts.transcript import parse_time
+
+MEMORY_BYTES = 2**20
+"""Bytes of a file after which further messages wait in a temporary file."""
+_MAX_MESSAGES = 100_000
+"""Message limit of one chat."""
+_POSITIONS = ("turn", "turn_index", "message_index", "order", "position")
+_TIMES = ("timestamp", "created_at", "time", "date")
+"""Columns by which the messages of a conversation are put in order, if all of its messages have one of them."""
+_OWN = frozenset({"role", "content", "name", "type", "model", *_POSITIONS, *_TIMES})
+"""Columns of a message that name no conversation."""
+_MAX_VALUES = 1_000
+
+
+class _Held(NamedTuple):
+    line: int
+    order: tuple[str, float | datetime] | None
+    """Column that orders the messages, and its value."""
+    message: Any
+    """The message, or its place in the spool."""
+
+
+@dataclass
+class _Chat:
+    shared: dict[str, Any]
+    """Columns that have one value in all messages."""
+    messages: list[_Held] = field(default_factory=list)
+
+
+class LooseMessages:
+    """Messages by conversation, in bounded memory."""
+
+    def __init__(self, log: LogFile) -> None:
+        """Begin without messages."""
+        self._log = log
+        self._spool = Spool()
+        self._chats: dict[str | None, _Chat] = {}
+        self._values: dict[str, set[Any]] = {}
+        """Column -> its values in messages of no named conversation."""
+
+    def add(self, line: int, message: Any) -> None:
+        """Add a message.
+
+        Raises:
+            InvalidInput: one chat has too many messages.
+        """
+        session, columns = first_name(message, SESSIONS), _short_columns(message)
+        chat = self._chats.setdefault(session, _Chat(columns))
+        if len(chat.messages) >= _MAX_MESSAGES:
+            raise InvalidInput(
+                f"{self._log.path.name} has a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
+            )
+        chat.shared = dict(chat.shared.items() & columns.items())
+        if session is None:
+            for name, value in columns.items():
+                if len(values := self._values.setdefault(name, set())) <= _MAX_VALUES:
+                    values.add(value)
+        is_long = self._log.reading.unpacked > MEMORY_BYTES
+        held = self._spool.put(message, self._log.reading.unpacked) if is_long else message
+        chat.messages.append(_Held(line, _order(message), held))
+
+    def chats(self, report: Report) -> Iterator[tuple[int, dict[str, Any], Iterator[Any]]]:
+        """Yield the first line of each chat, the columns that all of its messages share, and the messages in order."""
+        for session, chat in self._chats.items():
+            begins, messages = chat.messages[0].line, chat.messages
+            if session is None:
+                self._note_columns(len(messages), report)
+                yield begins, {}, self._read(messages)
+            else:
+                orders = [held.order for held in messages]
+                if None not in orders and len({order[0] for order in orders if order}) == 1:
+                    messages = sorted(messages, key=lambda held: held.order or ())
+                yield begins, {**chat.shared, SESSIONS[0]: session}, self._read(messages)
+
+    def _read(self, messages: list[_Held]) -> Iterator[Any]:
+        for held in messages:
+            message = self._spool.get(held.message) if isinstance(held.message, int) else held.message
+            yield {name: value for name, value in message.items() if name not in SESSIONS}
+
+    def _note_columns(self, n: int, report: Report) -> None:
+        """Add a note on columns that may name conversations: each value is that of two messages or more on average."""
+        named = [name for name, values in self._values.items() if 1 < len(values) <= min(n // 2, _MAX_VALUES)]
+        if named:
+            report.note(
+                f"{n:,} rows of one message each were read as one chat; if they are of several, rename the column that names "
+                f"the conversation to {SESSIONS[0]} (of {', '.join(map(repr, named[:3]))}?), or name it by export_dataset(path=..., "
+                f"columns={{{SESSIONS[0]!r}: ...}})"
+            )
+
+
+def _short_columns(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns beside the message itself whose values are short."""
+    plain = {name: value for name, value in message.items() if name not in _OWN and name not in SESSIONS}
+    return {
+        name: value
+        for name, value in plain.items()
+        if isinstance(value, int | float) or (isinstance(value, str) and len(value) <= 200)
+    }
+
+
+def _order(message: Mapping[str, Any]) -> tuple[str, float | datetime] | None:
+    for name in _POSITIONS:
+        if name in message and (number := _number(message[name])) is not None:
+            return name, number
+    for name in _TIMES:
+        if name in message and (when := parse_time(message[name])) is not None:
+            return name, when
+    return None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, str) and value.isdecimal() else as_number(value)
