@@ -16,7 +16,7 @@ from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.dataset import BenchmarkRow, LabelledRow, PairRow
+from quintain.records.dataset import BenchmarkRow, Curation, LabelledRow, PairRow
 from quintain.records.evaluation import Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.learning_rates import default_rate
@@ -32,6 +32,7 @@ from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.jobs.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
 from quintain.tools.catalog import CATALOG
+from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.invocation import check
 from quintain.tools.jobs.jobs import get_job
@@ -51,7 +52,7 @@ from quintain.tools.training.start import start_training
 from store_shelves import evaluation
 from terminal import quintain
 from tools.dict_calls import Caller
-from tools.stored_records import freeze_rows, freeze_runs
+from tools.stored_records import add_runs, freeze_rows, freeze_runs
 from trajectory_runs import answer, call, run, user
 
 INVENTORY = "quintain/inventory"
@@ -362,6 +363,16 @@ def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(
     started = start_training(waiting, "sft", "starter", few)
     assert [f"[{one.code}] {one.message}; {one.remedy}" for one in planned.blockers] == list(started.warnings)
     assert [text.split("]")[0] for text in started.warnings] == ["[too_few_rows", "[no_successes"]
+
+
+def test_notes_of_an_export_are_warnings_of_a_training_on_it(waiting: Services) -> None:
+    right = Outcome(status=OutcomeStatus.SUCCESS, reward=1.0)
+    add_runs(waiting, *(made(i).model_copy(update={"outcome": right}) for i in range(12)))
+    every = TrajectoryFilter(outcome=OutcomeStatus.SUCCESS)
+    data = export_dataset(waiting, "sft", "best", every, curation=Curation(top_share=0.9))
+    (note,) = data.warnings
+    assert note.startswith("top_share=0.9 takes 11 of 12 runs, 11 of them by the seed among 12 of equal value (1)")
+    assert f"[export] {note}" in start_training(waiting, "sft", "starter", data.dataset_id).warnings
 
 
 def test_bf16_on_a_processor_without_it_is_reported_before_the_job_starts(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
+from quintain.datasets.manifest import notes_of
 from quintain.datasets.step_labels import score_labels, unweighted_reason
 from quintain.endpoints.profiles import read_profiles
 from quintain.errors import QuintainError
@@ -30,16 +32,17 @@ from quintain.tools.training.planning.settings import fitting_batch, planned_ste
 
 
 def start_warnings(services: Services, spec: TrainSpec) -> tuple[Hint, ...]:
-    """Return the blockers that `plan_training` would list for a training that can be started all the same, or would avoid."""
-    blockers = list[Blocker]()
+    """Return the notes of the export, and what `plan_training` would call a blocker of a training that can be started."""
+    blockers, notes = list[Blocker](), tuple[Hint, ...]()
     dataset = None if spec.dataset_id is None else services.store.datasets.get(spec.dataset_id)
     if dataset is not None:
+        notes = tuple(Hint(f"[export] {note}") for note in notes_of(Path(dataset.path)))
         blockers += data_concerns(services, spec.method, dataset).blockers
     asked = _asked(services, spec, dataset)
     if asked.data is not None and not blockers:
         blockers += _few_steps(spec, asked.data.rows)
     blockers += shortages(size_estimate(services, asked))
-    return (*_hints(blockers), *settings_warnings([spec.config], spec.agent))
+    return (*notes, *_hints(blockers), *settings_warnings([spec.config], spec.agent))
 
 
 def settings_warnings(configs: Iterable[TrainingConfig], agent: Agent) -> tuple[Hint, ...]:
