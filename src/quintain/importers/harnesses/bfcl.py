@@ -54,9 +54,8 @@ def _errors(log: LogFile, folders: tuple[str, ...], report: Report) -> dict[str,
         return None
     report.consume(scores.path)
     rows = [row for _, row in scores.rows(Report()) if isinstance(row, dict)]
-    failed = {
-        name: as_text(as_dict(row.get("error")).get("error_type")) for row in rows if (name := as_name(row.get("id")))
-    }
+    errors = [(as_name(row.get("id")), as_dict(row.get("error")).get("error_type")) for row in rows]
+    failed = {test: as_text(error) for test, error in errors if test}
     return failed if any("accuracy" in row for row in rows) else None
 
 

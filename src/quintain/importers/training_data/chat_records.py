@@ -82,8 +82,9 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
         return _of_items(row), row
     if answer := _answer(row) or _answer(response):
         # Gateways keep the request as it came and as they sent it on, under names of their own.
-        held = [each for value in row.values() if isinstance(value, Mapping) and is_chat(each := value.get("messages"))]
-        return [*(held[0] if held and held.count(held[0]) == len(held) else ()), *answer], row
+        requests = [each.get("messages") for each in row.values() if isinstance(each, Mapping)]
+        asked = [messages for messages in requests if isinstance(messages, list) and is_chat(messages)]
+        return [*(asked[0] if asked and asked.count(asked[0]) == len(asked) else ()), *answer], row
     return _only_chat(row)
 
 

@@ -271,8 +271,9 @@ def _has_rejected(row: dict[str, Any]) -> bool:
 
 def _with_rejected(row: dict[str, Any]) -> dict[str, Any]:
     others = {key: value for key, value in row.items() if key not in {"response", "messages", _REJECTED}}
-    *prompt, answer = [*as_list(row.get("messages")), *filter(None, [nonblank(row.get("response"))])]
-    return {**others, **({"messages": prompt} if prompt else {}), "chosen": answer, "rejected": row[_REJECTED]}
+    messages = [*as_list(row.get("messages")), *filter(None, [nonblank(row.get("response"))])]
+    prompt = {"messages": messages[:-1]} if messages[:-1] else {}
+    return {**others, **prompt, "chosen": messages[-1], "rejected": row[_REJECTED]}
 
 
 def _is_labelled(row: dict[str, Any]) -> bool:
