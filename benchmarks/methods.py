@@ -4,8 +4,9 @@ Run as `python -m benchmarks.methods [--only METHOD,...] [--courses COURSE,...] 
 [--rates FACTOR] [--tasks N]`. The embedded model solves no task of `math` and `tools`; there the start of a seed is the embedded
 model after `sft` on a few runs of the expert, and its processor time is reported. Where it still solves none, no method is tried. The
 start plays training tasks; its runs are the data of the methods that learn from runs, and the methods that act may play as many
-episodes. Every agent plays the same new tasks. One JSON line a seed, course and method with a 95 % Clopper-Pearson interval over the
-tasks, then one a course and method: the median gain over the seeds, with the smallest and the largest.
+episodes. Every agent plays the same new tasks twice: greedily, and sampled at temperature 1 as rollouts are. One JSON line a seed,
+course, method and way of acting with a 95 % Clopper-Pearson interval over the tasks, then one a course, method and way: the median gain
+over the seeds, with the smallest and the largest.
 """
 
 from __future__ import annotations
@@ -74,18 +75,24 @@ ACT: dict[str, tuple[str, dict[str, Any]]] = {
 """Name -> method, settings."""
 
 
+SAMPLES = 5
+"""Of a worker's processor time, for each question about its job, which costs the server a query."""
+TEMPERATURES = {"greedy": 0.0, "sampled": 1.0}
+"""Way of acting -> temperature."""
+
+
 class Success(NamedTuple):
     """An agent on the tasks that measure, and what its training cost."""
 
-    solved: int
+    solved: dict[str, int]
+    """Tasks by the way of acting."""
     n: int
     cpu_s: float
     """Processor time of the worker, by its last sample."""
 
-    @property
-    def rate(self) -> float:
-        """The share of tasks that are solved."""
-        return self.solved / self.n
+    def rate(self, way: str) -> float:
+        """Return the share of tasks that are solved."""
+        return self.solved[way] / self.n
 
 
 class Bench:
@@ -98,7 +105,7 @@ class Bench:
         if course.demonstrations:
             self._model, cpu_s = self._taught()
         self.start = self._success(self._model, cpu_s)
-        if not self.start.solved:
+        if not any(self.start.solved.values()):
             return
         asked = {"agent": self._model, "n_tasks": budget // ATTEMPTS, "attempts": ATTEMPTS, "tags": ["own"]}
         self._job("collect", environment=course.environment, seed=seed, **asked)
@@ -149,17 +156,21 @@ class Bench:
         course = self.course
         seed = self.seed + (2 * OTHER_TASKS if course.split == "train" else 0)
         asked = {"environment": course.environment, "split": course.split, "n_tasks": self.tasks, "seed": seed}
-        self._job("evaluate_agent", agent=agent, **asked)
-        result = self._view["result"]
-        return Success(round(result["success_rate"] * result["n"]), result["n"], cpu_s)
+        solved = {}
+        for way, temperature in TEMPERATURES.items():
+            self._job("evaluate_agent", agent=agent, sampling={"temperature": temperature}, **asked)
+            result = self._view["result"]
+            solved[way] = round(result["success_rate"] * result["n"])
+        return Success(solved, result["n"], cpu_s)
 
     def _job(self, tool: str, **arguments: Any) -> float:
         """Carry out a job; return the processor seconds of its worker."""
         job_id = self._run(tool, wait=False, **arguments)["job_id"]
         cpu_s = 0.0
         while (view := self._run("status", job_id=job_id))["status"] in {"queued", "running"}:
-            cpu_s = max(cpu_s, self._worker_time(job_id))
-            time.sleep(0.2)
+            for _ in range(SAMPLES):
+                time.sleep(0.2)
+                cpu_s = max(cpu_s, self._worker_time(job_id))
         if view["status"] != "succeeded":
             raise RuntimeError(f"{tool}: {view['error']}")
         self._view = view
@@ -180,32 +191,37 @@ class Bench:
         return answer
 
 
-def one_seed(course: str, names: Sequence[str], seed: int, asked: argparse.Namespace) -> dict[str, tuple[float, float]]:
-    """Report each method from the start of a seed; return by method its gain in success and its processor seconds."""
+def one_seed(
+    course: str, names: Sequence[str], seed: int, asked: argparse.Namespace
+) -> dict[str, tuple[Success, Success]]:
+    """Report each method from the start of a seed; return by method its success and that of the start."""
     found = {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         chosen = COURSES[course] if asked.rates is None else COURSES[course]._replace(rates=asked.rates)
         bench = Bench(Path(folder), chosen, seed, asked.budget, asked.tasks)
-        _line(course, "start", seed, bench.start, bench.start)
-        if not bench.start.solved:
+        start = bench.start
+        _lines(course, "start", seed, start, start)
+        learns = any(start.solved.values())
+        if not learns:
             say(f"{course}, seed {seed}: the start solves none of the tasks, so no method has anything to learn from")
-        for name in names if bench.start.solved else ():
+        for name in names if learns else ():
             try:
                 success = bench.train(name)
             except RuntimeError as error:
                 say(f"{course}, {name}, seed {seed}: {error}")
                 continue
-            _line(course, name, seed, success, bench.start)
-            found[name] = (success.rate - bench.start.rate, success.cpu_s)
+            _lines(course, name, seed, success, start)
+            found[name] = (success, start)
         bench.close()
     return found
 
 
-def _line(course: str, name: str, seed: int, success: Success, start: Success) -> None:
-    rate = clopper_pearson(success.solved, success.n)
-    more: dict[str, Any] = {"low": rounded(rate.ci_low or 0.0), "high": rounded(rate.ci_high or 0.0), "n": rate.n}
-    more |= {"start": start.rate, "seed": seed, "cpu_s": rounded(success.cpu_s)}
-    report(f"methods, {course}, {name}: success", [success.rate], "share", None, **more)
+def _lines(course: str, name: str, seed: int, success: Success, start: Success) -> None:
+    for way, solved in success.solved.items():
+        rate = clopper_pearson(solved, success.n)
+        more: dict[str, Any] = {"low": rounded(rate.ci_low or 0.0), "high": rounded(rate.ci_high or 0.0), "n": rate.n}
+        more |= {"start": start.rate(way), "seed": seed, "cpu_s": rounded(success.cpu_s)}
+        report(f"methods, {course}, {name}: {way} success", [success.rate(way)], "share", None, **more)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -220,15 +236,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rates", type=float, help="factor of all learning rates; default: that of the course")
     parser.add_argument("--tasks", type=int, default=100, help="new tasks that measure")
     asked = parser.parse_args(arguments)
-    names, found = asked.only.split(","), dict[tuple[str, str], list[tuple[float, float]]]()
+    names, found = asked.only.split(","), dict[tuple[str, str], list[tuple[Success, Success]]]()
     for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
         for course in asked.courses.split(","):
             for name, ended in one_seed(course, names, seed, asked).items():
                 found.setdefault((course, name), []).append(ended)
     for (course, name), seeds in found.items():
-        gains, seconds = zip(*seeds, strict=True)
-        cpu_s = rounded(statistics.median(seconds))
-        report(f"methods, {course}, {name}: gain", gains, "share", None, seeds=len(seeds), cpu_s=cpu_s)
+        cpu_s = rounded(statistics.median(success.cpu_s for success, _ in seeds))
+        for way in TEMPERATURES:
+            gains = [success.rate(way) - start.rate(way) for success, start in seeds]
+            report(f"methods, {course}, {name}: {way} gain", gains, "share", None, seeds=len(seeds), cpu_s=cpu_s)
     return 0
 
 
