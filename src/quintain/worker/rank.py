@@ -55,6 +55,7 @@ def main(arguments: list[str]) -> int:
     parent_watch.end_with_launcher()
     directory = JobDirectory(Path(arguments[0]))
     configure_process(home_of(directory))
+    import_libraries()  # before the others wait for this process
     group = initialize(_SILENT_LEASES * lease_s(directory))
     if group.is_first:
         return _lead(group, directory, int(arguments[1]))
@@ -76,7 +77,6 @@ def _lead(group: ProcessGroup, directory: JobDirectory, attempt: int) -> int:
 
 
 def _follow(group: ProcessGroup) -> int:
-    import_libraries()
     from quintain.trainers.train import follow
 
     reporter = SilentReporter()
