@@ -177,10 +177,14 @@ def read_record(row: dict[str, Any]) -> Trajectory:
     return run.trajectory
 
 
+_SEEN_OR_RATED = frozenset({"observation", "quality"})
+"""What a step of `thought` and `action` has besides, at least one; `quality` is its value to a process reward model."""
+
+
 def _is_run(row: dict[str, Any]) -> bool:
     steps = dicts_in(row.get("steps"))[:2]
     named = any({"tool_call", "tool_result"} <= step.keys() or {"tool", "params"} <= step.keys() for step in steps)
-    named = named or any({"thought", "action", "observation"} <= step.keys() for step in steps)
+    named = named or any({"thought", "action"} <= step.keys() and step.keys() & _SEEN_OR_RATED for step in steps)
     hub = bool({"content_hash", "agent_framework"} & row.keys())
     return (
         isinstance(row.get("steps"), list)
@@ -211,7 +215,7 @@ def _add_step(transcript: Transcript, step: dict[str, Any], reward: float | None
     elif written:
         tool, arguments = parse_call(written.strip())
     tokens = as_count(step.get("token_count"))
-    reward = as_number(step.get("reward")) if reward is None else reward
+    reward = as_number(step.get("reward", step.get("quality"))) if reward is None else reward
     transcript.add_agent_turn(
         "" if tool else written,
         thought=as_text(step.get("thought")),
