@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from quintain.errors import InvalidInput
 from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import first_name, matching_share
-from quintain.importers.run_builder import build_run
+from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, nonblank
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.trajectory import Task
+from quintain.records.trajectory import Task, Trajectory
 
 
 def _detect(probe: Probe) -> float:
@@ -45,6 +46,19 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     split = nonblank(row.get("split"))
     tags = (f"split:{split}",) if split else ()
     yield from build_run(transcript, report, line, task=task, tags=tags)
+
+
+def read_dialog(row: dict[str, Any]) -> Trajectory:
+    """Return the run of a dialog.
+
+    Raises:
+        InvalidInput: nobody acts in it.
+    """
+    report = Report()
+    run = next(_row(row, 1, report), None)
+    if run is None:
+        raise InvalidInput(report.rejected[0][1] if report.rejected else NO_RUN)
+    return run.trajectory
 
 
 IMPORTER = row_importer("sage", "SAGE agent dialogs", _detect, _row)
