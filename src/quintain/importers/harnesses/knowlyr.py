@@ -14,7 +14,7 @@ from quintain.importers.harnesses.knowlyr_text import parse_call, parse_steps
 from quintain.importers.importer import row_importer
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share
+from quintain.importers.row_reader import first_name, matching_share, read_one
 from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.training_data.prompt_answers import fingerprint
 from quintain.importers.transcripts.field_values import (
@@ -165,16 +165,8 @@ def is_record(row: dict[str, Any]) -> bool:
 
 
 def read_record(row: dict[str, Any]) -> Trajectory:
-    """Return the run of a record of knowlyr's recorder.
-
-    Raises:
-        InvalidInput: it has no step of an agent.
-    """
-    report = Report(format="knowlyr")
-    run = next(iter(_run(row, 1, report)), None)
-    if run is None:
-        raise InvalidInput(report.rejected[0][1] if report.rejected else NO_RUN)
-    return run.trajectory
+    """Return the run of a record of knowlyr's recorder; errors as of `read_one`."""
+    return read_one("knowlyr", _run, row)
 
 
 _SEEN_OR_RATED = frozenset({"observation", "quality"})

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.errors import InvalidInput
 from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share
-from quintain.importers.run_builder import NO_RUN, build_run
+from quintain.importers.row_reader import first_name, matching_share, read_one
+from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, nonblank
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.trajectory import Task, Trajectory
@@ -49,16 +48,8 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
 
 
 def read_dialog(row: dict[str, Any]) -> Trajectory:
-    """Return the run of a dialog.
-
-    Raises:
-        InvalidInput: nobody acts in it.
-    """
-    report = Report()
-    run = next(_row(row, 1, report), None)
-    if run is None:
-        raise InvalidInput(report.rejected[0][1] if report.rejected else NO_RUN)
-    return run.trajectory
+    """Return the run of a dialog; errors as of `read_one`."""
+    return read_one("sage", _row, row)
 
 
 IMPORTER = row_importer("sage", "SAGE agent dialogs", _detect, _row)
