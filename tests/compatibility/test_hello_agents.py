@@ -3,11 +3,13 @@
 Calls of the document, each run below:
     RLTrainingTool().run: train (sft, grpo from its output), load_dataset (sft, rl), create_reward, evaluate
     SFTTrainerWrapper, GRPOTrainerWrapper: train(), save_model(path); with use_lora and lora_config
-    create_sft_dataset, create_rl_dataset, create_accuracy_reward, create_lora_config; a function as `reward_fn`
+    create_sft_dataset, create_rl_dataset, create_accuracy_reward, create_lora_config; rows as `dataset`, a function as `reward_fn`
+The document names rates by the model's size in its prose, and 2e-5 and 1e-5 as defaults: the defaults are taken.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 from jobs_in_process import in_process
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.scoring import registry
+from quintain.settings import Settings
 from quintain.tools import (
     GRPOTrainerWrapper,
     RLTrainingTool,
@@ -27,9 +30,16 @@ from quintain.tools import (
     create_rl_dataset,
     create_sft_dataset,
 )
+from quintain.tools.services import open_services
 
 SHORT = {"type": "length", "unit": "characters", "full_at": 0, "zero_at": 60}
 """A reward that differs between tries: the starter answers none of the questions right."""
+
+LONGER = """
+def longer(completions, ground_truth, **columns):
+    return [min(1.0, len(text) / 100) for text in completions]
+"""
+"""A module of the user beside the program; in no installed package."""
 
 QUESTIONS = [
     {
@@ -38,6 +48,16 @@ QUESTIONS = [
     }
     for i in range(2, 14)
 ]
+RL_ROWS = [
+    {
+        "prompt": f"<|im_start|>user\n{row['question']}<|im_end|>\n",
+        "ground_truth": row["answer"].rpartition("#### ")[2],
+        "question": row["question"],
+        "full_answer": row["answer"],
+    }
+    for row in QUESTIONS[:2]
+]
+"""Rows of the Dataset that HelloAgents' `create_rl_dataset` returns."""
 
 
 @pytest.fixture
@@ -108,7 +128,11 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
         assert run(action="create_reward", reward_type=reward_type)["status"] == "success"
 
 
-def test_the_documented_wrappers_train_and_save(gsm8k: Path) -> None:
+def test_the_documented_wrappers_train_and_save(gsm8k: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    monkeypatch.syspath_prepend(gsm8k)
+    (gsm8k / "own_rewards.py").write_text(LONGER, encoding="utf-8")
+    reward_fn = importlib.import_module("own_rewards").longer
     lora = create_lora_config(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
     trainer = SFTTrainerWrapper(
         model_name="starter",
@@ -116,21 +140,21 @@ def test_the_documented_wrappers_train_and_save(gsm8k: Path) -> None:
         output_dir="./output/sft",
         num_epochs=1,
         batch_size=4,
-        learning_rate=2e-5,
         use_lora=True,
         lora_config=lora,
     )
     with pytest.raises(InvalidInput, match=r"call train\(\) first"):
         trainer.save_model("./my_model")
     result = trainer.train()
+    assert _rate(gsm8k) == 2e-5
     assert result["output_dir"] == "output/sft"
     trainer.save_model("./my_model")
     config = json.loads(Path("my_model/adapter_config.json").read_text(encoding="utf-8"))
     assert (config["r"], sorted(config["target_modules"])) == (4, ["q_proj", "v_proj"])
     grpo = GRPOTrainerWrapper(
         model_name="./output/sft",
-        dataset=create_rl_dataset(split="train", max_samples=2, model_name="Qwen/Qwen3-0.6B"),
-        reward_fn=SHORT,
+        dataset=RL_ROWS,
+        reward_fn=reward_fn,
         output_dir="./output/grpo",
         num_epochs=1,
         batch_size=2,
@@ -140,14 +164,24 @@ def test_the_documented_wrappers_train_and_save(gsm8k: Path) -> None:
         max_turns=1,
     )
     assert grpo.train()["status"] == "success"
-    assert create_accuracy_reward() == "answer"
+    assert _rate(gsm8k) == 1e-5
+    documented = create_rl_dataset(split="train", max_samples=2, model_name="Qwen/Qwen3-0.6B")
+    assert (documented.name, documented.max_samples, create_accuracy_reward()) == ("gsm8k", 2, "answer")
     memory = {"batch_size": 2, "gradient_accumulation_steps": 4, "fp16": False, "max_steps": 1}
     rows = create_sft_dataset(split="train", max_samples=4)
     small = SFTTrainerWrapper(model_name="starter", dataset=rows, output_dir="./small", **memory)
     assert small.train()["status"] == "success", "as the page on memory has it"
 
 
-def test_a_function_is_a_reward_where_another_process_can_import_it(
+def _rate(home: Path) -> float:
+    """Return the learning rate of the newest job."""
+    services = open_services(Settings(home=home), trusted=True)
+    job = services.store.jobs.page().items[0]
+    services.close()
+    return float(job.spec.config.learning_rate)
+
+
+def test_a_function_inside_the_program_scores_here_and_a_job_names_the_module_it_should_be_in(
     gsm8k: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_REGISTERED", {})
@@ -163,9 +197,10 @@ def test_a_function_is_a_reward_where_another_process_can_import_it(
     scored = json.loads(tool.run({"action": "score", "scorer": "longer", "filter": {"tags": ["own"]}}))
     tool.close()
     assert (scored["scored"], scored["summary"]["mean"]) == (1, 0.25), scored
-    trainer = GRPOTrainerWrapper("starter", create_rl_dataset(max_samples=2), longer_is_better, output_dir="./out")
-    with pytest.raises(TrainingFailed, match="cannot reach a job, whose process has to import it"):
-        trainer.train()
+    for inside in (longer_is_better, lambda completions, **columns: [0.5]):
+        trainer = GRPOTrainerWrapper("starter", create_rl_dataset(max_samples=2), inside, output_dir="./out")
+        with pytest.raises(TrainingFailed, match=r"cannot reach a job.*top level of a module beside the program"):
+            trainer.train()
 
 
 def test_rows_and_paths_are_datasets_and_without_gsm8k_the_answer_names_the_way(gsm8k: Path) -> None:

@@ -6,10 +6,11 @@ Calls of the documents, each run below:
     knowlyr-hub export --format sft|grpo -t -o; --format dpo -t -p -o
     knowlyr-hub evaluate --env --model -n --max-steps -o, process LOG -f; knowlyr-recorder convert LOG -f openhands -o,
         validate LOG -f; knowlyr-reward score FILE --domain -o, preferences FILE --min-margin
-    make, register, AgentEnv, TimeStep, MaxStepsWrapper, RewardWrapper, RecorderWrapper, get_trajectory
+    make, register, list_envs, AgentEnv, TimeStep, MaxStepsWrapper, RewardWrapper, RecorderWrapper, get_trajectory, unwrapped,
+        EpisodeStatisticsWrapper, ObservationTruncateWrapper; submit and finish end an episode
     collect, make_reward_fn, DatasetExporter(...).export_sft, SFTConfig, SFTTrainer(...).train
     AgentInference.from_pretrained(...).create_agent(system_prompt=...)
-    env.reset(task="free text")
+    env.reset(task="free text"), and of an object with task_id and description
 Not covered (docs/how-to/migrate-from-other-trainers.md): evaluate_agent, compare_agents, which have no documented signature.
 """
 
@@ -31,13 +32,16 @@ from quintain.tools.knowlyr import (
     AgentEnv,
     AgentInference,
     DatasetExporter,
+    EpisodeStatisticsWrapper,
     MaxStepsWrapper,
+    ObservationTruncateWrapper,
     RecorderWrapper,
     RewardWrapper,
     SFTConfig,
     SFTTrainer,
     TimeStep,
     collect,
+    list_envs,
     make,
     make_reward_fn,
     register,
@@ -239,6 +243,12 @@ def test_the_documented_environments_and_wrappers_play_and_record(folder: Path) 
     assert (trajectory["task"]["task_id"], trajectory["agent"], len(trajectory["steps"])) == ("t1", "my-agent", 3)
     assert "success" not in trajectory["outcome"], "the environment gave no verdict"
     assert all(0 <= step["reward"] <= 1 for step in trajectory["steps"])
+    assert (list_envs("my_domain"), recorder.unwrapped.domain) == (["my-project/my-env"], "my_domain")
+    assert list_envs("coding") == ["knowlyr/sandbox"]
+    ended = EpisodeStatisticsWrapper(ObservationTruncateWrapper(make("knowlyr/sandbox"), max_chars=4))
+    ended.reset()
+    ts = ended.step({"tool": "finish", "params": {}})
+    assert (ts.done, ts.info["episode"]["l"]) == (True, 1)
     conversation = make("knowlyr/conversation")
     ts = conversation.reset()
     assert "respond" in conversation.available_tools
@@ -258,6 +268,9 @@ def test_a_free_text_is_answered_without_data_and_without_a_verdict(folder: Path
     assert env.step({"tool": "respond", "params": {"message": "Which order?"}}).done
     trajectory = env.get_trajectory()
     assert (trajectory["task"]["description"], trajectory["outcome"]) == ("帮用户查询订单状态", {"total_steps": 2})
+    env.reset(task={"task_id": "t7", "description": "Greet me."})
+    assert env.step({"tool": "respond", "params": {"message": "Hello."}}).done
+    assert env.get_trajectory()["task"] == {"task_id": "t7", "description": "Greet me."}
     ts = env.reset(task="conversation/train/question/easy/00123")
     assert not env.step({"tool": "get_policy", "params": {}}).observation.startswith("expected respond"), (
         "a task has data"

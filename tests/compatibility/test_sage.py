@@ -1,14 +1,17 @@
 """SAGE: the documented calls and files of its training of agents, unchanged but for import and model.
 
 Calls of the document, each run below:
-    AgentSFTConfig(base_model, num_epochs, use_coreset_selection, coreset_*, use_online_continual, continual_*)
-    AgentSFTTrainer(config).prepare_datasets(), train(); AgentLoRATrainer(config).train(), save_model(path)
+    AgentSFTConfig(base_model, num_epochs, use_coreset_selection, coreset_*, use_online_continual, continual_*), and its defaults
+    AgentSFTTrainer(config).prepare_datasets(), train(); AgentLoRATrainer(config).prepare_data(), train(), save_model(path)
+    AgentSFTFormatter().format_dialog(dialog); AgentTrainingUsage().get_sft_data, get_preference_data, get_evaluation_data
     AgentRLTrainer(config, base_model_path, sft_model_path, reward_model).train(), save_model(path), model
+    AgentRLTrainer(...).generate_preference_pairs(prompts, num_samples)
     AgentRewardModel(AgentRewardConfig()).compute_reward(query, response, ground_truth, execution_trace)
     AgentTrainingEvaluator(benchmark_loader).evaluate(model, split)
     sage-dev agent train sft, agent train dpo, agent evaluate, with their flags
     the settings of RLTrainingConfig, the configuration for development, dialogs `agent_sft:train` and `agent_sft:dev`
-Not covered (docs/how-to/migrate-from-other-trainers.md): generate_preference_pairs, AgentSFTFormatter, AgentTrainingUsage.
+The document contradicts itself in one place: compute_reward reads ground_truth["target_tools"], and generate_preference_pairs gives
+it an empty ground truth. Here such an answer has no total, and another reward model orders it.
 """
 
 from __future__ import annotations
@@ -30,8 +33,10 @@ from quintain.tools.sage import (
     AgentRewardModel,
     AgentRLTrainer,
     AgentSFTConfig,
+    AgentSFTFormatter,
     AgentSFTTrainer,
     AgentTrainingEvaluator,
+    AgentTrainingUsage,
     RLTrainingConfig,
 )
 from quintain.tools.services import open_services
@@ -49,6 +54,13 @@ load_in_4bit: true
 
 
 DPO = {"beta": 0.1, "reference_free": False, "label_smoothing": 0.0, "loss_type": "sigmoid"}
+
+
+class Shorter(AgentRewardModel):
+    """A reward of the program's own."""
+
+    def compute_reward(self, query: str, response: str, *known: Any, **more: Any) -> dict[str, Any]:
+        return {"total": 1 - len(response) / 10_000, "breakdown": {}, "feedback": ""}
 
 
 def dialog(number: int, split: str, tools: int) -> dict[str, Any]:
@@ -97,6 +109,7 @@ def test_the_documented_training_selects_a_coreset_replays_and_saves_its_model(d
     with pytest.raises(InvalidInput, match=r"call train\(\) first"):
         trainer.save_model("./output/agent_sft")
     sft_trainer = AgentLoRATrainer(config)
+    assert sft_trainer.prepare_data()["splits"] == prepared["splits"]
     assert sft_trainer.train()["status"] == "success"
     sft_trainer.save_model("./output/agent_sft")
     assert json.loads(Path("output/agent_sft/adapter_config.json").read_text())["r"] == 4
@@ -107,6 +120,28 @@ def test_the_documented_training_selects_a_coreset_replays_and_saves_its_model(d
     settings = job.spec.config
     assert (settings.coreset.size, settings.coreset.method, settings.replay.ratio) == (4, "hybrid", 0.3)
     assert (settings.batch_size, settings.epochs) == (32, 1)
+    defaults = (settings.learning_rate, settings.warmup_ratio, settings.schedule, settings.max_length)
+    assert defaults == (config.learning_rate, 0.1, "cosine", 4096)
+    assert (config.learning_rate, settings.lora.dropout, len(settings.lora.targets)) == (2e-5, 0.05, 7)
+
+
+def test_the_documented_formatter_and_usage_give_the_rows_of_a_split(dialogs: Path) -> None:
+    formatted = list(AgentTrainingUsage().get_sft_data("train"))
+    assert len(formatted) == 8
+    assert formatted[0] == AgentSFTFormatter().format_dialog(dialog(0, "train", 1))
+    assert formatted[0] == {
+        "input": "<|system|>\nTools: weather_000\n<|user|>\nWhat is the weather in city 0?\n<|assistant|>\n",
+        "output": "<think>I ask tool 0.</think>\n<tool_call>weather_000</tool_call>\n<tool_result>sunny</tool_result>\n"
+        "<think>It is sunny in city 0.</think>",
+        "task_type": "tool_selection",
+        "metadata": {"task_type": "tool_selection"},
+    }
+    assert formatted[1]["task_type"] == "multi_step_planning"
+    rows = [{"split": split, "prompt": split, "chosen": "Yes.", "rejected": "No."} for split in ("train", "test")]
+    path = dialogs / "inbox" / "agent_benchmark.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    assert list(AgentTrainingUsage().get_preference_data()) == rows[:1]
+    assert list(AgentTrainingUsage().get_evaluation_data()) == rows[1:]
 
 
 def test_the_documented_task_weights_draw_dialogs_by_their_class(dialogs: Path) -> None:
@@ -140,6 +175,12 @@ def test_the_documented_reinforcement_goes_on_with_the_trained_model(dialogs: Pa
     assert rl_trainer.train()["status"] == "success"
     rl_trainer.save_model("./output/agent_dpo")
     assert Path("output/agent_dpo/adapter_config.json").is_file()
+    with pytest.raises(InvalidInput, match=r"expected a reward model that values answers.*environment="):
+        rl_trainer.generate_preference_pairs(["Say hello."], num_samples=1)
+    rl_trainer.reward_model = Shorter()
+    for pair in rl_trainer.generate_preference_pairs(["Say hello.", "What is 2 + 2?"], num_samples=3):
+        assert len(pair["chosen"]) < len(pair["rejected"])
+        assert pair["chosen_score"] > pair["rejected_score"]
     alone = AgentRLTrainer(RLTrainingConfig(algorithm="ppo"), "starter")
     with pytest.raises(InvalidInput, match="expected an environment for ppo"):
         alone.train()

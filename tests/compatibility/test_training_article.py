@@ -3,6 +3,7 @@
 Its files and calls, each run below:
     rows {prompt, response}, {prompt, chosen, rejected}, {prompt, response, is_good}; AgentTraj with `action_input`, `final_reward`
     filter_by_reward(0.5); run_full_pipeline(sft_data, preference_data, rl_method="dpo"); stage_rm(preference_data)
+    stage_rl(prompts_path) by the reward model; rows with `quality` of steps for a process reward model
     settings of EvolConfig, SelfEvolvingAgent, ORPOTrainer, KTOTrainer, FilteredBC, WeightedBC, TrajectoryRanking, RLHFConfig,
     PPOTrainer and R3Config
 """
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from jobs_in_process import in_process
+from quintain.environments.tasks.task_rows import task_of
 from quintain.errors import InvalidInput
 from quintain.tools import RLTrainingTool
 from quintain.tools.training.methods import canonical_settings, check_evolution, read_hyperparameters
@@ -34,6 +36,12 @@ stages:
     dataset: data/preferences.json
     hyperparameters: {beta: 0.1, batch_size: 4, max_steps: 1}
 """
+
+
+RATED = [
+    {"thought": "I add the numbers.", "action": "calculate", "quality": 0.8},
+    {"thought": "I repeat it.", "action": "calculate", "quality": 0.2},
+]
 
 
 def answers(number: int) -> dict[str, Any]:
@@ -65,6 +73,8 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             for pair in pairs
             for side in ("chosen", "rejected")
         ],
+        "rated_steps": [{"instruction": pair["prompt"], "steps": RATED} for pair in pairs],
+        "rl_prompts": [pair["prompt"] for pair in pairs],
         "agenttraj_webshop": [agent_trajectory(i, i / 3) for i in range(4)],
     }
     Path("data").mkdir()
@@ -88,9 +98,13 @@ def test_the_pipeline_trains_on_the_articles_rows_and_leaves_its_model(project: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert Path("output/dpo_model/config.json").is_file()
     few = {"hyperparameters": {"max_steps": 1}, "use_lora": False, "batch_size": 2, "action": "train"}
-    for method, rows in (("reward", "preferences"), ("kto", "unpaired")):
+    for method, rows in (("kto", "unpaired"), ("prm", "rated_steps"), ("reward", "preferences")):
         done_by = answered(project, algorithm=method, dataset=f"data/{rows}.json", **few)
         assert done_by["job_status"] == "succeeded"
+    prompts = "quintain/tasks?file=data/rl_prompts.json&open=true&plain=true"
+    acting = {"rollouts": 1, "tasks_per_step": 2, "updates_per_rollout": 1, "max_new_tokens": 8, "max_turns": 1}
+    model = {"reward": f"agent:{done_by['agent'].removeprefix('agent:')}", "environment": prompts, "use_lora": False}
+    assert answered(project, algorithm="ppo", action="train", hyperparameters=acting, **model)["agent"]
 
 
 def test_its_trajectories_keep_their_calls_and_are_filtered_by_reward(project: RLTrainingTool) -> None:
@@ -137,6 +151,8 @@ def test_its_settings_mean_the_same_or_name_the_right_field() -> None:
     rounds = {"num_attempts": 5, "selection_method": "threshold", "score_threshold": 0.7, "num_generations": 10}
     config, _ = check_evolution(canonical_settings("evolve", rounds))
     assert (config.attempts, config.select, config.threshold, config.iterations) == (5, "threshold", 0.7, 10)
+    task = {"id": "t1", "instruction": "Buy a shirt.", "type": "web_browsing", "difficulty": "easy"}
+    assert task_of(task).prompt == "Buy a shirt.", "a row of its test_tasks.json"
     for method, settings, remedy in (
         ("grpo", {"target_kl": 0.02}, "kl_stop"),
         ("ppo", {"task_reward_weight": 1.0, "reasoning_reward_weight": 0.5}, "give `reward` with weights"),

@@ -114,7 +114,8 @@ def test_columns_of_a_table_are_named_by_options(tmp_path: Path) -> None:
     """`Question` and `Expected answer` are what people write in spreadsheets."""
     table = tmp_path / "quiz.csv"
     table.write_text("Question,Expected answer,Topic\n7 * 8?,56,sums\n", encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"bad_task_rows.*file=PATH&prompt=ASK,A,B,C&answer=RIGHT, or correct"):
+    match = r"bad_task_rows.*file=PATH&prompt=ASK,A,B,C&answer=RIGHT, .*open=true, or correct"
+    with pytest.raises(InvalidInput, match=match):
         task_source(f"quintain/tasks?file={table}")
     source = task_source(f"quintain/tasks?file={table}&prompt=Question&answer=Expected answer&type=Topic")
     (task,) = source.tasks("all", 5, 0)

@@ -106,14 +106,19 @@ def test_a_function_reaches_a_job_if_another_process_can_import_it(
 
     try:
         register("mine", mine)
-        with pytest.raises(InvalidInput, match=r"No module named 'acme_mine'.*'quintain.scorers'"):
+        (part,) = reward_spec(waiting, "mine").parts
+        assert (part.function, part.folder) == ("acme_mine:mine", str(tmp_path))
+        (tmp_path / "acme_mine.py").rename(tmp_path / "gone.py")
+        with pytest.raises(InvalidInput, match=r"No module named 'acme_mine'.*top level of a module"):
             reward_spec(waiting, "mine")
+        (tmp_path / "gone.py").rename(tmp_path / "acme_mine.py")
         monkeypatch.setenv(
             "PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
         )
-        assert reward_spec(waiting, {"mine": 1, "outcome": 1}).parts[0].function == "acme_mine:mine"
+        part = reward_spec(waiting, {"mine": 1, "outcome": 1}).parts[0]
+        assert (part.function, part.folder) == ("acme_mine:mine", None), "found without its folder"
         register("local", lambda run: 1.0)
-        with pytest.raises(InvalidInput, match="defined in the running program"):
+        with pytest.raises(InvalidInput, match="the running program defines it"):
             reward_spec(waiting, "local")
     finally:
         for name in ("mine", "local"):

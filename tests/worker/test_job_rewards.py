@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -196,15 +197,15 @@ def test_declared_parts_keep_the_name_of_the_reward(tmp_path: Path) -> None:
     assert (scores["traj-0"].scorer, scores["traj-0"].value) == ("polite", 1.0)
 
 
-def test_a_function_of_an_installed_module_is_imported_by_its_name(
+def test_a_function_is_imported_by_its_name_and_the_folder_of_its_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "acme_rewards.py").write_text("def few(run):\n    return 1 / len(run.steps)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    part = RewardPart(scorer="few", function="acme_rewards:few")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    part = RewardPart(scorer="few", function="acme_rewards:few", folder=str(tmp_path))
     scores = Rewards(RewardSpec(parts=(part,)), tmp_path).score([[said("please", 0)]])
     assert scores["traj-0"].value == pytest.approx(1 / 3)
-    with pytest.raises(Unavailable, match="cannot be imported"):
+    with pytest.raises(Unavailable, match="put its module back into"):
         Rewards(RewardSpec(parts=(part.model_copy(update={"function": "acme_rewards:gone"}),)), tmp_path)
 
 

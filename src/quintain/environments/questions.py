@@ -71,13 +71,13 @@ def _checked(task: Task, answer: str, prompt: str = "") -> CheckResult:
     return check(task, [answer], prompt)
 
 
-def unanswerable(task: Task) -> str | None:
-    """Return why answers to a task cannot be judged; None: they can."""
+def unanswerable(task: Task, *, is_open: bool = False) -> str | None:
+    """Return why answers to a task cannot be judged, or need not be if it may be open; None: they can."""
     if not task.prompt.strip():
         return "its prompt is empty"
     kind = kind_of_check(task)
     if kind is None:
-        return "it has neither an answer nor a checker"
+        return None if is_open else "it has neither an answer nor a checker"
     if kind not in CHECKS:
         return (
             f"expected a checker of type {', '.join(CHECKS)} for {ENVIRONMENT_ID}, got {kind[:40]!r}; "
@@ -92,11 +92,16 @@ class Question:
     id = ENVIRONMENT_ID
     max_turns = 4
 
-    def __init__(self, *, plain: bool = False) -> None:
-        """Offer the question; `plain` leaves system prompt and tool out, as rows of prompt and answer have none."""
+    def __init__(self, *, plain: bool = False, is_open: bool = False) -> None:
+        """Offer the question.
+
+        Args:
+            plain: Leave system prompt and tool out, as rows of prompt and answer have none.
+            is_open: Take tasks without an answer, too; their episodes end without a verdict.
+        """
         self.system_prompt = "" if plain else SYSTEM_PROMPT
         self.tools = () if plain else TOOLS
-        self._plain = plain
+        self._plain, self._is_open = plain, is_open
         self._task: Task | None = None
 
     def reset(self, task: Task) -> TimeStep:
@@ -105,7 +110,7 @@ class Question:
         Raises:
             InvalidInput: answers to it cannot be judged.
         """
-        if (fault := unanswerable(task)) is not None:
+        if (fault := unanswerable(task, is_open=self._is_open)) is not None:
             raise InvalidInput(f"cannot play task {task.id!r} in {ENVIRONMENT_ID}: {fault}", code="unknown_task")
         self._task = task
         return TimeStep(message=task.prompt)
@@ -142,6 +147,7 @@ class Questions:
         prompt: str | None = None,
         answer: str | None = None,
         type: str | None = None,
+        open: bool = False,
     ) -> None:
         """Read the file; without one there are no tasks to draw.
 
@@ -151,15 +157,16 @@ class Questions:
             prompt: Column of the question, where it is not called so.
             answer: Column of the right answer.
             type: Column by which evaluations report success.
+            open: Take prompts without an answer, for a `reward` of the job to value: these episodes have no verdict.
         """
         named = {"prompt": prompt, "answer": answer, "type": type}
         columns = {field: column for field, column in named.items() if column is not None}
         self._file = None if file is None else read_tasks(file, columns)
-        self._plain = plain
+        self._plain, self._is_open = plain, open
         version = f"{VERSION}-plain" if plain else VERSION
         self.version = version if self._file is None else self._file.version_of(version)
         if self._file is not None:
-            self._file.require(unanswerable)
+            self._file.require(partial(unanswerable, is_open=open))
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` tasks of the file.
@@ -177,7 +184,7 @@ class Questions:
 
     def make(self) -> Environment:
         """Return a fresh environment."""
-        return Question(plain=self._plain)
+        return Question(plain=self._plain, is_open=self._is_open)
 
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """Return a policy that submits the stated answer of each task."""

@@ -13,7 +13,7 @@ from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.run_builder import build_run
+from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.transcripts.chat_messages import ACTORS, read_turns, role_of
 from quintain.importers.transcripts.field_values import (
     as_dict,
@@ -29,7 +29,7 @@ from quintain.importers.transcripts.tool_schemas import declared_tools, offered_
 from quintain.importers.transcripts.tool_tags import parse_tagged_calls
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.record import clip, explain
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.records.trajectory import AgentInfo, Task, Trajectory
 
 _TASK_IDS = ("instance_id", "task_id", "problem_id", "question_id")
 _ATTEMPTS = (
@@ -52,6 +52,19 @@ _NOT_AN_OBJECT = "expected a row that is an object, got {}"
 _NAMED = 5
 """Unknown roles that a rejection names."""
 ReadRow = Callable[[dict[str, Any], int, Report], Iterator[Run]]
+
+
+def read_one(format: str, read: ReadRow, row: dict[str, Any]) -> Trajectory:
+    """Return the run of a row that is no part of a file.
+
+    Raises:
+        InvalidInput: it has no step of an agent.
+    """
+    report = Report(format=format)
+    run = next(iter(read(row, 1, report)), None)
+    if run is None:
+        raise InvalidInput(report.rejected[0][1] if report.rejected else NO_RUN)
+    return run.trajectory
 
 
 def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed: str) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any, cast
 
 from quintain.checkers.answers import expected_answer
@@ -93,25 +94,42 @@ def function_reference(function: RewardFunction) -> str | None:
     return f"{module}:{name}" if found is function else None
 
 
-def import_function(reference: str) -> RewardFunction:
+def module_folder(function: RewardFunction) -> str | None:
+    """Return the folder in which Python finds the top-level module or package of a function; None: it is in no file."""
+    module = getattr(function, "__module__", None) or ""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return None
+    path = Path(file).resolve()
+    return str(path.parents[module.count(".") + (path.stem == "__init__")])
+
+
+def import_function(reference: str, folder: str | None = None) -> RewardFunction:
     """Import a function by `function_reference`.
+
+    Args:
+        reference: MODULE:QUALNAME.
+        folder: Folder of the module, where it is in no installed package.
 
     Raises:
         Unavailable: Its module cannot be imported, or has no such function.
     """
     module, _, name = reference.partition(":")
+    if folder is not None and folder not in sys.path:
+        sys.path.append(folder)
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except Exception as error:  # other people's code runs when it is imported
         raise Unavailable(
-            f"the reward function {reference!r} cannot be imported ({type(error).__name__}: {error}); install its package",
+            f"the reward function {reference!r} cannot be imported ({type(error).__name__}: {error}); "
+            + ("install its package" if folder is None else f"put its module back into {folder}"),
             code="scorer_broken",
         ) from error
     if not callable(found):
         raise Unavailable(
-            f"expected a reward function at {reference!r}, got {type(found).__name__}; install its package"
+            f"expected a reward function at {reference!r}, got {type(found).__name__}; restore the function"
         )
     return cast(RewardFunction, found)
 

@@ -23,23 +23,24 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.rules.scorer import RulesScorer
-from quintain.settings import read_settings
-from quintain.tools.dict_calls.trainers import call, read_objects, train
+from quintain.tools.dict_calls.trainers import NamedSettings, call, opened, read_objects, train
 from quintain.tools.knowlyr_environments import (
     AgentEnv,
     EnvWrapper,
+    EpisodeStatisticsWrapper,
     MaxStepsWrapper,
+    ObservationTruncateWrapper,
     RecorderWrapper,
     RewardFunction,
     RewardWrapper,
     TimeoutWrapper,
     TimeStep,
     environment_name,
+    list_envs,
     make,
     recorded_row,
     register,
 )
-from quintain.tools.services import open_services
 
 __all__ = [
     "AgentEnv",
@@ -48,9 +49,11 @@ __all__ = [
     "DPOTrainer",
     "DatasetExporter",
     "EnvWrapper",
+    "EpisodeStatisticsWrapper",
     "GRPOConfig",
     "GRPOTrainer",
     "MaxStepsWrapper",
+    "ObservationTruncateWrapper",
     "RecorderWrapper",
     "RewardWrapper",
     "SFTConfig",
@@ -58,6 +61,7 @@ __all__ = [
     "TimeStep",
     "TimeoutWrapper",
     "collect",
+    "list_envs",
     "make",
     "make_reward_fn",
     "register",
@@ -172,11 +176,8 @@ def _collected_by_job(
     acting = {"agent": known["agent"]["id"], "environment": environment_name(env_id), "n_tasks": n_episodes}
     played = call({"action": "collect", **acting, "max_turns": max_steps, "wait": True})
     chosen = TrajectoryFilter.model_validate(played["result"]["trajectories"]["filter"])
-    services = open_services(read_settings(None), trusted=True)
-    try:
+    with opened() as services:
         return [recorded_row(run) for run in services.store.trajectories.iterate(chosen)]
-    finally:
-        services.close()
 
 
 class DatasetExporter:
@@ -248,7 +249,7 @@ def with_task_texts(preferences: Path, trajectories: Path, target: Path) -> Path
     return target
 
 
-class SFTConfig:
+class SFTConfig(NamedSettings):
     """Settings of a training under knowlyr's names."""
 
     def __init__(

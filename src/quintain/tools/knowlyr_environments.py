@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from quintain.environments import wrappers
-from quintain.environments.registry import task_source
+from quintain.environments.registry import environment_ids, task_source
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.protocols import TimeStep as EnvironmentStep
@@ -67,6 +67,12 @@ class AgentEnv:
         """This environment as those of this program, for their wrappers."""
         return _Adapted(self)
 
+    @property
+    def unwrapped(self) -> AgentEnv:
+        """The environment without wrappers."""
+        inner = getattr(self, "env", None)
+        return inner.unwrapped if isinstance(inner, AgentEnv) else self
+
     def __enter__(self) -> Self:
         return self
 
@@ -116,7 +122,7 @@ class _WithFreeTexts(wrappers.WrappedEnvironment):
     is_free: bool = False
 
     def reset(self, task: Task) -> EnvironmentStep:
-        self.is_free = task.id == task.prompt and not _ID.fullmatch(task.prompt)
+        self.is_free = bool(task.prompt) and not _ID.fullmatch(task.id or "")
         return EnvironmentStep(message=task.prompt) if self.is_free else super().reset(task)
 
     def step(self, actions: Sequence[Action]) -> EnvironmentStep:
@@ -171,6 +177,8 @@ class _Face(AgentEnv):
         tool, params = action.get("tool"), action.get("params", {})
         if not isinstance(tool, str) or not isinstance(params, Mapping):
             raise InvalidInput(f"action: expected {{'tool': name, 'params': object}}, got {shown(action)}; correct it")
+        if tool == "finish" and tool not in self.available_tools:
+            tool = "submit"
         return self._answer(self._environment.step((Action(tool=tool, args=dict(params)),)))
 
     def close(self) -> None:
@@ -211,6 +219,20 @@ class TimeoutWrapper(EnvWrapper):
 
     def __init__(self, env: AgentEnv, timeout_seconds: float = 300) -> None:
         super().__init__(env, wrappers.time_limit(timeout_seconds))
+
+
+class EpisodeStatisticsWrapper(EnvWrapper):
+    """Adds `info["episode"]` to the last step: `r` sum of rewards, `l` steps, `t` seconds."""
+
+    def __init__(self, env: AgentEnv) -> None:
+        super().__init__(env, wrappers.episode_statistics())
+
+
+class ObservationTruncateWrapper(EnvWrapper):
+    """Cuts observations of more than `max_chars` characters."""
+
+    def __init__(self, env: AgentEnv, max_chars: int = 8000) -> None:
+        super().__init__(env, wrappers.shorter_observations(max_chars))
 
 
 class RewardWrapper(EnvWrapper):
@@ -282,6 +304,7 @@ def _recorded_step(number: int, step: Step) -> dict[str, Any]:
     }
 
 
+_OURS, _THEIRS = "quintain/", "knowlyr/"
 _registered: dict[str, tuple[type[AgentEnv], dict[str, Any]]] = {}
 
 
@@ -299,7 +322,7 @@ def register(env_id: str, env_class: type[AgentEnv], *, domain: str = "generic",
 
 def environment_name(env_id: str) -> str:
     """Return our id of an environment of knowlyr, such as quintain/sandbox for knowlyr/sandbox."""
-    return f"quintain/{env_id.removeprefix('knowlyr/')}" if env_id.startswith("knowlyr/") else env_id
+    return f"{_OURS}{env_id.removeprefix(_THEIRS)}" if env_id.startswith(_THEIRS) else env_id
 
 
 def make(env_id: str, **options: Any) -> AgentEnv:
@@ -315,5 +338,18 @@ def make(env_id: str, **options: Any) -> AgentEnv:
     query = "&".join(f"{name}={value}" for name, value in options.items())
     source = task_source(environment_name(env_id) + (f"?{query}" if query else ""))
     face = _Face(_WithFreeTexts(source.make()), source)
-    face.domain = env_id.rpartition("/")[2]
+    face.domain = _domain(env_id)
     return face
+
+
+def list_envs(domain: str | None = None) -> list[str]:
+    """Return the ids that `make` takes, of a domain or all, sorted."""
+    own = {env_id: env_class.domain for env_id, (env_class, _) in _registered.items()}
+    ours = (env_id for env_id in environment_ids() if env_id.startswith(_OURS))
+    known = {f"{_THEIRS}{env_id.removeprefix(_OURS)}": _domain(env_id) for env_id in ours} | own
+    return sorted(env_id for env_id, of in known.items() if domain in (None, of))
+
+
+def _domain(env_id: str) -> str:
+    name = env_id.rpartition("/")[2]
+    return "coding" if name == "sandbox" else name

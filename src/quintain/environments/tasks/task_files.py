@@ -178,7 +178,8 @@ def _refuse(path: Path, faults: Sequence[tuple[int | None, str]], n: int, *, som
     columns = (
         ""
         if some
-        else "name the columns of question, choices and answer, quintain/tasks?file=PATH&prompt=ASK,A,B,C&answer=RIGHT, or "
+        else "name the columns of question, choices and answer, quintain/tasks?file=PATH&prompt=ASK,A,B,C&answer=RIGHT, play "
+        "prompts without an answer by quintain/tasks?file=PATH&open=true, or "
     )
     raise InvalidInput(
         f"{clip(path.name)!r} has {counted(n, 'bad row')}: {listed}{more}; {columns}correct or remove them",

@@ -41,12 +41,13 @@ class _Row(BaseModel):
 
 
 def task_of(value: Any) -> Task:
-    """Return the task of a row; unknown columns become metadata.
+    """Return the task of a row, or of a prompt alone; unknown columns become metadata.
 
     Raises:
         InvalidInput: not an object, an unknown split, or neither id nor prompt.
         ValidationError: a field of a wrong type.
     """
+    value = {"prompt": value} if isinstance(value, str) else value
     if not isinstance(value, dict):
         raise InvalidInput(f"expected a JSON object, got {shown(value)}")
     row = _Row.model_validate(_native(value))
@@ -72,12 +73,12 @@ def _native(row: Mapping[str, Any]) -> dict[str, Any]:
         row = _benchmark(row)
     if "instance_id" in row and "problem_statement" in row:
         return _swe_bench(row)
-    if "question" in row and "prompt" not in row:
+    if "question" in row and ("prompt" not in row or "ground_truth" in row):  # there `prompt` is the templated question
         return _question(row)
     if isinstance(row.get("prompt"), list) and isinstance(row.get("reward_model"), dict):
         return _verl(row)
     fields = dict(row)
-    for ours, theirs in (("id", "task_id"), ("prompt", "description")):
+    for ours, theirs in (("id", "task_id"), ("prompt", "description"), ("prompt", "instruction")):
         if ours not in fields and theirs in fields:
             fields[ours] = fields.pop(theirs)
     return _identified(fields)
@@ -132,6 +133,8 @@ def _question(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a question; in GSM8K its answer follows `####` at the end of a worked solution."""
     fields = dict(row)
     fields["prompt"] = fields.pop("question")
+    if "ground_truth" in fields:
+        fields.setdefault("answer", fields.pop("ground_truth"))
     if isinstance(answer := fields.get("answer"), str) and "####" in answer:
         solution, _, final = answer.rpartition("####")
         if not final.strip():

@@ -14,7 +14,7 @@ from quintain.importers.harnesses.knowlyr_text import parse_call, parse_steps
 from quintain.importers.importer import row_importer
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share
+from quintain.importers.row_reader import first_name, matching_share, read_one
 from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.training_data.prompt_answers import fingerprint
 from quintain.importers.transcripts.field_values import (
@@ -165,22 +165,18 @@ def is_record(row: dict[str, Any]) -> bool:
 
 
 def read_record(row: dict[str, Any]) -> Trajectory:
-    """Return the run of a record of knowlyr's recorder.
+    """Return the run of a record of knowlyr's recorder; errors as of `read_one`."""
+    return read_one("knowlyr", _run, row)
 
-    Raises:
-        InvalidInput: it has no step of an agent.
-    """
-    report = Report(format="knowlyr")
-    run = next(iter(_run(row, 1, report)), None)
-    if run is None:
-        raise InvalidInput(report.rejected[0][1] if report.rejected else NO_RUN)
-    return run.trajectory
+
+_SEEN_OR_RATED = frozenset({"observation", "quality"})
+"""What a step of `thought` and `action` has besides, at least one; `quality` is its value to a process reward model."""
 
 
 def _is_run(row: dict[str, Any]) -> bool:
     steps = dicts_in(row.get("steps"))[:2]
     named = any({"tool_call", "tool_result"} <= step.keys() or {"tool", "params"} <= step.keys() for step in steps)
-    named = named or any({"thought", "action", "observation"} <= step.keys() for step in steps)
+    named = named or any({"thought", "action"} <= step.keys() and step.keys() & _SEEN_OR_RATED for step in steps)
     hub = bool({"content_hash", "agent_framework"} & row.keys())
     return (
         isinstance(row.get("steps"), list)
@@ -211,7 +207,7 @@ def _add_step(transcript: Transcript, step: dict[str, Any], reward: float | None
     elif written:
         tool, arguments = parse_call(written.strip())
     tokens = as_count(step.get("token_count"))
-    reward = as_number(step.get("reward")) if reward is None else reward
+    reward = as_number(step.get("reward", step.get("quality"))) if reward is None else reward
     transcript.add_agent_turn(
         "" if tool else written,
         thought=as_text(step.get("thought")),

@@ -8,11 +8,11 @@ from typing import Any
 
 from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share
+from quintain.importers.row_reader import first_name, matching_share, read_one
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, nonblank
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.trajectory import Task
+from quintain.records.trajectory import Task, Trajectory
 
 
 def _detect(probe: Probe) -> float:
@@ -45,6 +45,11 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     split = nonblank(row.get("split"))
     tags = (f"split:{split}",) if split else ()
     yield from build_run(transcript, report, line, task=task, tags=tags)
+
+
+def read_dialog(row: dict[str, Any]) -> Trajectory:
+    """Return the run of a dialog; errors as of `read_one`."""
+    return read_one("sage", _row, row)
 
 
 IMPORTER = row_importer("sage", "SAGE agent dialogs", _detect, _row)

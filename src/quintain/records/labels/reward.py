@@ -215,6 +215,9 @@ class RewardPart(Record):
         default=None, description="Newest calibration when the job was created: a map, and weights of the judges."
     )
     function: str | None = Field(default=None, description="MODULE:QUALNAME of a program's own function.")
+    folder: str | None = Field(
+        default=None, description="Folder of the function's module, where it is in no installed package."
+    )
     sandbox: SandboxChoice | None = Field(
         default=None, description="Where the tests of `unit_tests` and `checker` run."
     )

@@ -77,6 +77,7 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
 
 
 def has_questions(path: Path) -> bool:
-    """Return whether a file of rows has questions with answers, as GSM8K: tasks to act on instead of runs."""
+    """Return whether a file of rows has questions with answers, as GSM8K and HelloAgents: tasks to act on instead of runs."""
     first = next(iter(rows_of(path, Report())), None) if is_rows(path) else None
-    return first is not None and isinstance(first.value, Mapping) and {"question", "answer"} <= first.value.keys()
+    columns = first.value.keys() if first is not None and isinstance(first.value, Mapping) else set()
+    return "question" in columns and bool(columns & {"answer", "ground_truth"})

@@ -127,7 +127,7 @@ class RLTrainingTool:
     def register_reward_function(self, name: str, function: RewardFunction) -> None:
         """Make a function from a trajectory to a score in 0..1 (None: cannot be scored) usable as `scorer` here.
 
-        It can be part of a `reward` of a job if another process can import it: a function of an installed package.
+        It can be part of a `reward` of a job if it is at the top level of a module: the job imports it from the module's folder.
 
         Raises:
             InvalidInput: the name or the function is not valid.

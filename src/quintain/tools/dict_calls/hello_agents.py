@@ -68,6 +68,7 @@ class SFTTrainerWrapper:
 
     algorithm: ClassVar[str] = "sft"
     batch_size: ClassVar[int] = 4
+    learning_rate: ClassVar[float] = 2e-5
 
     def __init__(
         self,
@@ -90,8 +91,8 @@ class SFTTrainerWrapper:
             dataset: Rows by name, or the rows themselves, such as a Dataset of the `datasets` library.
             output_dir: Folder for the trained model.
             num_epochs: Passes over the rows.
-            batch_size: Examples of an optimizer step.
-            learning_rate: Peak rate; None: by method, width and adapters.
+            batch_size: Examples of an optimizer step; None: 4, of GRPO 2.
+            learning_rate: Peak rate; None: 2e-5, of GRPO 1e-5.
             use_lora: Train adapters.
             lora_config: As of `create_lora_config`.
             home: Home folder; None: that of the environment.
@@ -111,12 +112,11 @@ class SFTTrainerWrapper:
             "use_lora": use_lora,
             "home": home,
             "num_epochs": num_epochs,
+            "learning_rate": self.learning_rate if learning_rate is None else learning_rate,
             "output_dir": self.output_dir,
         }
         if isinstance(rows, Rows) and rows.max_samples is not None:
             self._call["max_samples"] = rows.max_samples
-        if learning_rate is not None:
-            self._call["learning_rate"] = learning_rate
 
     def train(self) -> dict[str, Any]:
         """Train, and return the answer of the dict call: `output_dir`, `agent`, `final_loss` and more.
@@ -142,6 +142,7 @@ class GRPOTrainerWrapper(SFTTrainerWrapper):
 
     algorithm: ClassVar[str] = "grpo"
     batch_size: ClassVar[int] = 2
+    learning_rate: ClassVar[float] = 1e-5
 
     def __init__(
         self,
@@ -156,7 +157,7 @@ class GRPOTrainerWrapper(SFTTrainerWrapper):
             model_name: As there.
             dataset: Questions with answers, or groups of runs.
             reward_fn: Name of a reward or weights of several; None: the answer of the task. A function as of
-                `RLTrainingTool.register_reward_function`, or of TRL, that another process can import.
+                `RLTrainingTool.register_reward_function`, or of TRL, at the top level of a module.
             **options: As there.
         """
         super().__init__(model_name, dataset, **options)

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from quintain.datasets.row_files import rows_of
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.importers.protocol import Report
+from quintain.settings import read_settings
 from quintain.tools.dict_calls.facade import RLTrainingTool
+from quintain.tools.services import Services, open_services
+
+
+class NamedSettings:
+    """A description of a training whose `settings` are attributes too."""
+
+    settings: dict[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        settings = self.__dict__.get("settings", {})
+        if name not in settings:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return settings[name]
+
+
+@contextmanager
+def opened(home: str | Path | None = None) -> Iterator[Services]:
+    """Open a home folder, as of `call`, to read what a call has stored."""
+    services = open_services(read_settings(None if home is None else Path(home)), trusted=True)
+    try:
+        yield services
+    finally:
+        services.close()
 
 
 def call(parameters: Mapping[str, Any], home: str | Path | None = None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from quintain.records.hyperparameters.methods import ONLINE_METHODS
 from quintain.records.labels.reward import JudgePart, RewardPart, RewardSpec, SandboxChoice
 from quintain.records.record import clip
 from quintain.sandbox.sandbox import open_sandbox
-from quintain.scoring.custom import GROUP, function_reference
+from quintain.scoring.custom import RewardFunction, function_reference, module_folder
 from quintain.scoring.declared import DEFAULTS, DeclaredScorer
 from quintain.scoring.recorded import AGENT, RAW, is_recorded, source_of
 from quintain.scoring.registry import is_registered, registered_declared, registered_function
@@ -87,7 +87,7 @@ def _part(services: Services, part: ParsedPart, *, calibrate: bool, mixed: bool)
     if (declared := registered_declared(name)) is not None:
         return RewardPart(scorer=name, weight=weight, declared=declared)
     if (function := registered_function(name)) is not None:
-        return RewardPart(scorer=name, weight=weight, function=_importable(name, function_reference(function)))
+        return RewardPart(scorer=name, weight=weight, **_import_of(name, function))
     if (why := _not_live(name)) is not None:
         raise InvalidInput(
             Hint(
@@ -162,27 +162,41 @@ def _not_live(name: str) -> str | None:
     return "it has settings of this program, which the job's process does not have" if is_registered(bare) else None
 
 
-def _importable(name: str, reference: str | None) -> str:
-    """Return the reference of a function that a fresh interpreter can import."""
-    why = "it is defined in the running program"
-    if reference is not None:
-        module, _, qualname = reference.partition(":")
-        code = "import importlib,operator,sys;operator.attrgetter(sys.argv[2])(importlib.import_module(sys.argv[1]))"
+def _import_of(name: str, function: RewardFunction) -> dict[str, str]:
+    """Return how the process of a job imports a function: by its reference, and by the folder of its module if need be.
+
+    Raises:
+        InvalidInput: a fresh interpreter cannot import it.
+    """
+    reference, folder = function_reference(function), module_folder(function)
+    why = "the running program defines it"
+    ways = [] if reference is None else [{"function": reference}]
+    ways += [{**way, "folder": folder} for way in ways if folder is not None]
+    for way in ways:
         try:
-            tried = subprocess.run(
-                [sys.executable, "-P", "-c", code, module, qualname],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_IMPORT_S,
-                check=False,
-            )
-            if tried.returncode == 0:
-                return reference
-            why = tried.stderr.decode(errors="replace").strip().splitlines()[-1][:200]
-        except (OSError, subprocess.TimeoutExpired) as error:
-            why = str(error)[:200]
+            _require_importable(*way.values())
+        except (OSError, subprocess.SubprocessError) as error:
+            output = getattr(error, "stderr", None) or str(error).encode()
+            why = output.decode(errors="replace").strip().splitlines()[-1][:200]
+        else:
+            return way
     raise InvalidInput(
-        f"the reward function {name!r} cannot reach a job, whose process has to import it ({why}); put it into an installed "
-        f"package, and best announce it there under the entry-point group {GROUP!r}",
+        f"the reward function {name!r} cannot reach a job, which runs and resumes in a process of its own ({why}); write it at "
+        "the top level of a module beside the program, such as rewards.py, and import it from there",
         code="not_a_live_scorer",
     )
+
+
+def _require_importable(reference: str, *folder: str) -> None:
+    """Import a function in a fresh interpreter.
+
+    Raises:
+        OSError: the interpreter does not start.
+        SubprocessError: the import fails, or takes too long.
+    """
+    code = (
+        "import importlib, operator, sys; module, _, name = sys.argv[1].partition(':'); sys.path += sys.argv[2:]; "
+        "operator.attrgetter(name)(importlib.import_module(module))"
+    )
+    command = [sys.executable, "-P", "-c", code, reference, *folder]
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_IMPORT_S, check=True)

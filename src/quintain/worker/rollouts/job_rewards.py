@@ -237,7 +237,7 @@ def _own_scorers(spec: RewardSpec) -> dict[str, Scorer]:
             own[part.scorer] = scorer = DeclaredScorer(part.declared)
             scorer.name = part.scorer
         elif part.function is not None:
-            own[part.scorer] = FunctionScorer(part.scorer, import_function(part.function))
+            own[part.scorer] = FunctionScorer(part.scorer, import_function(part.function, part.folder))
     return own
 
 
