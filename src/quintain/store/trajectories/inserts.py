@@ -239,6 +239,8 @@ class TrajectoryInserter:
 def _by_agent(rows: Sequence[EncodedRun], agents: dict[str, str | None]) -> list[EncodedRun]:
     """Return the runs; one that equals a run of another named agent has its agent in its episode key, and so in its identity.
 
+    A run that goes on from another one, such as a correction, is the same whoever wrote it.
+
     Args:
         rows: Runs to insert.
         agents: Identity of a stored run -> its agent; None: it was forgotten, and its equals are.
@@ -249,7 +251,7 @@ def _by_agent(rows: Sequence[EncodedRun], agents: dict[str, str | None]) -> list
         known = agents.get(identity, _UNNAMED)
         if known == _UNNAMED:
             agents[identity] = name
-        elif known is not None and name not in (_UNNAMED, known) and run.session_id is None:
+        elif known is not None and name not in (_UNNAMED, known) and run.session_id is None and run.continues is None:
             given = run.id if run.id != f"traj-{identity[:16]}" else None
             key = f"{run.episode_key}/{name}" if run.episode_key else name
             row = encode_run(run.model_copy(update={"id": given, "episode_key": key}))
