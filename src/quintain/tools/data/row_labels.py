@@ -115,7 +115,15 @@ def restated(
     report: Report,
     tally: ExportCounts,
 ) -> Iterator[NumberedValue]:
-    """Yield rows with labels and roles that the readers know; the arguments are those of `_labelled`."""
+    """Yield rows with labels and roles that the readers know.
+
+    Args:
+        rows: In the order of the file.
+        columns: Name that the readers know -> name of the column.
+        marks: `good` and `bad` -> the value or bound that means it; `assistant` -> the agent's role.
+        report: Lists the rejected rows, whose label has no known meaning.
+        tally: Counts the rows without a label, and those between two bounds.
+    """
     column, agent = columns.get("role"), marks.get("assistant")
     labels = {name: mark for name, mark in marks.items() if name in MARKS}
     for number, row in _labelled(rows, columns, labels, report, tally):
@@ -135,15 +143,7 @@ def _labelled(
     report: Report,
     tally: ExportCounts,
 ) -> Iterator[NumberedValue]:
-    """Yield rows with the column that is named as the label as true or false.
-
-    Args:
-        rows: In the order of the file.
-        columns: Name that the readers know -> name of the column.
-        marks: `good` and `bad` -> the value or bound that means it.
-        report: Lists the rejected rows, whose label has no known meaning.
-        tally: Counts the rows without a label, and those between two bounds.
-    """
+    """Yield rows with the column that is named as the label as true or false; the arguments are those of `restated`."""
     column = columns.get("label")
     bounds = [mark for mark in marks.values() if _BOUND.fullmatch(mark.strip())]
     for number, row in rows:
