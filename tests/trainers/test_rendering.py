@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Message
-from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Trajectory
+from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Task, Trajectory
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import to_chat
@@ -339,6 +339,25 @@ def test_sampled_ids_are_used_as_they_are_under_the_same_fingerprint_only() -> N
 def test_the_task_prompt_replaces_a_missing_user_message() -> None:
     whole = episode(1).model_copy(update={"steps": episode(1).steps[2:]})
     assert messages_of(whole)[0] == (Message(role="user", content="price of the mango?"), -1)
+
+
+@pytest.mark.parametrize(("template", "shows_greeting"), [(CHATML_TOOLS, True), (GEMMA, False)])
+def test_a_greeting_that_answers_nothing_has_no_loss_and_no_invented_question(
+    template: str, shows_greeting: bool
+) -> None:
+    """The task prompt of such a chat is the user's answer to the greeting, which stays behind it."""
+    special = {"special": GEMMA_SPECIAL, "eos": "<eos>", "bos": "<bos>"} if template == GEMMA else {}
+    renderer = Renderer.of(tiny_tokenizer(template, **special))
+    said = ((Actor.AGENT, "Welcome."), (Actor.USER, "price of the mango?"), (Actor.AGENT, "It costs 40."))
+    steps = tuple(Step(actor=actor, message=message) for actor, message in said)
+    chat = Trajectory(task=Task(prompt="price of the mango?"), steps=steps)
+    assert [message.content for message, _ in messages_of(chat)] == [message for _, message in said]
+    (row,) = renderer.render(chat, 4096).rows
+    text = renderer.decode(row.token_ids)
+    assert text.count("mango") == 1 and ("Welcome" in text) is shows_greeting
+    (trained,) = supervised(renderer, [row])
+    assert trained.startswith("It costs 40.")
+    assert renderer.render(Trajectory(steps=steps[:1]), 4096) == ([], 0, "nothing_supervised")
 
 
 def test_messages_that_the_template_refuses_drop_the_trajectory_with_a_reason() -> None:

@@ -107,6 +107,14 @@ class ChatTemplate:
             ) from None
         return text if prompt else text.removesuffix(self.always_prompts)
 
+    def accepts(self, chat: Chat, schemas: list[dict[str, Any]] | None) -> bool:
+        """Whether the template can render a chat."""
+        try:
+            self.written(chat, schemas, prompt=True)
+        except InvalidInput:
+            return False
+        return True
+
     def turn(self, chat: Chat, schemas: list[dict[str, Any]] | None) -> Turn:
         """Return the last agent turn of a chat as the template writes it.
 

@@ -223,17 +223,27 @@ class Renderer:
         return step.sampled if is_own and not (self.writer.one_call and len(step.actions) > 1) else None
 
     def _chains(self, trajectory: Trajectory) -> Iterator[list[_Segment]]:
-        """Yield the segments of the episode; a new list wherever the template rewrites earlier text."""
+        """Yield the segments of the episode; a new list wherever the template rewrites earlier text.
+
+        A turn with nothing before it answers nothing: it is a part of the next turn's prompt, without loss. A template that
+        demands the user first does not show it.
+        """
         writer, messages = self.writer, messages_of(trajectory)
         if writer.one_call:
             messages = one_call_each(messages)
-        chat = writer.chat([m for m, _ in messages], trajectory.tools)
         schemas = writer.schemas(trajectory.tools)
+        chat = writer.chat([m for m, _ in messages], trajectory.tools)
+        greetings = len(list(takewhile(lambda entry: entry["role"] == "assistant", chat)))
+        if 0 < greetings < len(chat) and not writer.accepts(chat[: greetings + 1], schemas):
+            messages = messages[greetings:]
+            chat = writer.chat([m for m, _ in messages], trajectory.tools)
         places = [place for place, entry in enumerate(chat) if entry["role"] == "assistant"]
         turns = [(message, index) for message, index in messages if message.role == "assistant"]
         chain: list[_Segment] = []
         written, closing = "", list[int]()
         for place, (message, index) in zip(places, turns, strict=True):
+            if not place:
+                continue
             step = trajectory.steps[index]
             turn_text = writer.turn(chat[: place + 1], schemas)
             if chain and written and turn_text.prompt.startswith(written):
