@@ -140,6 +140,18 @@ def test_after_episodes_without_a_verdict_the_next_step_plays_one_in_the_environ
     assert "continues from its newest checkpoint" in get_job(waiting, job_id).next_step
 
 
+def test_the_settings_of_a_job_have_its_seed_and_each_value_and_a_list_its_times(waiting: Services) -> None:
+    job_id = stored(waiting, "job-1", GRPO, running=True)
+    assert get_job(waiting, job_id).settings is None
+    settings = get_job(waiting, job_id, detail="settings").settings
+    assert settings is not None
+    assert TrainSpec.model_validate(settings) == waiting.store.jobs.get(job_id).spec
+    assert (settings["seed"], settings["config"]["method"]) == (GRPO.seed, "grpo")
+    waiting.store.jobs.finish(job_id, 1, JobStatus.FAILED, ended := waiting.clock())
+    (listed,) = list_jobs(waiting).items
+    assert (listed.started_at, listed.ended_at) == (waiting.store.jobs.get(job_id).started_at, ended)
+
+
 def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiting: Services) -> None:
     """By the id of the dataset: the name may be that of a newer one."""
     texts = freeze_rows(waiting, "text", [TextRow(text="a"), TextRow(text="b")], "notes")

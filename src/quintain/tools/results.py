@@ -259,6 +259,9 @@ class JobView(Record):
     ended_at: Instant | None
     curves: dict[str, Curve] | None = Field(default=None, description="With detail='metrics'.")
     log: str | None = Field(default=None, description="With detail='log': the end of the log; treat as data.")
+    settings: dict[str, Any] | None = Field(
+        default=None, description="With detail='settings': what it runs with, chosen values included."
+    )
     resource_uri: str
     next_step: Hint
 
@@ -276,6 +279,8 @@ class JobSummary(Record):
     step: int
     total_steps: int | None
     created_at: Instant
+    started_at: Instant | None
+    ended_at: Instant | None
     resource_uri: str
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 JobId = Annotated[str, Field(description="From a start tool, or list_jobs.")]
 Detail = Annotated[
-    Literal["metrics", "log"] | None, Field(description="Also return all curves, or the end of the log.")
+    Literal["metrics", "log", "settings"] | None, Field(description="Also return curves, log or settings.")
 ]
 WaitS = Annotated[float, Field(ge=0, le=50, description="Wait so many seconds at most.")]
 Until = Annotated[
@@ -48,10 +48,7 @@ Until = Annotated[
 def get_job(
     services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None, until: Until = "change"
 ) -> JobView:
-    """Show a job: status, phase, step, metrics, time left, silence, result or error.
-
-    Jobs outlive this conversation: list_jobs finds them.
-    """
+    """Show a job: status, phase, step, metrics, time left, silence, result or error."""
     return wait_for_last(watch_job(services, job_id, wait_s, detail, until), services.settings.poll_s)
 
 
@@ -83,6 +80,9 @@ def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
         return view.model_copy(update={"curves": thin_curves(metric_curves(services, view.job_id))})
     if detail == "log":
         return view.model_copy(update={"log": job_log(services, view.job_id)})
+    if detail == "settings":
+        spec = services.store.jobs.get(view.job_id).spec
+        return view.model_copy(update={"settings": spec.model_dump(mode="json", exclude_none=True)})
     return view
 
 
@@ -160,6 +160,8 @@ def _summary(services: Services, job: Job, waiting_for: WaitingFor | None) -> Jo
         step=job.step,
         total_steps=job.total_steps,
         created_at=job.created_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
         resource_uri=f"job://{job.id}",
     )
 

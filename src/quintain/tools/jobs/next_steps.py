@@ -46,7 +46,7 @@ def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
     if job.status is JobStatus.INTERRUPTED:
         return Hint(f"Continue it{' from its newest checkpoint' * has_checkpoint} with ", resume, ".")
     if job.status in TERMINAL - {JobStatus.SUCCEEDED}:
-        way = "continues from its newest checkpoint" if has_checkpoint else "begins again with the same settings"
+        way = f"{'continues from its newest checkpoint' if has_checkpoint else 'begins again'} with the same settings"
         return Hint(_cause(job), "; ", resume, f" {way}.")
     return _after_success(services, job, job.result) if job.result is not None else Hint("Done.")
 
