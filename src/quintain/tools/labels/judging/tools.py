@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.next_step import Hint, ToolCall, call
+from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
@@ -27,11 +27,11 @@ from quintain.tools.labels.judging.batches import (
     show_item,
 )
 from quintain.tools.labels.judging.forms import (
+    RoundState,
     answer_instruction,
     first_question,
     judging_items,
     next_question,
-    read_state,
 )
 from quintain.tools.labels.judging.results import (
     Agreement,
@@ -138,11 +138,11 @@ def ask_person(services: Services, answer: Answer | None, **arguments: Any) -> J
         request = _wanted(services, **{**arguments, "limit": min(arguments["limit"], ROUNDS)})
         batch, shown, choice, _ = _new_batch(services, request, forms=True)
         return first_question(batch, shown) if shown else _nothing(services, request, choice)
-    place = read_state(answer.state)
+    place = RoundState.model_validate_json(answer.state)
     asked = next_question(services, services.store.judging.get(place.batch), place, answer)
     if isinstance(asked, Question):
         return asked
-    result = _ended(services, services.store.judging.get(place.batch), asked, answer.action)
+    result = _ended(services, asked, answer.action)
     if arguments["limit"] <= ROUNDS:
         return result
     return result.model_copy(update={"notice": f"A person is asked at most {ROUNDS} items in one call."})
@@ -272,43 +272,30 @@ def _how_to_submit(batch: JudgingBatch, answer: str) -> Hint:
     return Hint("Judge each item by itself, then ", submit, f", {shape}.{more}")
 
 
-def _ended(services: Services, batch: JudgingBatch, done: SubmissionReport, action: str) -> JudgingBatchResult:
+def _ended(services: Services, state: RoundState, action: str) -> JudgingBatchResult:
     """Return the result of a person's round; where no form could be shown, the open items as text."""
+    batch = services.store.judging.get(state.batch)
     # Counted from what is stored: a client may repeat its last request.
-    done = done.model_copy(
-        update={"accepted": list(batch.answered), "corrections": list(batch.corrections.values()), "replaced": 0}
+    done = SubmissionReport(
+        accepted=list(batch.answered),
+        rejected=list(state.rejected),
+        corrections=list(batch.corrections.values()),
+        warnings=list(state.warnings),
     )
-    left = [
-        shown_item
-        for item in batch.items
-        if item.item_id not in batch.answered and (shown_item := show_item(services, batch, item))
-    ]
+    shown = (show_item(services, batch, item) for item in batch.items if item.item_id not in batch.answered)
+    left = [item for item in shown if item is not None]
     if action == "failed" and left:
         batch = services.store.judging.allow_without_form(batch.id)
         result = _given_out(services, batch, left)
         note = Hint("The client could not show a form. ", result.next_step)
         return result.model_copy(update={"submitted": submit_result(services, batch, done), "next_step": note})
     submitted = submit_result(services, batch, done)
-    again = call("get_judging_batch", judge="person", mode=batch.mode, limit=5, rater=batch.rater)
-    use = _use(batch)
-    rejected = (
-        f"Rejected: {', '.join(str(one.item_id) for one in done.rejected)}, see `rejected`. " if done.rejected else ""
-    )
-    if submitted.remaining:
-        why = "The person stopped" if action in {"decline", "cancel"} else "The round is over"
-        open_items = counted(len(submitted.remaining), "item")
-        step = Hint(f"{rejected}{why}, {open_items} open. To go on: ", again, ". ", use, " uses the answers.")
-    elif len(batch.answered) == len(batch.items):
-        step = Hint(
-            f"{rejected}All {counted(len(batch.items), 'item')} answered. ", use, " uses them; more: ", again, "."
-        )
-    else:
-        answered = counted(len(batch.answered), "item")
-        step = Hint(f"{rejected}{answered} answered; the others can no longer be judged. More: ", again, ".")
-    # Nobody else answers what a person was asked in a form: the answer inside points to the same step.
-    submitted = submitted.model_copy(update={"next_step": step})
     return JudgingBatchResult(
-        batch_id=batch.id, rater=batch.rater, submitted=submitted, agreement=submitted.agreement, next_step=step
+        batch_id=batch.id,
+        rater=batch.rater,
+        submitted=submitted,
+        agreement=submitted.agreement,
+        next_step=submitted.next_step,
     )
 
 
@@ -336,33 +323,29 @@ _ORDERS = frozenset({"pairwise", "group"})
 """Modes whose answers are preferences."""
 
 
-def _use(batch: JudgingBatch) -> ToolCall:
-    """Return the call that reads the answers of a batch."""
-    if batch.mode in _ORDERS:
-        return call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
-    return call("score_trajectories", scorer="people" if batch.judge == "person" else "judge", filter=...)
-
-
 def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str], gone: Sequence[str]) -> Hint:
     own = {} if batch.rater == batch.judge else {"rater": batch.rater}
     more = call("get_judging_batch", limit=5, judge=batch.judge, mode=batch.mode, rubric=batch.rubric.name, **own)
-    again = [one for one in done.rejected if one.item_id not in gone and one.item_id not in batch.forms]
-    if again:
+    refused = [str(one.item_id) for one in done.rejected]
+    if any(name not in gone and name not in batch.forms for name in refused):
         return Hint(
             "Correct the rejected answers by their reasons and submit those items again; the others are stored."
         )
-    if any(one.item_id in batch.forms for one in done.rejected):
-        return Hint("Only the person answers what they were asked in a form: ", more, " asks them.")
-    open_ones = [name for name in remaining if name not in batch.forms]
-    if open_ones:
+    rejected = f"Rejected: {', '.join(refused)}, see `rejected`. " if refused else ""
+    if open_ones := [name for name in remaining if name not in batch.forms]:
         return Hint(f"{counted(len(open_ones), 'item')} open: submit {', '.join(open_ones[:5])} too, or leave them.")
+    if remaining:
+        open_items = counted(len(remaining), "item")
+        return Hint(f"{rejected}{open_items} open, which only the person answers: ", more, " asks them.")
     if gone:
         names = ", ".join(gone[:5])
         return Hint(
             f"{names} can no longer be judged in this batch: ", more, " makes a new one. The other answers are stored."
         )
-    use = "makes pairs of them" if batch.mode in _ORDERS else "reads the values"
-    return Hint("All answered. ", _use(batch), f" {use}; ", more, " has more.")
+    use, what = call("score_trajectories", scorer="people" if batch.judge == "person" else "judge", filter=...), "reads"
+    if batch.mode in _ORDERS:
+        use, what = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...), "makes pairs of"
+    return Hint(f"{rejected}All answered. ", use, f" {what} the answers; ", more, " has more.")
 
 
 def _agreement(services: Services, rater: str) -> Agreement | None:
