@@ -13,15 +13,17 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from quintain.errors import InvalidInput, QuintainError
-from quintain.next_step import Hint
-from quintain.records.labels.judging import Criterion, JudgingBatch, JudgingMode
-from quintain.records.record import shown
+from quintain.next_step import Hint, call
+from quintain.records.labels.judging import Criterion, JudgingBatch, JudgingMode, Rubric
+from quintain.records.record import Record, shown
 from quintain.records.trajectory import OutcomeStatus
+from quintain.scoring.judges.rubrics import RUBRICS
+from quintain.tools.catalog import Answer, Entry, Question
 from quintain.tools.labels.judging.answers import checked_correction, run_changed, store_answers
 from quintain.tools.labels.judging.batches import ShownItem, names_of, show_item
 from quintain.tools.labels.judging.results import AnswerContext, JudgingItem, RejectedItem, SubmissionReport
+from quintain.tools.labels.scorer_resolution import used_rubrics
 from quintain.tools.services import Services
-from quintain.tools.spec import Answer, Entry, Question
 
 SCALE = ("1", "2", "3", "4", "5")
 """Choices for 0, 0.25, 0.5, 0.75 and 1: every client can show a choice of texts, but not all show numbers."""
@@ -232,12 +234,6 @@ def first_question(batch: JudgingBatch, shown: Sequence[ShownItem]) -> Question:
 def next_question(services: Services, batch: JudgingBatch, state: RoundState, answer: Answer) -> Question | RoundState:
     """Take an answer.
 
-    Args:
-        services: Where it is stored.
-        batch: Of the round.
-        state: Where the round stood when the question was asked.
-        answer: To it.
-
     Returns:
         The next question; at the end of the round its last state.
     """
@@ -282,7 +278,7 @@ def _taken(
         return state.model_copy(update={"again": reason, "lines": tuple(wrong), "kept": good})
     state = state.model_copy(update={"again": None, "lines": (), "kept": {}})
     if wrong:
-        state = _rejecting(state, reason)
+        state = _rejecting(state, reason if reason.startswith("[") else f"[invalid_input] {reason}")
     # An answer that came before, as when a client repeats a call, stays as it is.
     if state.item in batch.answered or not wrong.keys() <= {*CORRECTION_LINES}:
         return state
@@ -293,3 +289,66 @@ def _taken(
 
 def _rejecting(state: RoundState, reason: str) -> RoundState:
     return state.model_copy(update={"rejected": (*state.rejected, RejectedItem(item_id=state.item, reason=reason))})
+
+
+class StoredAnswer(Record):
+    """The newest answer of the batch's rater to one item."""
+
+    scores: dict[str, float] = Field(default_factory=dict, description="Criterion -> value in 0..1. Empty: none.")
+    rationale: str = ""
+    skipped: bool = Field(default=False, description="Whether the rater could not judge it, or withdrew the answer.")
+
+
+class StoredBatch(Record):
+    """`judging://{batch_id}`: the items as they were given out; those that can no longer be judged are left out."""
+
+    batch_id: str
+    rater: str
+    mode: JudgingMode
+    rubric: Rubric
+    items: tuple[JudgingItem, ...]
+    answered: dict[str, StoredAnswer] = Field(description="Item -> its answer, of those that have one.")
+    next_step: Hint
+
+
+class RubricList(Record):
+    """`judging://rubrics`: the rubrics that are built in, and those that were used, the newest of each name."""
+
+    items: tuple[Rubric, ...]
+
+
+def stored_batch(services: Services, batch_id: str) -> StoredBatch:
+    """Return a batch of a home folder, blind as it was given out."""
+    batch = services.store.judging.get(batch_id)
+    shown = [view for item in batch.items if (view := show_item(services, batch, item)) is not None]
+    return StoredBatch(
+        batch_id=batch.id,
+        rater=batch.rater,
+        mode=batch.mode,
+        rubric=batch.rubric,
+        items=judging_items(batch, shown),
+        answered={
+            one.item.item_id: _answer(services, batch, one) for one in shown if one.item.item_id in batch.answered
+        },
+        next_step=Hint("Store answers to open items with ", call("submit_scores", batch_id=batch.id, scores=...), "."),
+    )
+
+
+def _answer(services: Services, batch: JudgingBatch, shown: ShownItem) -> StoredAnswer:
+    """Return the newest answer to an item; of pairs and groups, which are stored as preferences, an empty one."""
+    if len(shown.runs) > 1:
+        return StoredAnswer()
+    scores, mine = services.store.scores.current_of(shown.runs[0].id or ""), (batch.rater, batch.rubric.name)
+    own = [score for score in scores if (score.rater, score.rubric) == mine]
+    if not own:
+        return StoredAnswer()
+    values = {one.name: one.value for one in own[0].components if one.value is not None}
+    return StoredAnswer(scores=values, rationale=own[0].feedback, skipped=own[0].takes_back)
+
+
+def rubric_list(services: Services) -> RubricList:
+    """Return the rubrics that a batch can name."""
+    found = dict(RUBRICS)
+    for used in used_rubrics(services):
+        found.setdefault(used.name, used)
+    return RubricList(items=tuple(found.values()))

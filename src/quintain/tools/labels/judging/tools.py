@@ -15,6 +15,7 @@ from quintain.records.labels.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
 from quintain.records.tags import tag_error
 from quintain.scoring.judges.questions import instructions
+from quintain.tools.catalog import Answer, Question
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.answers import run_changed, store_answers
 from quintain.tools.labels.judging.batches import (
@@ -40,10 +41,9 @@ from quintain.tools.labels.judging.results import (
     SubmissionReport,
     SubmitResult,
 )
-from quintain.tools.labels.rubric_names import find_rubric, name_shared
-from quintain.tools.run_selection import FILTER_FIELDS, RunIds
+from quintain.tools.labels.scorer_resolution import find_rubric, name_shared
+from quintain.tools.run_selection import FILTER_FIELDS, RunIds, why_none
 from quintain.tools.services import Services
-from quintain.tools.spec import Answer, Question
 
 ROUNDS = 8
 """Forms in one call: clients end a call of more than ten rounds, and people tire."""
@@ -124,10 +124,7 @@ def _submitted(services: Services, batch_id: str, scores: Sequence[Any], by: Ans
 def ask_person(services: Services, answer: Answer | None, **arguments: Any) -> JudgingBatchResult | Question | None:
     """One form after the other for a person; every answer is stored at once, so that one who stops has lost nothing.
 
-    Args:
-        services: Where runs and answers are stored.
-        answer: To the last question; None: the first is asked.
-        arguments: Of `get_judging_batch`, the same with every answer.
+    Without an answer the first question is asked. The other arguments are those of `get_judging_batch`.
 
     Returns:
         The next question, or at the end the result; None: the assistant shall judge, and nobody is asked.
@@ -201,42 +198,28 @@ def _new_batch(
 def _nothing(services: Services, request: BatchRequest, choice: Choice) -> JudgingBatchResult:
     """Return why there is nothing to judge, and the remedy."""
     runs = "pairs or groups of runs of one task that differ" if request.mode in _ORDERS else "runs"
-    search = call("search_trajectories")
-    record = Hint(
-        "record or import runs, or let an agent make some with ",
-        call("collect_rollouts", agent="starter", environment="quintain/inventory"),
-    )
     if not choice.matching and request.ids is not None:
-        lineage = call("get_lineage", id=request.ids[0])
+        lineage, search = call("get_lineage", id=request.ids[0]), call("search_trajectories")
         why = Hint(
-            "All of these runs were forgotten (",
-            lineage,
-            " shows what they had touched): name others, from ",
-            search,
-            ".",
+            "all of these runs were forgotten, ", lineage, " shows what they had touched; name others, from ", search
         )
-    elif not choice.matching and request.filter is not None and not request.filter.is_empty:
-        asked = request.filter.model_dump(mode="json", exclude_defaults=True)
-        why = Hint(f"No stored run matches {asked}: loosen the filter; ", search, " shows what is stored.")
     elif not choice.matching:
-        why = Hint("No run is stored: ", record, ".")
+        why = why_none(services, request.filter or TrajectoryFilter())
     elif choice.matching == choice.corrections + choice.open:
         why = Hint(
-            f"Of {counted(choice.matching, 'run')} that match {choice.corrections} are corrections, which are judged only where "
-            f"filter.tags names 'correction' and nobody replaced them, and {choice.open} are still being recorded (close them "
+            f"of {counted(choice.matching, 'run')} that match {choice.corrections} are corrections, which are judged only where "
+            f"filter.tags names 'correction' and nobody replaced them, and {choice.open} are still being recorded; close them "
             "with ",
             call("record_trajectory", trajectory_id=..., live="close"),
-            ").",
         )
     else:
         why = Hint(
             f"{request.rater!r} has judged all {runs} by rubric {request.rubric.name!r}, of {counted(choice.matching, 'run')} that "
-            "match: loosen the selection, take another rubric, mode or rater, or ",
-            record,
-            ".",
+            "match; loosen the selection, or take another rubric, mode or rater"
         )
+    step = Hint("Nothing to judge: ", why, ".")
     return JudgingBatchResult(
-        batch_id=None, rater=request.rater, agreement=_agreement(services, request.rater), next_step=why
+        batch_id=None, rater=request.rater, agreement=_agreement(services, request.rater), next_step=step
     )
 
 
