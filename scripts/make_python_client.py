@@ -19,9 +19,8 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import Record
-from quintain.tools.catalog import CATALOG
+from quintain.tools.catalog import CATALOG, ToolSpec
 from quintain.tools.invocation import arguments_model
-from quintain.tools.spec import ToolSpec
 
 CLIENT = Path(__file__).parents[1] / "src" / "quintain" / "client"
 

@@ -16,9 +16,8 @@ from quintain.cli import option_forms
 from quintain.cli.table import COMMANDS
 from quintain.cli.tool_options import options_of
 from quintain.server.listings import FILE, derived_listing
-from quintain.tools.catalog import CATALOG, tool
+from quintain.tools.catalog import CATALOG, ToolSpec, tool
 from quintain.tools.invocation import arguments_model
-from quintain.tools.spec import ToolSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tool-arguments.md"
 _HEAD = """\

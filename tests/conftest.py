@@ -84,7 +84,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _pictures_in_process() -> Iterator[None]:
     """Draw in the process of the test: a process for each picture would import matplotlib for each."""
-    from quintain.tools.jobs import pictures
+    from quintain.tools.jobs import plots
 
     def run(_: Any, *, input: bytes, **__: Any) -> CompletedProcess[bytes]:
         from quintain.worker.pictures.draw import draw
@@ -92,7 +92,7 @@ def _pictures_in_process() -> Iterator[None]:
         return CompletedProcess([], 0, stdout=draw(json.loads(input)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
+        patch.setattr(plots, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
         yield
 
 

@@ -116,5 +116,5 @@ def test_what_cannot_be_is_refused_in_one_line(
 
 def test_remedies_name_commands(home: Path) -> None:
     output = judge(home, typed="").output
-    assert "No run is stored: record or import runs, or let an agent make some with quintain collect starter" in output
+    assert "no run is stored; record or import runs, or let an agent make some with quintain collect starter" in output
     assert "collect_rollouts" not in output

@@ -30,7 +30,7 @@ from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.services import open_services
 from quintain.tools.training.config_files import start_recipe
-from quintain.tools.training.sources import training_source
+from quintain.tools.training.requests import training_source
 
 SWE = {
     "instance_id": "astropy__astropy-1",

@@ -19,7 +19,7 @@ from quintain.errors import NotFound
 from quintain.records.record import Record
 from quintain.server.app import build_server
 from quintain.settings import Settings
-from quintain.tools.spec import Picture, ToolSpec
+from quintain.tools.catalog import Picture, ToolSpec
 
 
 class Note(Record):

@@ -26,7 +26,7 @@ def test_what_a_person_declined_or_answered_in_a_form_nobody_answers_for_them(
     )
     assert (ended["submitted"]["accepted"], len(ended["submitted"]["remaining"]), len(person.seen)) == (1, 2, 2)
     for step in (ended["next_step"], ended["submitted"]["next_step"]):
-        assert "The person stopped, 2 items open" in step
+        assert "2 items open, which only the person answers" in step
         assert "submit" not in step
     for refused in (for_them, over_them):
         assert refused["accepted"] == 0

@@ -11,7 +11,7 @@ import pytest
 
 from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.tools import RLTrainingTool
-from quintain.tools.jobs import pictures
+from quintain.tools.jobs import plots
 
 RUN = [
     {"role": "user", "content": "What is the price of the red lamp?"},
@@ -61,7 +61,7 @@ def test_a_program_trains_an_adapter_on_its_own_runs_and_measures_it(
     view = run(action="status", job_id=trained["job_id"])
     assert (view["status"], view["total_steps"]) == ("succeeded", 4)
     assert view["result"]["report"]["dropped"] == {}
-    monkeypatch.setattr(pictures, "subprocess", subprocess)  # a process of its own draws, as for every user
+    monkeypatch.setattr(plots, "subprocess", subprocess)  # a process of its own draws, as for every user
     picture = tmp_path / "curve.png"
     assert run(action="plot", job_id=trained["job_id"], path=str(picture))["status"] == "success"
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,23 +1,38 @@
-"""fit_calibration as a tool, a resource, a picture and a command; what it joins and what it stores."""
+"""Values against people's labels: calibrations, panels of judges, and tournaments of runs and agents."""
 
 from __future__ import annotations
 
 import json
+import math
 import random
+import re
+from itertools import product
 from pathlib import Path
 
 import pytest
+from scipy.optimize import brentq
 from typer.testing import CliRunner
 
+from fake_endpoint import Answer, Asked, profile, serving, write_profiles
+from fake_endpoint import says as replies
 from mcp_client import ToolCaller
 from quintain.cli.main import app
 from quintain.errors import InvalidInput
+from quintain.evaluation.bradley_terry import ELO_SCALE
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.trajectory import Task
+from quintain.records.jobs.job import JobStatus
+from quintain.records.labels.preference import Preference
+from quintain.records.trajectory import AgentInfo, Task
 from quintain.scoring.calibration.fitting import apply
+from quintain.scoring.calibration.panel import panel_value
+from quintain.scoring.judges.rubrics import RUBRICS
+from quintain.tools.data.trajectories import search_trajectories
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.calibration import fit_calibration
+from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
-from tools.stored_records import add_runs, new_score
+from scripted_judges import by_run, recorded, scored
+from tools.stored_records import add_runs, add_scores, ended, new_score
 from trajectory_runs import NOW, answer, later, run, user
 
 
@@ -134,3 +149,157 @@ def test_the_command_fits_prints_and_draws(services: Services, home: Path, tmp_p
     assert json.loads(as_json.output)["calibration_id"] == "cal-judge-2"
     refused = CliRunner().invoke(app, ["calibrate", "rules", "--home", str(home)])
     assert refused.exit_code == 2
+
+
+NAMES = [criterion.name for criterion in RUBRICS["default"].criteria]
+N = 24
+LONG = " and so on" * 40
+
+
+def judge(asked: Asked, before: int) -> Answer:
+    """One judge compresses the worth into 0.25..0.75; the other mostly likes long answers, and some by luck."""
+    found = re.search(r"worth 0\.(\d\d) luck 0\.(\d\d)", text := recorded(asked.user))
+    if found is None:
+        return replies(scored(NAMES, 0.0))
+    worth, luck = (int(digits) / 100 for digits in found.groups())
+    fair = asked.body["model"] == "fair-1"
+    value = 0.25 + 0.5 * worth if fair else 0.2 + 0.2 * worth + 0.2 * luck + 0.35 * (LONG in text)
+    return replies(scored(NAMES, round(value, 3), found.group()))
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_judges_are_weighted_by_their_errors_against_people_wherever_their_verdicts_are_read(
+    services: Services,
+) -> None:
+    worth, luck = [(7 * i % N) / N for i in range(N)], [(5 * i % N) / N for i in range(N)]
+    texts = [f"worth {worth[i]:.2f} luck {luck[i]:.2f}" + LONG * (i // 3 % 2) for i in range(N)]
+    task = [Task(id=f"t{i // 2}", prompt="Find it.") for i in range(N)]
+    ids = add_runs(services, *(run(None, user(), answer(texts[i]), task=task[i]) for i in range(N)))
+    by_ann = {"rater": "person:ann", "rubric": "default"}
+    add_scores(services, *(new_score(ids[i], "people", round(worth[i], 2), **by_ann) for i in range(N - 2)))
+    with serving(judge) as fake:
+        write_profiles(services.settings, *(profile(name, fake.url) for name in ("fair", "verbose")))
+        for name in ("fair", "verbose"):
+            job = score_trajectories(services, "judge", judge=f"endpoint:{name}", rubric="default", trajectory_ids=ids)
+            assert ended(services, job).status is JobStatus.SUCCEEDED
+
+    fitted = fit_calibration(services, "judge")
+    assert fitted.panel["used"]
+    fair, verbose = (fitted.panel["raters"][f"endpoint:{name}"] for name in ("fair", "verbose"))
+    assert fair["weight"] > 0.95 > 0.05 > verbose["weight"]
+    assert not fair["length_taken_out"]
+    assert verbose["length_taken_out"]
+    assert 0 < verbose["length_low"] < verbose["length_bias"] < verbose["length_high"]
+    assert fitted.error_after < fitted.error_before / 10
+    assert fitted.panel["error_weighted"] < fitted.panel["error_equal"]
+    assert fitted.panel["alpha"] < 0.5
+
+    # The last two runs have no label: they are valued by the panel and its map, uncalibrated by the plain mean.
+    calibration = services.store.calibrations.newest("judge:default")
+    for i, run_id in enumerate(ids[-2:], N - 2):
+        verdicts = {
+            "endpoint:fair": round(0.25 + 0.5 * round(worth[i], 2), 3),
+            "endpoint:verbose": round(
+                0.2 + 0.2 * round(worth[i], 2) + 0.2 * round(luck[i], 2) + 0.35 * (i // 3 % 2), 3
+            ),
+        }
+        chars = len(texts[i]) + len('["", "", []]')
+        expected = apply(calibration, panel_value(calibration.panel, verdicts, chars, 0.0), "generic")
+        read = score_trajectories(services, "judge", trajectory_ids=[run_id]).summary.mean
+        assert read == pytest.approx(expected, abs=1e-6)
+        assert read == pytest.approx(worth[i], abs=0.1)
+        raw = score_trajectories(services, "raw:judge", trajectory_ids=[run_id]).summary.mean
+        assert raw == pytest.approx(sum(verdicts.values()) / 2, abs=1e-6)
+
+
+HALF = len(json.dumps(["", "", []]))
+"""Characters that a step without words counts."""
+
+
+def pairwise_judge(asked: Asked, before: int) -> Answer:
+    """The longest ladder wins; of coins the one that is shown first."""
+    one, other = by_run(asked.user)
+    if "coin" in one:
+        return replies(json.dumps({"quotes": ["Such a coin", "Such a coin"], "better": "A"}))
+    better = "A" if one.count("rung") > other.count("rung") else "B"
+    return replies(json.dumps({"quotes": ["Such a ladder", "Such a ladder"], "better": better}))
+
+
+def logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_a_judges_tournament_values_each_run_by_its_chance_against_the_others(services: Services) -> None:
+    """Of three ladders the third beats both, the second the first, so strengths are t, 0, -t.
+
+    The maximum does not exist; with half a virtual win and loss each, 2 - f(2t) - f(t) = f(t) - 1/2, f the logistic. The best
+    run's value is the mean of f(2t) and f(t), the middle one's 1/2.
+    """
+    ladder, coin = Task(id="ladder", prompt="Build a ladder."), Task(id="coin", prompt="Find a coin.")
+    runs = [run(None, user(), answer("Such a ladder" + " rung" * n), task=ladder) for n in (1, 2, 3)]
+    runs += [run(None, user(), answer(f"Such a coin: {n}"), task=coin) for n in (1, 2)]
+    ids = add_runs(services, *runs, run("alone"))
+    with serving(pairwise_judge) as fake:
+        write_profiles(services.settings, profile("judge", fake.url))
+        job = score_trajectories(services, "judge", judge="endpoint:judge", mode="pairwise", trajectory_ids=ids)
+    ended = get_job(services, str(job.job_id))
+    assert ended.status == "succeeded", ended.error
+    report = ended.result.report
+    counted = ("order_inconsistent", "shown_first_preferred", "shown_second_preferred")
+    assert [report[name] for name in counted] == [1, 5, 3]
+    assert report["order_p"] == pytest.approx(2 * (56 + 28 + 8 + 1) / 256)  # 5 or more of 8
+
+    found = score_trajectories(services, "tournament", trajectory_ids=ids)
+    assert (found.scored, found.unscored_count) == (5, 1)
+    t = brentq(lambda t: logistic(2 * t) + 2 * logistic(t) - 2.5, 0, 10)
+    values = [services.store.scores.of_trajectory(run_id)[0] for run_id in ids[:5]]
+    best = (logistic(2 * t) + logistic(t)) / 2
+    assert [one.value for one in values] == pytest.approx([1 - best, 0.5, best, 0.5, 0.5], abs=1e-4)
+    assert values[2].feedback.startswith("2 of 2 comparisons won among 3 runs; strength +")
+    assert "shrunk" in values[2].feedback
+    assert "shrunk" not in values[3].feedback
+    assert [item.id for item in search_trajectories(services, sort="tournament", limit=1).items] == [ids[2]]
+
+
+def test_agents_are_ranked_by_preferences_with_a_judges_bias_for_length_taken_out(
+    services: Services, ask: ToolCaller
+) -> None:
+    """Two agents of equal strength; a run that is twice as long wins 3 of 4.
+
+    x is the longer one in 36 of 48 games, so it leads as long as length is not taken out: 30 of 48 are odds of 5/3.
+    """
+    text = {length: "a" * (length - HALF) for length in (64, 128)}
+
+    def of(agent: str, length: int, n: int) -> list[str]:
+        name = AgentInfo(name=agent)
+        label = [Task(id=f"{agent}-{length}-{i}", prompt="Find it.") for i in range(n)]
+        return add_runs(services, *(run(None, user(), answer(text[length]), task=task, agent=name) for task in label))
+
+    refused = ask.refused("list_library", {"kind": "tournament"})
+    assert refused[0].startswith("[nothing_compared]")
+    x_long, x_short, y_long, y_short = of("x", 128, 9), of("x", 64, 3), of("y", 128, 4), of("y", 64, 4)
+    x_leads, y_leads = list(product(x_long, y_short)), list(product(x_short, y_long))
+    games = [(a, b, n < 27) for n, (a, b) in enumerate(x_leads)] + [(a, b, n >= 9) for n, (a, b) in enumerate(y_leads)]
+    services.store.preferences.add_many(
+        [
+            Preference(a=a, b=b, better="a" if won else "b", source="endpoint", rater="endpoint:j")
+            for a, b, won in games
+        ],
+        NOW,
+    )
+    x, y, bias = ask("list_library", kind="tournament")["items"]
+    assert (x["agent"], x["games"], x["won"]) == ("x", 48, 30.0)
+    assert x["elo"] == pytest.approx(1500, abs=2)
+    assert x["elo_with_length"] - y["elo_with_length"] == pytest.approx(ELO_SCALE * math.log(30 / 18), abs=0.2)
+    assert (bias["rater"], bias["length_bias"]) == ("endpoint:j", pytest.approx(math.log(3), abs=0.02))
+    assert 0 < bias["low"] < bias["high"]
+
+    # People who prefer x on the runs of equal length are the reference, without a bias of their own.
+    pairs = list(product(x_long[:4], y_long[:3]))
+    services.store.preferences.add_many(
+        [Preference(a=a, b=b, better="a", source="person", rater="person:ann") for a, b in pairs], NOW
+    )
+    x, y, bias = ask("list_library", kind="tournament")["items"]
+    assert (x["agent"], x["games"]) == ("x", 60)
+    assert x["elo"] > y["elo"] + 50

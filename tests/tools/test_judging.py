@@ -13,14 +13,14 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.judging import JudgingBatch
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
 from quintain.scoring.judges.datamarking import is_mark
+from quintain.tools.catalog import Answer, Question
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
 from quintain.tools.data.lineage import get_lineage
+from quintain.tools.labels.judging.forms import rubric_list, stored_batch
 from quintain.tools.labels.judging.results import JudgingBatchResult, SubmitResult
-from quintain.tools.labels.judging.stored_batches import rubric_list, stored_batch
 from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
 from quintain.tools.services import Services
-from quintain.tools.spec import Answer, Question
 from scripted_judges import readable
 from tools.stored_records import add_runs, add_scores, error_of, new_score
 from trajectory_runs import answer, call, run, user

@@ -252,10 +252,10 @@ def test_to_skip_takes_a_ranking_back(services: Services, ask: ToolCaller) -> No
 
 
 def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: ToolCaller) -> None:
-    assert "No run is stored" in ask("get_judging_batch", limit=1)["next_step"]
+    assert "no run is stored" in ask("get_judging_batch", limit=1)["next_step"]
     (run_id,) = add_runs(services, run("t1"))
     assert (
-        "No stored run matches {'agent': 'nobody'}"
+        "no stored run matches {'agent': 'nobody'}"
         in ask("get_judging_batch", limit=1, filter={"agent": "nobody"})["next_step"]
     )
     judged(ask, {"skip": True})
@@ -265,7 +265,7 @@ def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: ToolCall
     )
     ask("forget", id=run_id, dry_run=False)
     gone = ask("get_judging_batch", limit=1, trajectory_ids=[run_id])["next_step"]
-    assert "All of these runs were forgotten" in gone
+    assert "all of these runs were forgotten" in gone
 
 
 def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: Services, ask: ToolCaller) -> None:

@@ -41,12 +41,19 @@ from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning import estimate
-from quintain.tools.training.planning.cost import PassSize, TrainingWork, disk_mb, memory_parts, operations
-from quintain.tools.training.planning.device import Device, has_bf16
+from quintain.tools.training.planning.choice import PURPOSES, Purpose
+from quintain.tools.training.planning.cost import (
+    Device,
+    PassSize,
+    TrainingWork,
+    disk_mb,
+    has_bf16,
+    memory_parts,
+    operations,
+)
 from quintain.tools.training.planning.estimate import shortages
 from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
 from quintain.tools.training.planning.plan import plan_training
-from quintain.tools.training.planning.purposes import PURPOSES, Purpose
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
 from store_shelves import evaluation

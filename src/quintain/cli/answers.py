@@ -11,8 +11,8 @@ from quintain.cli.layout import print_facts
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.record import Record
 from quintain.records.text import printable
+from quintain.tools.catalog import Picture
 from quintain.tools.results import JobStarted
-from quintain.tools.spec import Picture
 
 
 def run_tool(use: CommandRun) -> int:

@@ -18,9 +18,9 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.records.record import Record
 from quintain.records.text import printable
 from quintain.settings import Settings
+from quintain.tools.catalog import ToolSpec
 from quintain.tools.invocation import call
 from quintain.tools.services import Services, open_services
-from quintain.tools.spec import ToolSpec
 from quintain.tools.web_address import page_url
 
 if TYPE_CHECKING:

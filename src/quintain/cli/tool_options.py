@@ -23,8 +23,8 @@ from quintain.errors import InvalidInput
 from quintain.records.documents import parse_yaml, read_document
 from quintain.records.filters import EVERY_RUN
 from quintain.records.record import Record, clip, nearest, shown
+from quintain.tools.catalog import ToolSpec
 from quintain.tools.invocation import arguments_model
-from quintain.tools.spec import ToolSpec
 
 _DOCUMENTS = (".json", ".yaml", ".yml")
 _PLAIN = (str, int, float, bool)

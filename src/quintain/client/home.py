@@ -199,7 +199,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
     def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> Job:
         """Start an evaluation; without a suite on what the agent was trained for."""
         if arguments["environment"] is None and arguments["dataset_id"] is None:
-            from quintain.tools.evaluation.default_suites import default_suite
+            from quintain.tools.evaluation.suites import default_suite
 
             (agent,) = ids_of([arguments["agent"]])
             arguments = {**arguments, **self.session.read(lambda services: default_suite(services, agent))}

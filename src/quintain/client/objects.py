@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from quintain.records.evaluation import Comparison as ComparisonRecord
     from quintain.records.evaluation import Evaluation as EvaluationRecord
     from quintain.records.jobs.job_events import JobEvent
+    from quintain.tools.catalog import Picture
     from quintain.tools.results import Curve, JobView
     from quintain.tools.services import Services
-    from quintain.tools.spec import Picture
 
 
 class Job(Thing["JobView"]):
@@ -153,7 +153,7 @@ class Job(Thing["JobView"]):
 
     def metrics(self) -> dict[str, Curve]:
         """Return every metric over the steps, with those of the jobs that it resumed."""
-        from quintain.tools.jobs.curves import metric_curves
+        from quintain.tools.jobs.descriptions import metric_curves
 
         return self._home.session.read(lambda services: metric_curves(services, self.id))
 

@@ -61,7 +61,7 @@ from quintain.server.tasks import Tasks
 from quintain.server.transport.logs import RequestLog, log_to_stderr
 from quintain.server.transport.telemetry import Spans, otlp_provider
 from quintain.settings import Settings
-from quintain.tools.spec import ToolSpec
+from quintain.tools.catalog import ToolSpec
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

@@ -60,7 +60,7 @@ def _agents_and_names(services: Services) -> list[str]:
 
 def _rubrics(services: Services) -> list[str]:
     from quintain.scoring.judges.rubrics import RUBRICS
-    from quintain.tools.labels.rubric_names import used_rubrics
+    from quintain.tools.labels.scorer_resolution import used_rubrics
 
     return [*RUBRICS, *(rubric.name for rubric in used_rubrics(services))]
 

@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from quintain.errors import Unavailable
 from quintain.files import write_file
 from quintain.server.calls.bindings import Binding, read_arguments, to_result
-from quintain.tools.spec import Answer, Question
+from quintain.tools.catalog import Answer, Question
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from quintain.tools.spec import ToolSpec
+from quintain.tools.catalog import ToolSpec
 
 FILE = Path(__file__).with_name("listings.json")
 

@@ -14,7 +14,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.records.record import Record
 from quintain.server import apps
 from quintain.server.calls.record_json import facts, scrub
-from quintain.tools.spec import Source, ToolSpec, load
+from quintain.tools.catalog import Source, ToolSpec, load
 
 if TYPE_CHECKING:
     from quintain.records.jobs.job import Job
@@ -63,8 +63,8 @@ _ANNOTATIONS: Mapping[str, Annotations] = {
 
 _TOOLS = "quintain.tools"
 _HERE, _GUIDE = "quintain.server.resources", "quintain.server.guide"
-_CALIBRATION, _BATCHES = f"{_TOOLS}.labels.calibration", f"{_TOOLS}.labels.judging.stored_batches"
-_COMPARISON, _LEADERBOARDS = f"{_TOOLS}.evaluation.comparison", f"{_TOOLS}.evaluation.leaderboards"
+_CALIBRATION, _BATCHES = f"{_TOOLS}.labels.calibration", f"{_TOOLS}.labels.judging.forms"
+_COMPARISON, _LEADERBOARDS = f"{_TOOLS}.evaluation.comparison", f"{_TOOLS}.evaluation.compared_agents"
 _FIT = "calibration://{calibration_id}"
 _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
     ("job://{job_id}", "Job", _JSON, "get_job", None),
@@ -90,7 +90,7 @@ _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
     ("judging://rubrics", "Rubrics", _JSON, "get_judging_batch", f"{_BATCHES}:rubric_list"),
     ("judging://{batch_id}", "Judging batch", _JSON, "get_judging_batch", f"{_BATCHES}:stored_batch"),
     ("lineage://{id}", "Ancestors and descendants", _JSON, "get_lineage", None),
-    ("lineage://{id}/picture", "Picture of a lineage", _PNG, "get_lineage", f"{_TOOLS}.jobs.pictures:lineage_picture"),
+    ("lineage://{id}/picture", "Picture of a lineage", _PNG, "get_lineage", f"{_TOOLS}.jobs.plots:lineage_picture"),
     ("guide://pipeline", "From runs to a better agent", _MARKDOWN, "", f"{_GUIDE}:pipeline_page"),
     ("guide://curation", "Selection of runs for a dataset", _MARKDOWN, "", f"{_GUIDE}:curation_page"),
     ("guide://methods/{method}", "Settings of a method", _MARKDOWN, "list_library", f"{_GUIDE}:method_guide"),

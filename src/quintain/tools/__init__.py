@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quintain.tools.dict_calls.facade import RLTrainingTool
-    from quintain.tools.dict_calls.hello_agents import (
+    from quintain.tools.dict_calls.recorder import Recorder
+    from quintain.tools.dict_calls.trainers import (
         GRPOTrainerWrapper,
         SFTTrainerWrapper,
         create_accuracy_reward,
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
         create_rl_dataset,
         create_sft_dataset,
     )
-    from quintain.tools.dict_calls.recorder import Recorder
 
 __all__ = [
     "GRPOTrainerWrapper",
@@ -33,5 +33,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = {"RLTrainingTool": "facade", "Recorder": "recorder"}.get(name, "hello_agents")
+    module = {"RLTrainingTool": "facade", "Recorder": "recorder"}.get(name, "trainers")
     return getattr(import_module(f"quintain.tools.dict_calls.{module}"), name)

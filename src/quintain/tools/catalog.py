@@ -1,11 +1,172 @@
-"""Every tool, once: server, facade, CLI and docs derive from this list. A tool's module is imported when it is used."""
+"""The catalog: every tool, once, and what adapters (server, facade, CLI) need to know of a tool. Its module is imported when it is used."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from itertools import islice
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+from pydantic import PrivateAttr
 
 from quintain.errors import NotFound
-from quintain.tools.spec import ToolSpec
+from quintain.records.record import Record
+
+R = TypeVar("R", bound=Record)
+
+
+class Picture(NamedTuple):
+    """The result of a tool that draws: a text with the same facts, and a PNG; None: there is nothing to draw yet."""
+
+    text: str
+    png: bytes | None
+    figure: Mapping[str, Any] | None = None
+    """What was drawn (`evaluation.reports.figures.Figure`), for hosts that draw it themselves."""
+    job: Record | None = None
+    """The job, for hosts that follow it."""
+
+    def _repr_png_(self) -> bytes | None:
+        """Return what a notebook shows."""
+        return self.png
+
+
+class IllustratedRecord(Record):
+    """A result that may come with a picture, which its JSON does not contain."""
+
+    _png: bytes | None = PrivateAttr(default=None)
+    _figure: Mapping[str, Any] | None = PrivateAttr(default=None)
+
+    @property
+    def png(self) -> bytes | None:
+        """The picture, if one was drawn."""
+        return self._png
+
+    @property
+    def figure(self) -> Mapping[str, Any] | None:
+        """The figure for hosts that draw it themselves, if there is one."""
+        return self._figure
+
+    def with_picture(self, png: bytes | None, figure: Mapping[str, Any] | None = None) -> Self:
+        """Return the result with a picture, or with its description alone."""
+        illustrated = self.model_copy()
+        illustrated._png, illustrated._figure = png, figure
+        return illustrated
+
+
+class Entry(NamedTuple):
+    """One entry of a form; its value is text, because not every client shows numbers."""
+
+    name: str
+    title: str
+    options: tuple[str, ...] = ()
+    """The choices; empty: free text."""
+    required: bool = False
+
+
+class Question(NamedTuple):
+    """One form that a tool shows to the person."""
+
+    message: str
+    entries: tuple[Entry, ...]
+    state: str
+    """Returned with the answer, so that any process on this home can go on; the adapter keeps others from reading it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The person's answer to a question. `lost`: none came back; `failed`: the client could not show the form."""
+
+    action: Literal["accept", "decline", "cancel", "lost", "failed"]
+    state: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+DEPRECATED: dict[str, Any] = {"deprecated": True}
+"""Mark of an argument in its JSON schema: accepted as before, and left out of the list of tools."""
+
+Source = Callable[..., Any] | str
+"""A function, or `module:name` of one, which is imported when it is first used."""
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """One tool of the catalog."""
+
+    name: str
+    source: Source
+    """`source(services, **arguments)` returns a record, or a `Picture` where `picture` is set."""
+    title: str
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    toolset: str
+    """The toolset that it belongs to. With every set come `jobs` and the read-only tools of `data`."""
+    short: str = ""
+    """Its name as an action of dict calls, beside the full one."""
+    watch_source: Source | None = None
+    """Yields records while waiting; the adapter sleeps `services.settings.poll_s` between and returns the last one."""
+    asks_source: Source | None = None
+    """Takes `answer` (`Answer`, None at first) beside the arguments and returns the next question for the person, at last
+    the result; None: this call asks nobody, and `function` answers it. Used where the client can show forms."""
+    operator_source: Source | None = None
+    """The same function for a caller that is the user themself, in the terminal or on the web page, and not their assistant."""
+    writes_with: str = ""
+    """Argument with which a tool that only reads otherwise starts work. A read-only server refuses it."""
+    is_listed: bool = True
+    """Whether `tools/list` names it; what is left out is for the page, the terminal and Python, and answers calls all the same."""
+    dry_run_with: str = ""
+    """Argument that, unless false, makes a tool that writes only report what it would do."""
+    open_world: bool = False
+    picture: bool = False
+    app: bool = False
+    """Whether hosts of MCP Apps draw its figure with the page `ui://quintain/dashboard`."""
+    answers_as: str | None = None
+    """The tool whose result it shares, and which describes the fields."""
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The function of the tool."""
+        return load(self.source)
+
+    @cached_property
+    def for_operator(self) -> ToolSpec:
+        """The tool as the user themself calls it."""
+        return self if self.operator_source is None else replace(self, source=self.operator_source)
+
+    @cached_property
+    def watch(self) -> Callable[..., Iterator[Record]] | None:
+        """The function that waits, if the tool has one."""
+        return None if self.watch_source is None else load(self.watch_source)
+
+    @cached_property
+    def asks(self) -> Callable[..., Record | Question | None] | None:
+        """The function that asks a person, if the tool has one."""
+        return None if self.asks_source is None else load(self.asks_source)
+
+
+def wait_for_last(records: Iterator[R], pause_s: float) -> R:
+    """Return the last record of a watch, with a pause after every two: a finished watch ends its iterator at the second."""
+    last: R | None = None
+    while True:
+        drawn = list(islice(records, 2))
+        last = drawn[-1] if drawn else last
+        if len(drawn) < 2:
+            assert last is not None, "a watch yields a record"
+            return last
+        time.sleep(pause_s)
+
+
+def load(source: Source) -> Callable[..., Any]:
+    """Return the function of a source; this may import its module."""
+    if not isinstance(source, str):
+        return source
+    module, _, name = source.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
+
 
 _TOOLSETS = {"data": "data", "labels": "label", "training": "train", "jobs": "jobs", "evaluation": "evaluate"}
 """Package of a tool -> its toolset."""

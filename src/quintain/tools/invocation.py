@@ -17,7 +17,7 @@ from quintain.errors import InvalidInput, UnknownField
 from quintain.next_step import Hint, ToolCall
 from quintain.records.record import CHOICES, explain, list_names, nearest, shown, valid_fields
 from quintain.records.text import require_clean
-from quintain.tools.spec import ToolSpec
+from quintain.tools.catalog import ToolSpec
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -38,10 +38,6 @@ def check(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments as the tool takes them; nothing is run.
 
     Some clients send objects and lists as JSON strings: a string that is not a valid value is parsed as JSON.
-
-    Raises:
-        UnknownField: as `call`.
-        InvalidInput: as `call`.
     """
     model = arguments_model(spec)
     refuse_unknown(spec.name, arguments, model.model_fields)
@@ -150,9 +146,7 @@ def arguments_model(spec: ToolSpec) -> type[BaseModel]:
 def with_length_bounds(hint: Any, *, own: bool = False) -> Any:
     """Return a type whose lists and objects, nested ones too, have a greatest length where they set none.
 
-    Args:
-        hint: An annotation.
-        own: Whether the annotation around it sets a greatest length.
+    `own`: whether the annotation around it sets one.
     """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:

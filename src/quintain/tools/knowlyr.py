@@ -234,7 +234,6 @@ def with_task_texts(preferences: Path, trajectories: Path, target: Path) -> Path
 
     Raises:
         NotFound: a file does not exist.
-        InvalidInput: as `read_objects`.
     """
     texts = {
         str(row.get("task_id")): row["metadata"]["task_description"]

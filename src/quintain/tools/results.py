@@ -17,7 +17,7 @@ from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import Instant, Record
 from quintain.records.run_summary import RunSummary
 from quintain.records.trajectory import OutcomeStatus
-from quintain.tools.spec import IllustratedRecord
+from quintain.tools.catalog import IllustratedRecord
 
 
 class Recorded(Record):

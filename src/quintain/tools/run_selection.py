@@ -1,11 +1,13 @@
-"""Arguments that several tools share: which trajectories they work on (never silently everything), and pages of lists."""
+"""Arguments that several tools share: which runs they work on (never silently everything), and pages that a client's context can take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import to_jsonable_python
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
@@ -61,11 +63,45 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
             code="empty_filter",
         )
     if not services.store.trajectories.count(filter):
-        if not services.store.trajectories.count(TrajectoryFilter()):
-            collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
-            why = Hint("no run is stored; record or import runs, or make some with ", collect)
-        else:
-            asked = filter.model_dump(mode="json", exclude_defaults=True)
-            why = Hint(f"no stored trajectory matches {asked}; loosen it, or look with ", call("search_trajectories"))
-        raise NotFound(why, code="nothing_matches")
+        raise NotFound(why_none(services, filter), code="nothing_matches")
     return services.store.trajectories.iterate(filter)
+
+
+def why_none(services: Services, filter: TrajectoryFilter) -> Hint:
+    """Return why a filter finds no run, with the remedy."""
+    if services.store.trajectories.count(TrajectoryFilter()):
+        asked = filter.model_dump(mode="json", exclude_defaults=True)
+        return Hint(f"no stored run matches {asked}; loosen the filter, or look with ", call("search_trajectories"))
+    collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
+    return Hint("no run is stored; record or import runs, or let an agent make some with ", collect)
+
+
+Item = TypeVar("Item")
+
+MAX_PAGE_BYTES = 24_000
+"""Bytes of JSON on a page, about 8,000 tokens at three bytes each. A single longer entry is still returned."""
+
+
+def count_fitting(items: Sequence[object]) -> int:
+    """Return how many of the first items fit on a page, at least one if there are any."""
+    size = 0
+    for place, item in enumerate(items):
+        size += len(json.dumps(to_jsonable_python(item), ensure_ascii=False, separators=(",", ":")).encode()) + 1
+        if size > MAX_PAGE_BYTES and place:
+            return place
+    return len(items)
+
+
+def fitting_page(
+    fetch: Callable[[int], tuple[Sequence[Item], str | None]], limit: int
+) -> tuple[tuple[Item, ...], str | None]:
+    """Return the entries that fit on a page, and the cursor of the next page.
+
+    `fetch` returns at most so many entries as the client will see them, and the cursor behind the last one.
+    """
+    while True:
+        items, following = fetch(limit)
+        fit = count_fitting(items)
+        if fit == len(items):
+            return tuple(items), following
+        limit = fit

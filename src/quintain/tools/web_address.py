@@ -47,10 +47,6 @@ def page_announced(home: Path, url: str) -> Iterator[None]:
     """Name a page as that of a home while the block runs; where several run, the newest is named.
 
     The file is locked for as long as this process lives, so one that a killed process left behind is not believed.
-
-    Args:
-        home: The home folder.
-        url: URL of the page, without a token.
     """
     path, aside = home / _FILE, home / f".{_FILE}.{os.getpid()}.{secrets.token_hex(4)}"
     descriptor = try_lock(aside)

@@ -224,7 +224,7 @@ class Demo:
     async def _draw(self, path: Path, jobs: Mapping[str, Mapping[str, Any]], compared: Mapping[str, Any]) -> None:
         """Draw the answer first, success on the same held-out tasks, then what each method optimised."""
         from quintain.evaluation.reports.figures import Bar, Figure, Panel, line, spans_decades
-        from quintain.tools.jobs.pictures import draw
+        from quintain.tools.jobs.plots import draw
 
         order = ["baseline", *_METHODS]
         rows = sorted(compared["leaderboard"], key=lambda row: order.index(_name_of(row["agent"])))

@@ -13,13 +13,12 @@ from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.errors import InvalidInput
 from quintain.records.record import shown
 from quintain.records.text import printable
-from quintain.tools.catalog import tool
+from quintain.tools.catalog import Answer, Entry, Question, tool
 from quintain.tools.invocation import check
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
 from quintain.tools.labels.judging.tools import ROUNDS, ask_person, submit_own_scores
 from quintain.tools.services import Services
-from quintain.tools.spec import Answer, Entry, Question
 
 _MAX_BYTES = 16 * 2**20
 _STOP = "q"

@@ -15,7 +15,7 @@ from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.records.text import printable
 from quintain.tools.data.lineage import node_text
-from quintain.tools.jobs.pictures import lineage_picture
+from quintain.tools.jobs.plots import lineage_picture
 from quintain.tools.results import ForgetResult, LineageResult
 
 _STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow", "removed": "red"}

@@ -10,7 +10,7 @@ from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, Ru
 
 if TYPE_CHECKING:
     from quintain.client.session import Reference
-    from quintain.tools.spec import Picture
+    from quintain.tools.catalog import Picture
 
 
 class JobsMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):

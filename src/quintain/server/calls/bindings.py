@@ -21,8 +21,8 @@ from quintain.records.record import Record
 from quintain.server.apps import TOOL_META, app_data
 from quintain.server.calls.record_json import facts, scrub
 from quintain.server.listings import derived_listing, stored_listings
+from quintain.tools.catalog import IllustratedRecord, Picture, ToolSpec
 from quintain.tools.invocation import check
-from quintain.tools.spec import IllustratedRecord, Picture, ToolSpec
 from quintain.tools.web_address import page_url
 
 if TYPE_CHECKING:

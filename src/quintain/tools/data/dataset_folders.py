@@ -1,4 +1,4 @@
-"""Freeze runs, given rows or text into dataset folders and register them in the store."""
+"""Freeze runs, pairs and groups of them, given rows or text into dataset folders and register them in the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,13 +18,13 @@ from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.selection import ExportCounts, agent_digest, is_held_out
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.datasets.text_dataset import Source, check_text, write_text
-from quintain.errors import InvalidInput
+from quintain.errors import Conflict, InvalidInput
 from quintain.files import sha256_of
-from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow
+from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow, StepValues
 from quintain.records.record import Name, explain
 from quintain.records.text import require_clean
+from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Group, Pair
-from quintain.tools.data.multi_run_rows import group_lines, pair_lines
 from quintain.tools.services import Services, find
 
 _PAIRING = {"margin": 0.0, "max_pairs_per_task": 4}
@@ -70,10 +70,7 @@ def freeze_text(
 def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True) -> str | None:
     """Return the id of the dataset of these texts, reusing an existing one.
 
-    Args:
-        services: Where datasets are found and created.
-        files: As `quintain.datasets.text_dataset.write_text` takes them.
-        make: Make the new one; otherwise only check that it can be created (None).
+    Without `make` only check that it can be created (None).
     """
     check_text(files)
     # Texts that were frozen with their secrets are others than those without.
@@ -87,11 +84,7 @@ def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True
 def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = True) -> str | None:
     """Return the id of a dataset of the first `n` training rows, reusing an existing one.
 
-    Args:
-        services: Where datasets are found and created.
-        dataset: Where the rows are from.
-        n: How many; at least as many as there are: the dataset itself.
-        make: Make the new one; otherwise only check that it can be created (None).
+    At least as many as there are: the dataset itself. Without `make` only check that it can be created (None).
     """
     if n >= dataset.splits["train"]:
         return dataset.id
@@ -120,11 +113,7 @@ def freeze_ready_made(
 ) -> WrittenDataset:
     """Freeze pairs `{"chosen": run, "rejected": run}` or groups `{"runs": [run, ...], "rewards": [number, ...]}`.
 
-    Args:
-        services: Where the runs are stored.
-        options: Of kind `dpo` for pairs, `grpo` for groups.
-        rows: All of one shape.
-        record: Stores a run and gives its id.
+    `record` stores a run and gives its id.
 
     Raises:
         InvalidInput: a row of another shape, of several tasks, of an evaluation task, or without contrast; names it.
@@ -188,3 +177,71 @@ def _stored(services: Services, written: WrittenDataset) -> WrittenDataset:
         shutil.rmtree(written.dataset.path, ignore_errors=True)
         raise
     return written
+
+
+BATCH_RUNS = 50
+"""Runs held in memory at once, unless a single row needs more."""
+
+T = TypeVar("T")
+
+
+def pair_lines(
+    services: Services, pairs: Iterable[Pair], parts: Mapping[str, dict[str, float]] | None = None
+) -> Iterator[KeyedRow]:
+    """Stream the rows of preference pairs; each side is the whole run, with the values of its parts by run id."""
+    of_run = parts or {}
+    for pair, (chosen, rejected) in with_runs(services, ((pair, (pair.chosen, pair.rejected)) for pair in pairs)):
+        yield KeyedRow(
+            task_key(chosen),
+            PairRow(
+                chosen=chosen,
+                rejected=rejected,
+                margin=pair.margin,
+                chosen_parts=of_run.get(pair.chosen, {}),
+                rejected_parts=of_run.get(pair.rejected, {}),
+            ),
+        )
+
+
+def logged_margin(chosen: Mapping[str, float], rejected: Mapping[str, float]) -> float | None:
+    """Return the margin in the logged scores of both sides of a pair: that of the chosen side, else the difference of their scores."""
+    if "margin" in chosen:
+        return chosen["margin"]
+    ours, theirs = chosen.get("score"), rejected.get("score")
+    return None if ours is None or theirs is None else ours - theirs
+
+
+def group_lines(
+    services: Services, groups: Iterable[Group], step_values: Mapping[str, StepValues] | None = None
+) -> Iterator[KeyedRow]:
+    """Stream the rows of groups with their rewards, and the values of their runs' steps by run id."""
+    of_run = step_values or {}
+    for group, runs in with_runs(services, ((group, group.trajectory_ids) for group in groups)):
+        key = task_key(runs[0])
+        steps = tuple(of_run.get(run.id or "", ()) for run in runs)
+        row = GroupRow(key=key, trajectories=runs, rewards=group.rewards, step_values=steps if any(steps) else ())
+        yield KeyedRow(key, row)
+
+
+def with_runs(
+    services: Services, wanted: Iterable[tuple[T, tuple[str, ...]]]
+) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
+    """Yield each item with its runs, fetched from the store in batches."""
+    batch, held = list[tuple[T, tuple[str, ...]]](), set[str]()  # a run of several items is fetched once
+    for item, ids in wanted:
+        batch.append((item, ids))
+        held.update(ids)
+        if len(held) >= BATCH_RUNS:
+            yield from _filled(services, batch)
+            batch, held = [], set()
+    if batch:
+        yield from _filled(services, batch)
+
+
+def _filled(services: Services, batch: list[tuple[T, tuple[str, ...]]]) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
+    ids = list(dict.fromkeys(run for _, members in batch for run in members))
+    found = {run.id: run for run in services.store.trajectories.iterate(ids=ids)}
+    for item, members in batch:
+        if gone := [run for run in members if run not in found]:
+            raise Conflict(f"{gone[0]} was forgotten meanwhile; call this again")
+        yield item, tuple(found[run] for run in members)

@@ -46,7 +46,7 @@ from quintain.scoring.preferences.consensus import consensus
 from quintain.scoring.preferences.forks import fork_step, path_of
 from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mine_pairs
 from quintain.scoring.recorded import source_of
-from quintain.tools.data.multi_run_rows import BATCH_RUNS, group_lines, pair_lines, with_runs
+from quintain.tools.data.dataset_folders import BATCH_RUNS, group_lines, pair_lines, with_runs
 from quintain.tools.labels.scorer_resolution import (
     group_reward,
     label,
@@ -103,12 +103,7 @@ def lines_of(
 ) -> Iterator[KeyedRow]:
     """Stream the rows of a dataset of stored runs.
 
-    Args:
-        services: Where scores are looked up, and runs again for rows that hold several.
-        runs: The runs to choose from, oldest first; read once.
-        options: The kind, the criteria and what else decides the rows.
-        tally: Counts what is left out while the lines are read.
-        statements: Statements of prepared rows about these runs.
+    The runs are read once, oldest first; `tally` counts those that are left out.
     """
     export = _Export(services, options, tally, statements or RowStatements())
     similar = options.criteria.curation.near_duplicates

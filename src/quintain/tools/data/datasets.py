@@ -22,12 +22,12 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.record import counted, require_number
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.tools.artifacts import PushTo, destination_of
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
-from quintain.tools.data.joined_datasets import freeze_path
+from quintain.tools.data.row_references import freeze_path
 from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.results import ExportResult
+from quintain.tools.roots import PushTo, destination_of
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
 from quintain.tools.training.agents import own_model

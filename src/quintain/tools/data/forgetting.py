@@ -20,9 +20,8 @@ from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, Pr
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.record import counted
 from quintain.tools.data.lineage import datasets_of
-from quintain.tools.data.removal import delete_path, remove_records
+from quintain.tools.data.removal import delete_path, free_disk, remove_records
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
-from quintain.tools.jobs.disk_space import free_disk
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services

@@ -22,9 +22,8 @@ from quintain.records.record import counted
 from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
-from quintain.tools.artifacts import url_of
 from quintain.tools.results import ImportResult
-from quintain.tools.roots import readable, similar_name
+from quintain.tools.roots import readable, similar_name, url_of
 from quintain.tools.services import Services
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from quintain.records.agent import Agent
 from quintain.records.jobs.job import JobSpec
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
+from quintain.tools.catalog import DEPRECATED
 from quintain.tools.results import LearnedFrom, LineageResult
 from quintain.tools.services import Services
-from quintain.tools.spec import DEPRECATED
 
 _DEPTH = 6
 
@@ -85,9 +85,7 @@ def datasets_of(spec: JobSpec) -> list[str]:
 def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> None:
     """Raise if training would use a dataset with forgotten runs.
 
-    Args:
-        services: Where it is looked up.
-        spec_or_dataset: The dataset's id, or the spec of a job that would train.
+    Of a job that would train, its spec is given.
 
     Raises:
         Conflict: names the dataset and the way out.

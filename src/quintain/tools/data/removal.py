@@ -1,23 +1,26 @@
-"""Removing datasets and agents by the tool `forget`: a report of what depends on them, then the deletion of their files."""
+"""Removal by the tool `forget`, each after a report: datasets and agents with their files, and the disk space of ended jobs."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quintain.errors import Conflict
-from quintain.jobs.pruning import model_folders
+from quintain.jobs.pruning import ENDED, Prunable, model_folders, prunable, prune
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.jobs.evolve import round_dataset_id
-from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job
+from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus
 from quintain.records.lineage import LineageNode
+from quintain.records.record import counted
 from quintain.store.database.paging import read_pages
 from quintain.tools.data.lineage import datasets_of
+from quintain.tools.jobs.descriptions import label_of
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.services import Services
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from quintain.store.lineage.links import Ref
 
 _SHOWN = 100
-"""Dependents in an answer; the rest is counted."""
+"""Dependents, or jobs, in an answer; the rest is counted."""
 
 
 def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, copies: bool) -> ForgetResult:
@@ -33,11 +36,7 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
 
     Nothing that depends on them breaks: files that another agent uses stay, and an unfinished job is refused.
 
-    Args:
-        services: Whose records.
-        refs: Datasets and agents.
-        dry_run: Only report what would happen.
-        copies: Also delete exports of the datasets and their copies in the folders of finished jobs.
+    `copies` also deletes exports of the datasets and their copies in the folders of finished jobs.
 
     Raises:
         NotFound: One of them was removed before.
@@ -148,3 +147,76 @@ def delete_path(path: Path) -> bool:
         with suppress(OSError):
             path.unlink(missing_ok=True)
     return not path.exists()
+
+
+def free_disk(services: Services, days: int, job_ids: Sequence[str], *, dry_run: bool) -> ForgetResult:
+    """Delete checkpoints and inputs of jobs that ended; results, curves, logs and agents stay.
+
+    Without ids these are all that succeeded; with ids these jobs, however they ended.
+
+    Raises:
+        NotFound: an id of no job.
+        Conflict: a job that has not ended.
+    """
+    services.jobs.refresh(services.settings.poll_s)
+    for job_id in job_ids:
+        if (status := services.store.jobs.get(job_id).status) in UNFINISHED:
+            remedy = call("cancel_job", job_id=job_id)
+            raise Conflict(
+                Hint(f"expected a job that has ended, got {job_id}, which is {status}; stop it first with ", remedy)
+            )
+    found = _prunable(services, days, job_ids, (JobStatus.SUCCEEDED,) if not job_ids else ENDED)
+    freed = [(one, one.bytes if dry_run else prune(one, services.settings.jobs_dir)) for one in found]
+    return ForgetResult(
+        dry_run=dry_run,
+        touched=tuple(_freed(one, size, dry_run=dry_run) for one, size in freed[:_SHOWN]),
+        touched_count=len(freed),
+        removed=tuple(str(folder) for one, size in freed if size for folder in one.folders),
+        freed_bytes=sum(size for _, size in freed),
+        next_step=_after_freeing(services, days, job_ids, freed=sum(size for _, size in freed), dry_run=dry_run),
+    )
+
+
+def _prunable(services: Services, days: int, job_ids: Sequence[str], statuses: Sequence[JobStatus]) -> list[Prunable]:
+    folder, now, only = services.settings.jobs_dir, services.clock(), job_ids or None
+    return prunable(services.store, folder, now, older_than=timedelta(days=days), statuses=statuses, only=only)
+
+
+def _freed(one: Prunable, freed: int, *, dry_run: bool) -> TouchedThing:
+    about = f"{label_of(one.job.spec)}: {'would free' if dry_run else 'freed'} {_mib(freed)}"
+    if not freed:
+        about = f"{label_of(one.job.spec)}: a process still uses it; call again later"
+    elif one.job.status is not JobStatus.SUCCEEDED:
+        about += "; it cannot be resumed afterwards"
+    return TouchedThing(kind="job", id=one.job.id, state=one.job.status, remedy=Hint(about))
+
+
+def _after_freeing(services: Services, days: int, job_ids: Sequence[str], *, freed: int, dry_run: bool) -> Hint:
+    named = {"id": job_ids[0], "trajectory_ids": list(job_ids[1:]) or None} if job_ids else {}
+    named = {name: value for name, value in named.items() if value}
+    if freed and dry_run:
+        step = Hint(
+            f"Nothing was changed. To free {_mib(freed)}: ",
+            call("forget", **named, ended_days=days, dry_run=False),
+            "; results, curves, logs and agents stay.",
+        )
+    elif freed:
+        step = Hint(f"Freed {_mib(freed)}; results, curves, logs and agents stay.")
+    else:
+        asked = counted(len(job_ids), "named job") if job_ids else "succeeded jobs"
+        step = Hint(f"Nothing to free: {asked} that ended at least {counted(days, 'day')} ago have no files to delete.")
+    unsuccessful = () if job_ids else tuple(status for status in ENDED if status is not JobStatus.SUCCEEDED)
+    if others := _prunable(services, days, (), unsuccessful):
+        ids, size = [one.job.id for one in others], sum(one.bytes for one in others)
+        more = call("forget", id=ids[0], trajectory_ids=ids[1:10] or None, ended_days=days)
+        step = Hint(
+            step,
+            f" {counted(len(others), 'job')} that failed or was cancelled would free {_mib(size)}, and could not be resumed: ",
+            more,
+            ".",
+        )
+    return step
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"

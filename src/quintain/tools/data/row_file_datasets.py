@@ -35,13 +35,24 @@ from quintain.records.imports import IngestStatus, Rejected
 from quintain.records.record import clip, shown
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
 from quintain.scoring.preferences.mining import Pair
-from quintain.tools.artifacts import url_of
-from quintain.tools.data.dataset_folders import freeze, freeze_text
+from quintain.tools.data.dataset_folders import freeze, freeze_text, logged_margin
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
-from quintain.tools.data.multi_run_rows import logged_margin
-from quintain.tools.data.row_columns import SPLIT, is_rated, of_split, require_read_columns
-from quintain.tools.data.row_labels import NO_LABELS, VALUES, chosen_rows, require_marks, restated
-from quintain.tools.data.row_paths import note_left_out, place_of, safe_name, text_files
+from quintain.tools.data.row_reading import (
+    NO_LABELS,
+    SPLIT,
+    VALUES,
+    chosen_rows,
+    is_rated,
+    note_left_out,
+    of_split,
+    place_of,
+    require_marks,
+    require_read_columns,
+    restated,
+    safe_name,
+    text_files,
+)
+from quintain.tools.roots import url_of
 from quintain.tools.services import Services
 
 _PAIR_KINDS = frozenset({"dpo", "reward"})
@@ -126,12 +137,8 @@ def freeze_file(
 ) -> WrittenDataset:
     """Freeze a file of rows into a dataset; unreadable rows are listed in `tally.rejected`.
 
-    Args:
-        services: Where the runs are stored.
-        path: A file or folder under the allowed roots, or the name of a data set of the Hub.
-        columns: Name that the readers know -> name of the column; `good` and `bad` -> value of the label.
-        options: The kind, and how the runs are chosen and split.
-        tally: Counts what is left out.
+    The path is that of a file or folder under the allowed roots, or the name of a data set of the Hub. `columns` maps
+    names that the readers know to columns, and `good` and `bad` to values of the label.
     """
     with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
         origins, runs = list[_Origin](), list[_StoredRun]()
@@ -147,7 +154,9 @@ def freeze_file(
                 runs += found
                 if origin.split is not None:
                     placed = {run.id: origin.split for run in found} | placed
-        options = replace(_with_source(options, origins, columns), placed=placed)
+        files = [{"name": origin.name, "sha256": origin.sha256} for origin in origins]
+        source = {"source": {"files": files, "columns": dict(columns)}}
+        options = replace(options, about=source, placed=placed)
         if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
@@ -266,12 +275,6 @@ def _row_statements(
     return RowStatements(values=labels), list(ids)
 
 
-def _with_source(options: ExportOptions, origins: Sequence[_Origin], columns: Mapping[str, str]) -> ExportOptions:
-    """Return the options with the source files for the manifest."""
-    files = [{"name": origin.name, "sha256": origin.sha256} for origin in origins]
-    return replace(options, about={"source": {"files": files, "columns": dict(columns)}})
-
-
 def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_StoredRun]:
     """Read the runs of one file into the store."""
     sink = _RowSink(services, origin)
@@ -319,12 +322,7 @@ def _sides(
 ) -> Iterator[tuple[Path, Report, SplitName | None]]:
     """Yield the lines of a file of rows and their faults, for each split that its rows name.
 
-    Args:
-        request: What is read.
-        name: Begins the names of new files.
-        read: Returns the rows, and reports those that cannot be read.
-        as_it_is: The file, if its lines can be read without a change.
-        tally: Counts rows of other splits.
+    `as_it_is` is the file, if its lines can be read without a change.
     """
     if request.split is None and as_it_is is not None:
         yield as_it_is, Report(), None

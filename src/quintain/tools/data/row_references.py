@@ -1,24 +1,30 @@
-"""Names of rows: a dataset, a path, or a file in the inbox, for callers that name one where a dataset is expected."""
+"""Rows by name: a dataset, several that are joined, a path, or a file in the inbox."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from quintain.artifacts.locations import is_url
+from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
 from quintain.datasets.row_files import is_rows, rows_of
+from quintain.datasets.rows import members_of, read_rows, trajectories_of
 from quintain.datasets.selection import ExportCounts
-from quintain.errors import NotFound
+from quintain.datasets.splits import KeyedRow, task_key
+from quintain.errors import InvalidInput, NotFound
 from quintain.files import sha256_of
 from quintain.importers.protocol import Report
-from quintain.records.dataset import DatasetKind
-from quintain.tools.data.dataset_folders import ROW_DEFAULTS, frozen_dataset, new_options
+from quintain.records.dataset import LEARNED, Curation, Dataset, DatasetKind, Row, SplitName
+from quintain.records.trajectory import OutcomeStatus
+from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, frozen_dataset, new_options
+from quintain.tools.data.lineage import require_remembered
 from quintain.tools.data.row_file_datasets import freeze_file
 from quintain.tools.roots import readable
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 ROW_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 """Endings that may be left out of the name of a file of rows."""
@@ -51,11 +57,7 @@ def test_rows(services: Services, name: str) -> Path | None:
 def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: bool = True) -> str | None:
     """Return the id of a dataset by its id or name, or of the dataset of a file of rows, reusing an existing one.
 
-    Args:
-        services: Where datasets are found and created.
-        name: A dataset, a path, or the name of a file in the inbox.
-        kind: Kind of a new dataset.
-        make: Make the new one; otherwise only check that the file exists (None).
+    Without `make` only check that the file exists (None).
 
     Raises:
         NotFound: neither a dataset nor a file of rows has this name.
@@ -81,3 +83,59 @@ def has_questions(path: Path) -> bool:
     first = next(iter(rows_of(path, Report())), None) if is_rows(path) else None
     columns = first.value.keys() if first is not None and isinstance(first.value, Mapping) else set()
     return "question" in columns and bool(columns & {"answer", "ground_truth"})
+
+
+def freeze_path(
+    services: Services, path: str, columns: Mapping[str, str], options: ExportOptions, tally: ExportCounts
+) -> WrittenDataset:
+    """Freeze the rows of a path, or of the datasets `a+b` that it names."""
+    names = [name.strip() for name in path.split("+")]
+    if len(names) == 1 or not any(find(services.store.datasets.get, name) for name in names):
+        return freeze_file(services, path, columns, options, tally)
+    datasets = list({dataset.id: dataset for dataset in map(services.store.datasets.get, names)}.values())
+    _require_joinable(services, datasets, columns, options)
+    about = {"joined": [{"id": dataset.id, "name": dataset.name, "files": dataset.files} for dataset in datasets]}
+    # A task that is also in train stays there, where its first row is.
+    held_back = () if any(options.shares.values()) else _rows(datasets, "validation")
+    split: dict[str, SplitName] = {member: "validation" for row in held_back for member in members_of(row)}
+    return freeze(services, _rows_once(datasets, tally), replace(options, about=about, placed=split), tally)
+
+
+def _require_joinable(
+    services: Services, datasets: Sequence[Dataset], columns: Mapping[str, str], options: ExportOptions
+) -> None:
+    """Refuse datasets of another kind or with forgotten runs, and settings that choose among runs."""
+    for dataset in datasets:
+        if dataset.kind != options.kind or options.kind in {"text", "benchmark"}:
+            raise InvalidInput(
+                f"path: expected datasets of kind {options.kind!r} with runs, got {dataset.name} of kind {dataset.kind!r}; join "
+                "datasets of one kind, or export their runs again: filter={'dataset_id': NAME}"
+            )
+        require_remembered(services, dataset.id)
+    criteria = options.criteria
+    all_outcomes = (frozenset(OutcomeStatus), frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN}))
+    is_plain = criteria.scorer is None and criteria.curation == Curation() and criteria.outcomes in all_outcomes
+    if columns or not is_plain or dict(options.making) != dict(ROW_DEFAULTS.get(options.kind, {})):
+        raise InvalidInput(
+            "path: expected datasets to join with their rows as they are, got settings that choose or read rows; leave out "
+            "columns, scorer, min_score, margin, max_pairs_per_task, outcomes and curation"
+        )
+
+
+def _rows_once(datasets: Sequence[Dataset], tally: ExportCounts) -> Iterator[KeyedRow]:
+    """Yield the rows of train, then those of validation; count repeated ones."""
+    seen = set[bytes]()
+    for split in LEARNED:
+        for row in _rows(datasets, split):
+            content = hashlib.sha256(row.model_dump_json().encode()).digest()
+            if content in seen:
+                tally.dropped["duplicate"] += 1
+                tally.seen += 1
+                continue
+            seen.add(content)
+            yield KeyedRow(task_key(trajectories_of(row)[0]), row)
+
+
+def _rows(datasets: Sequence[Dataset], split: SplitName) -> Iterator[Row]:
+    for dataset in datasets:
+        yield from read_rows(Path(dataset.path), split, dataset.files.get(f"{split}.jsonl"), kind=dataset.kind)

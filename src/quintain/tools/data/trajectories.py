@@ -19,7 +19,6 @@ from quintain.next_step import Hint, call
 from quintain.records.filters import EVERY_RUN, TrajectoryFilter, TrajectorySummary
 from quintain.records.imports import IngestStatus
 from quintain.records.record import Record, explain
-from quintain.records.run_summary import RunSummary
 from quintain.records.tags import LIVE, is_open, require_tags
 from quintain.records.trajectory import (
     STATED_BY,
@@ -33,12 +32,9 @@ from quintain.records.trajectory import (
     read_trajectory,
 )
 from quintain.redaction.redact import redact
-from quintain.tools.data.run_summaries import summarize_runs
-from quintain.tools.data.run_view import TextCut, masked_steps, stored_scores
-from quintain.tools.data.sorting import sorted_pages
-from quintain.tools.pages import fitting_page
+from quintain.tools.data.run_views import TextCut, masked_steps, sorted_pages, stored_scores, summarize_runs
 from quintain.tools.results import Recorded, SearchResult, TrajectoryView
-from quintain.tools.run_selection import Cursor, PageSize
+from quintain.tools.run_selection import Cursor, PageSize, fitting_page, why_none
 from quintain.tools.services import Services
 
 _ID = re.compile(r"traj-[A-Za-z0-9_-]{1,60}")
@@ -139,8 +135,7 @@ def search_trajectories(
 
     items, following = fitting_page(fetch if sort is None else sorted_pages(services, wanted, sort, cursor), limit)
     if not items:
-        collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
-        step = Hint("Nothing matches. Loosen the filter, record or import runs, or make some with ", collect, ".")
+        step = Hint("Nothing to show: ", why_none(services, wanted), ".")
     else:
         same = filter.model_dump(mode="json", exclude_defaults=True) if filter and not filter.is_empty else None
         older = call("search_trajectories", filter=same, limit=limit, cursor=following, sort=sort)
@@ -152,14 +147,12 @@ def search_trajectories(
             else Hint(read, ", or score them all with ", score, ".")
         )
     count = None if cursor or sort else _count(services, wanted) if following else len(items)
-    figures = _summary(services, wanted) if summary and items else None
+    figures = None
+    if summary and items:
+        if _count(services, wanted) is None:
+            raise InvalidInput(f"summary: expected at most {_MOST_COUNTED:,} runs, got more; narrow the filter")
+        figures = summarize_runs(services.store.trajectories.iterate(wanted))
     return SearchResult(items=items, next_cursor=following, count=count, summary=figures, next_step=step)
-
-
-def _summary(services: Services, wanted: TrajectoryFilter) -> RunSummary:
-    if _count(services, wanted) is None:
-        raise InvalidInput(f"summary: expected at most {_MOST_COUNTED:,} runs, got more; narrow the filter")
-    return summarize_runs(services.store.trajectories.iterate(wanted))
 
 
 def _count(services: Services, wanted: TrajectoryFilter) -> int | None:
@@ -290,12 +283,7 @@ def state_outcome(
 ) -> tuple[Trajectory, StatedBefore]:
     """State the outcome of a stored run that its environment or recorder did not; the run records who stated it.
 
-    Args:
-        services: Where the run is stored.
-        trajectory_id: The run.
-        outcome: How it ended.
-        tags: To be added.
-        rater: Author of the statement, as in `Score.rater`; None for the recorder.
+    `rater` is the author of the statement, as in `Score.rater`; None for the recorder.
 
     Returns:
         The run, and what was known before.

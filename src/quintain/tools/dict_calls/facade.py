@@ -27,19 +27,16 @@ from quintain.records.record import Record, shown
 from quintain.scoring.custom import RewardFunction
 from quintain.scoring.registry import register
 from quintain.settings import read_settings
-from quintain.tools.catalog import CATALOG
+from quintain.tools.catalog import CATALOG, Picture, ToolSpec
 from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
-from quintain.tools.dict_calls.reward_types import create_reward
-from quintain.tools.dict_calls.rows import default_rows, file_of_rows, load_rows, require_count
-from quintain.tools.evaluation.default_suites import default_suite
+from quintain.tools.dict_calls.actions import create_reward, default_rows, file_of_rows, load_rows, require_count
+from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.invocation import arguments_model, call, check, refuse_unknown
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
-from quintain.tools.spec import Picture, ToolSpec
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
-from quintain.tools.training.requests import Request
-from quintain.tools.training.sources import Source, acting_on_questions
+from quintain.tools.training.requests import Request, Source, acting_on_questions
 from quintain.tools.training.start import copy_model, output_folder, train
 from quintain.tools.web_address import page_url
 
@@ -68,7 +65,7 @@ class RLTrainingTool:
             "train": self._train,
             "evolve": self._evolve,
             "evaluate": self._evaluate,
-            "load_dataset": self._load_dataset,
+            "load_dataset": lambda parameters: load_rows(self._open(), parameters),
             "create_reward": create_reward,
             "wait": self._wait,
         }
@@ -196,19 +193,14 @@ class RLTrainingTool:
         if source.environment is not None and most is not None and "rollouts" not in settings:
             config = _with_prompts(config, most)
         request = Request(**{key: arguments[key] for key in Request.model_fields if key in arguments})
-        target = _target(parameters.get("output_dir"))
-        started = train(self._open(), method, config, request, source, folder=target)
+        with output_folder(_target(parameters.get("output_dir"))) as target:
+            started = train(self._open(), method, config, request, source)
         about = {"algorithm": method.upper(), "model": model, "num_epochs": config.epochs}
         if source.environment is None:
-            about["dataset_size"] = self._rows_of(started.job_id)
+            spec = self._open().store.jobs.get(started.job_id).spec
+            assert isinstance(spec, TrainSpec)
+            about["dataset_size"] = self._open().store.datasets.get(spec.dataset_id or "").rows
         return self._trained(started, about, target, wait=parameters.get("wait", True))
-
-    def _rows_of(self, job_id: str) -> int:
-        """Return the number of rows of the dataset that a training job learns from."""
-        store = self._open().store
-        spec = store.jobs.get(job_id).spec
-        assert isinstance(spec, TrainSpec)
-        return store.datasets.get(spec.dataset_id or "").rows
 
     def _evolve(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown(EVOLVE, parameters, dict.fromkeys(sorted({*_EVOLVE, *_SHARED})))
@@ -288,9 +280,6 @@ class RLTrainingTool:
             }
         return answer
 
-    def _load_dataset(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        return load_rows(self._open(), parameters)
-
     def _wait(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("wait", parameters, dict.fromkeys(("job_id", "timeout_s")))
         if "job_id" not in parameters:
@@ -342,11 +331,7 @@ def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _target(output_dir: str | None) -> Path | None:
-    """Return the folder that the trained agent is copied to.
-
-    Raises:
-        InvalidInput: `output_dir` is not a path.
-    """
+    """Return the folder that the trained agent is copied to."""
     try:
         return None if output_dir is None else Path(output_dir).expanduser()
     except (TypeError, ValueError, RuntimeError) as error:

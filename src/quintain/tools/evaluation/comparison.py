@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -24,14 +24,13 @@ from quintain.records.evaluation import (
 )
 from quintain.records.record import clip, counted, shown
 from quintain.records.trajectory import Actor, Step, Trajectory, text_of
-from quintain.tools.evaluation.benchmarks import chosen_environment, trained_on_tasks
+from quintain.tools.evaluation.compared_agents import NOTE, ancestors_of, learning_curves, recorded_evaluations
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
-from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
-from quintain.tools.evaluation.recorded_agents import NOTE, recorded_evaluations
 from quintain.tools.evaluation.sequential import compare_sequentially, named_dataset
+from quintain.tools.evaluation.suites import chosen_environment, trained_on_tasks
 from quintain.tools.jobs.plots import saved_picture
-from quintain.tools.pages import count_fitting
 from quintain.tools.results import CompareResult, Contrast, RunOutline
+from quintain.tools.run_selection import count_fitting
 from quintain.tools.services import Services
 from quintain.tools.training.agents import ENDPOINT, resolve_agent
 
@@ -64,7 +63,11 @@ def compare_agents(
     p_corrected < 0.05. Evaluate the agents first, with the same arguments, or set `sequential`.
     """
     if len(agents) == 1:
-        stored = _stored_comparison(services, agents[0])
+        if not agents[0].startswith("cmp-"):
+            raise InvalidInput(
+                f"`agents`: expected two or more agents, or the id of one comparison, got {shown(agents)}; name another"
+            )
+        stored = comparison_of(services, agents[0])
         return _result(services, stored, show=show, flips=count_fitting(stored.flips))
     if sequential:
         found = compare_sequentially(services, agents, environment, n_tasks=n_tasks, repeats=repeats)
@@ -78,7 +81,10 @@ def compare_agents(
             "`n_tasks` and `repeats` are of sequential comparisons, got one without `sequential`; finished evaluations are compared "
             "on all tasks that they share: leave them out, or set sequential=true"
         )
-    place = None if environment is None else _place(services, environment)
+    place = None
+    if environment is not None:
+        dataset = named_dataset(services, environment)
+        place = plain_reference(environment) if dataset is None else dataset.id
     recorded = recorded_evaluations(services, agents, place)
     chosen = recorded or _evaluations(services, agents, place)
     comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
@@ -88,12 +94,6 @@ def compare_agents(
     curves = learning_curves(services, agents, chosen)
     comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})
     return _result(services, services.store.evaluations.add_comparison(comparison, services.clock()), show=show)
-
-
-def _place(services: Services, environment: str | Mapping[str, float]) -> str:
-    """Return the reference of an environment, or the id of the dataset that is named instead."""
-    dataset = named_dataset(services, environment)
-    return plain_reference(environment) if dataset is None else dataset.id
 
 
 def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:
@@ -110,15 +110,6 @@ def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:
         if source is not None:
             found.append(trained_on_tasks(services, item.agent_id, source, name))
     return [f"{note}." for note in found if note]
-
-
-def _stored_comparison(services: Services, name: str) -> Comparison:
-    """Return a comparison by its id."""
-    if not name.startswith("cmp-"):
-        raise InvalidInput(
-            f"`agents`: expected two or more agents, or the id of one comparison, got {shown([name])}; name another"
-        )
-    return comparison_of(services, name)
 
 
 def _result(services: Services, stored: Comparison, *, show: bool, flips: int = _FLIPS) -> CompareResult:

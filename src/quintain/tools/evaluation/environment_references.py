@@ -73,10 +73,7 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
 def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple[str, ...]:
     """Refuse a game without an opponent, and an opponent without a game; return the roles of the game, if it is one.
 
-    Args:
-        reference: A usable reference; a mixture has no games.
-        opponent: As requested.
-        remedy: How to name an opponent.
+    `remedy` says how to name an opponent.
 
     Raises:
         InvalidInput: The one or the other, or a game that is not of two players.

@@ -19,17 +19,16 @@ from quintain.records.jobs.evolve import Temperature
 from quintain.records.jobs.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.tags import require_tags
+from quintain.tools.catalog import DEPRECATED
 from quintain.tools.data.lineage import require_remembered
-from quintain.tools.evaluation.benchmarks import benchmark_reference, trained_on_tasks
 from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
-from quintain.tools.evaluation.written_tasks import store_tasks
+from quintain.tools.evaluation.suites import benchmark_reference, store_tasks, trained_on_tasks
 from quintain.tools.invocation import MAX_FIELDS
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-from quintain.tools.spec import DEPRECATED
 from quintain.tools.training.agents import (
     EXPERT,
     endpoint_of,
@@ -40,8 +39,7 @@ from quintain.tools.training.agents import (
     sampling_of,
 )
 from quintain.tools.training.planning.warnings import acting_warnings
-from quintain.tools.training.requests import RequestKey
-from quintain.tools.training.sources import require_intact
+from quintain.tools.training.requests import RequestKey, require_intact
 
 _FROM_FILE = frozenset({"file", "tasks"})
 """Options of an environment that name a file of tasks."""

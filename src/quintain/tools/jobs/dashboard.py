@@ -11,12 +11,11 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.figures import Figure
 from quintain.next_step import Hint, call
 from quintain.records.jobs.job import Job
+from quintain.tools.catalog import Picture
 from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.jobs.jobs import view_of
-from quintain.tools.jobs.pictures import draw
-from quintain.tools.jobs.plots import saved_note, web_page
+from quintain.tools.jobs.plots import draw, saved_note, web_page
 from quintain.tools.services import Services
-from quintain.tools.spec import Picture
 
 _TRAININGS = ("train", "evolve", "recipe")
 """Kinds of jobs that train."""

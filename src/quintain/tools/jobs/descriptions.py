@@ -1,6 +1,12 @@
-"""Labels of jobs: one line that says what a job does, from its spec."""
+"""Descriptions of jobs: one line that says what a job does, whether it seems stalled, and its metrics over the steps."""
 
 from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
 
 from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.jobs.handover import ExportAgentSpec
@@ -10,7 +16,9 @@ from quintain.records.jobs.job import (
     EvaluateSpec,
     EvolveSpec,
     ImportSpec,
+    Job,
     JobSpec,
+    JobStatus,
     PreviewSpec,
     RecipeSpec,
     RolloutSpec,
@@ -20,6 +28,8 @@ from quintain.records.jobs.job import (
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.records.jobs.talk import TalkSpec
 from quintain.records.record import clip, counted
+from quintain.tools.results import Curve
+from quintain.tools.services import Services
 
 _LENGTH = 160
 
@@ -91,3 +101,161 @@ def _players(spec: RolloutSpec | EvaluateSpec) -> str:
 
 def _tasks(n: int, each: int, of: str) -> str:
     return counted(n, "task") + (f" x {counted(each, of)}" if each > 1 else "")
+
+
+_QUIET_S = 10.0
+"""Silence that is never remarkable."""
+
+_USUAL_GAPS = 5
+"""Usual gaps of silence that are remarkable."""
+
+_UNKNOWN_QUIET_S = 60.0
+"""Silence that is remarkable if the usual gap is unknown."""
+
+
+def quiet_for(job: Job, now: datetime) -> float | None:
+    """Return the seconds since the newest report of a running job, or None for other jobs."""
+    if job.status is not JobStatus.RUNNING or job.last_progress_at is None:
+        return None
+    return round(max(0.0, (now - job.last_progress_at).total_seconds()), 1)
+
+
+def lease_notice(job: Job, now: datetime) -> str | None:
+    """Return that a running job is past its lease, so that nobody knows whether it runs, or None.
+
+    Its home renews the lease while the job is alive, and ends a dead job. Past the lease, the servers of that home are
+    down, or see neither heartbeats nor an answer of the launcher.
+    """
+    if job.status is not JobStatus.RUNNING or job.lease_until is None or now <= job.lease_until:
+        return None
+    return (
+        f"its home {job.home} has not confirmed since {job.lease_until:%Y-%m-%d %H:%M:%S} UTC that it is alive, so whether it "
+        "runs is unknown; start a server of that home"
+    )
+
+
+def stall_of(job: Job, quiet_for_s: float | None, *, is_suspended: bool, is_elsewhere: bool = False) -> str | None:
+    """Return why a running job seems stalled, or None if it does not.
+
+    Of a job that belongs to another home, the load of this machine does not matter.
+    """
+    if quiet_for_s is None:
+        return None
+    usual = job.usual_gap_s
+    bound = _UNKNOWN_QUIET_S if usual is None else max(_QUIET_S, _USUAL_GAPS * usual)
+    if quiet_for_s <= bound and not is_suspended:
+        return None
+    where = f" in phase {job.phase!r}" if job.phase else ""
+    usually = "the usual time is unknown" if usual is None else f"usually {usual:.2g} s"
+    cause = f"it runs in home {job.home}" if is_elsewhere else _load()
+    cause = "its process is suspended (SIGSTOP)" if is_suspended else cause
+    return f"no step for {quiet_for_s:.0f} s{where}, {usually}; {cause}"
+
+
+def _load() -> str:
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        return "the load of the machine is unknown"
+    return f"the machine has load {load:.1f} on {os.cpu_count() or 1} cores"
+
+
+_LOWER_IS_BETTER = "validation_loss"
+
+STAGED_KINDS = frozenset({"evolve", "recipe"})
+"""Kinds of jobs that run other jobs as stages."""
+
+_POINTS, _ALL_POINTS = 200, 2000
+"""Most points of a curve in an answer, and of all its curves."""
+
+Points = dict[str, dict[int, float]]
+"""Metric -> step -> value."""
+
+
+class StepReport(NamedTuple):
+    """Finite metrics of one step, of the newest report of each."""
+
+    step: int
+    stage: str
+    """Folder of the stage, such as `01-train`; empty for a job without stages."""
+    source: tuple[str, int]
+    """Job and attempt of the newest report."""
+    metrics: dict[str, float]
+
+
+def metric_curves(services: Services, job_id: str) -> dict[str, Curve]:
+    """Return every metric of a job over its steps; a value that is not finite is left out.
+
+    A job that resumed another one begins at its checkpoint: the steps before come from the resumed job.
+    """
+    return {name: _curve(name, values) for name, values in points_of(step_reports(services, job_id)).items()}
+
+
+def step_reports(services: Services, job_id: str) -> list[StepReport]:
+    """Return the reports of a job and of the jobs that it resumed, in the order of steps."""
+    found: list[StepReport] = []
+    following: str | None = job_id
+    first: int | None = None
+    while following is not None:
+        own = _own_reports(services, following)
+        found += [report for step, report in own.items() if first is None or step < first]
+        first = min([*own, *([] if first is None else [first])], default=None)
+        following = services.store.jobs.get(following).resumed_from
+    return sorted(found)
+
+
+def points_of(reports: Iterable[StepReport]) -> Points:
+    """Return the values of each metric by step."""
+    points: Points = defaultdict(dict)
+    for report in reports:
+        for name, value in report.metrics.items():
+            points[name][report.step] = value
+    return points
+
+
+def resumptions(reports: Iterable[StepReport]) -> list[int]:
+    """Return the first steps after a change of job or attempt."""
+    steps, source = [], None
+    for report in reports:
+        if source is not None and report.source != source:
+            steps.append(report.step)
+        source = report.source
+    return steps
+
+
+def thin_curves(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    """Return curves that an answer can hold: at most 200 points each and 2,000 together, with six digits."""
+    most = max(2, min(_POINTS, _ALL_POINTS // max(1, len(curves))))
+    return {name: _thin_points(curve, most) for name, curve in curves.items()}
+
+
+def _thin_points(curve: Curve, most: int) -> Curve:
+    """Return at most `most` points of a curve, the first and the last among them, and the best step in addition."""
+    n = len(curve.steps)
+    spread = range(n) if n <= most else [round(i * (n - 1) / (most - 1)) for i in range(most)]
+    kept = sorted({*spread, *(() if curve.best_step is None else (curve.steps.index(curve.best_step),))})
+    steps, values = tuple(curve.steps[i] for i in kept), tuple(float(f"{curve.values[i]:.6g}") for i in kept)
+    return curve.model_copy(update={"steps": steps, "values": values})
+
+
+def _own_reports(services: Services, job_id: str) -> dict[int, StepReport]:
+    """Return a job's own reports by step. Of several values of a metric at a step, the newest counts."""
+    found: dict[int, StepReport] = {}
+    stage = ""
+    is_staged = services.store.jobs.get(job_id).kind in STAGED_KINDS
+    for event in services.store.jobs.events(job_id, type=None if is_staged else "progress"):
+        if event.type == "phase":
+            folder, separated, _ = (event.name or "").partition(" ")
+            stage = folder if separated else ""
+        if event.type != "progress" or event.step is None:
+            continue
+        metrics = found[event.step].metrics if event.step in found else {}
+        metrics |= {name: value for name, value in (event.metrics or {}).items() if value is not None}
+        found[event.step] = StepReport(event.step, stage, (job_id, event.attempt), metrics)
+    return found
+
+
+def _curve(name: str, values: Mapping[int, float]) -> Curve:
+    steps = tuple(sorted(values))
+    best = min(steps, key=lambda step: values[step]) if name == _LOWER_IS_BETTER else None
+    return Curve(steps=steps, values=tuple(values[step] for step in steps), best_step=best)

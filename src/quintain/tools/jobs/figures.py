@@ -11,10 +11,14 @@ from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.record import counted
-from quintain.tools.jobs.curves import points_of, resumptions, step_reports
-from quintain.tools.jobs.descriptions import label_of
-from quintain.tools.jobs.staged_figure import evolution_figure, recipe_figure
-from quintain.tools.jobs.training_figure import metric_panels, subtitle, training_figure
+from quintain.tools.jobs.descriptions import label_of, points_of, resumptions, step_reports
+from quintain.tools.jobs.training_figure import (
+    evolution_figure,
+    metric_panels,
+    recipe_figure,
+    subtitle,
+    training_figure,
+)
 from quintain.tools.services import Services
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -116,13 +120,7 @@ _SCANNED = 200
 
 
 def evaluation_figure(services: Services, evaluation: Evaluation, about: str = "") -> Figure:
-    """Return success by agent on the tasks of an evaluation, and the agent's success by kind of task.
-
-    Args:
-        services: Where other agents' evaluations are looked up.
-        evaluation: The evaluation, whose agent is emphasised.
-        about: Facts for the subtitle.
-    """
+    """Return success by agent on the tasks of an evaluation, and the agent's success by kind of task."""
     page = services.store.evaluations.page(environment=evaluation.environment, limit=_SCANNED)
     same: dict[str, Evaluation] = {evaluation.agent_id: evaluation}
     for other in page.items:

@@ -20,16 +20,13 @@ from quintain.records.jobs.job import (
     JobStatus,
 )
 from quintain.records.record import counted
+from quintain.tools.catalog import wait_for_last
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
-from quintain.tools.jobs.curves import metric_curves, thin_curves
-from quintain.tools.jobs.descriptions import label_of
+from quintain.tools.jobs.descriptions import label_of, lease_notice, metric_curves, quiet_for, stall_of, thin_curves
 from quintain.tools.jobs.next_steps import next_step
-from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
-from quintain.tools.pages import fitting_page
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
-from quintain.tools.run_selection import Cursor, PageSize
+from quintain.tools.run_selection import Cursor, PageSize, fitting_page
 from quintain.tools.services import Services
-from quintain.tools.spec import wait_for_last
 
 if TYPE_CHECKING:
     from quintain.jobs.runner import Queue
@@ -213,12 +210,7 @@ def start(
 ) -> JobStarted:
     """Start a job for a tool and return how to follow it.
 
-    Args:
-        services: Where the job is started.
-        spec: What it does.
-        request_key: Unfinished jobs with this key are returned instead; None: always start one.
-        note: A sentence before the next step.
-        warnings: What speaks against the request.
+    An unfinished job with the key is returned instead; without a key a job is always started.
     """
     if "actor_backend" in type(spec).model_fields:
         spec = spec.model_copy(update={"actor_backend": services.settings.actor_backend})

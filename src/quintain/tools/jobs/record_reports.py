@@ -158,16 +158,16 @@ def _rate(evaluation: Evaluation) -> str:
 
 def _facts(facts: Mapping[str, object]) -> Table:
     """Return names and values; what is unknown or empty is left out."""
-    rows = [(name.replace("_", " "), _text(value)) for name, value in facts.items() if value not in _EMPTY]
+    rows = [
+        (name.replace("_", " "), clip(_plain(value), _MOST_CHARS))
+        for name, value in facts.items()
+        if value not in _EMPTY
+    ]
     return Table(("", ""), tuple(rows))
 
 
-def _text(value: object) -> str:
-    """Return a value for people elsewhere: agents and endpoints by name, files without their folders."""
-    return clip(_plain(value), _MOST_CHARS)
-
-
 def _plain(value: object) -> str:
+    """Return a value for people elsewhere: agents and endpoints by name, files without their folders."""
     match value:
         case Agent():
             return value.id or value.name

@@ -22,7 +22,7 @@ from quintain.scoring.calibration.maps import method_of
 from quintain.scoring.calibration.panel import JudgedRun, PanelChoice, choose_panel
 from quintain.scoring.profiles import domain_of
 from quintain.scoring.recorded import RecordedScorer, raw_value, source_of
-from quintain.tools.jobs.pictures import draw
+from quintain.tools.jobs.plots import draw
 from quintain.tools.labels.scorer_resolution import full_scorer_name, stored_scores_of
 from quintain.tools.results import CalibrationResult
 from quintain.tools.run_selection import RunFilter, select

@@ -29,7 +29,7 @@ from quintain.records.trajectory import PAIR_MARK, Trajectory
 from quintain.scoring.preferences.consensus import circles, disagreements
 from quintain.scoring.preferences.forks import Fork, fork_step, mine_forks, path_of
 from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
-from quintain.tools.data.multi_run_rows import logged_margin, with_runs
+from quintain.tools.data.dataset_folders import logged_margin, with_runs
 from quintain.tools.labels.scorer_resolution import full_scorer_name, runs_with_values, verdict
 from quintain.tools.results import PreferencesResult, Skipped
 from quintain.tools.run_selection import FILTER_FIELDS, select
@@ -258,7 +258,14 @@ def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, 
         batch.preferences += [_of_fork(fork, scorer) for fork in (*forks.forks, *forks.ties)]
     else:
         candidates = (
-            Candidate(comparison_key(run), run.id or "", value, agent_digest(run), _agent(run)) for run, value in known
+            Candidate(
+                comparison_key(run),
+                run.id or "",
+                value,
+                agent_digest(run),
+                f"{run.agent.name}@{run.agent.version or ''}/{run.agent.model or ''}",
+            )
+            for run, value in known
         )
         mined = mine_pairs(candidates, mode=mode, **bounds)
         left_out = mined.runs_left_out
@@ -306,10 +313,6 @@ def _of_fork(fork: Fork, scorer: str) -> Preference:
         margin=fork.margin,
         reason=f"after the same beginning: {fates}",
     )
-
-
-def _agent(run: Trajectory) -> str:
-    return f"{run.agent.name}@{run.agent.version or ''}/{run.agent.model or ''}"
 
 
 def _stored(services: Services, source: Source, batch: _PreferenceBatch) -> PreferencesResult:

@@ -50,11 +50,7 @@ class ParsedReward(NamedTuple):
 def parse_reward(value: object, where: str, *, combine: Combine = "mean", cap: float | None = None) -> ParsedReward:
     """Parse a reward.
 
-    Args:
-        value: As the caller wrote it.
-        where: Name of the argument, for messages.
-        combine: How parts are combined where the value does not set it.
-        cap: Highest value that counts where the value does not set it.
+    `combine` and `cap` count where the value does not set them; `where` names the argument in messages.
 
     Raises:
         InvalidInput: The value is not of a known form, or a setting is out of bounds.

@@ -33,7 +33,6 @@ def training_reward(services: Services, method: str, reward: object, *, acts: bo
 
     Raises:
         InvalidInput: The method does not learn from rewards, or as `reward_spec`.
-        NotFound: As `reward_spec`.
     """
     if reward is None:
         return None
@@ -49,12 +48,8 @@ def training_reward(services: Services, method: str, reward: object, *, acts: bo
 def reward_spec(services: Services, value: object, where: str = "reward", *, calibrate: bool = True) -> RewardSpec:
     """Resolve a reward for a job: full names, declared scorers, and snapshots of models, endpoints and rubrics.
 
-    Args:
-        services: Where names are looked up.
-        value: As the caller wrote it.
-        where: Name of the argument, for messages.
-        calibrate: Whether values go through the newest calibrations, of which the spec keeps a copy. False for jobs that
-            store values, which stay uncalibrated: in a mix such a part is named `raw:NAME`.
+    With `calibrate`, values go through the newest calibrations, of which the spec keeps a copy. Jobs that store values
+    leave them uncalibrated: in a mix such a part is named `raw:NAME`.
 
     Raises:
         NotFound: There is no such scorer, agent, rubric or endpoint.
@@ -163,11 +158,7 @@ def _not_live(name: str) -> str | None:
 
 
 def _import_of(name: str, function: RewardFunction) -> dict[str, str]:
-    """Return how the process of a job imports a function: by its reference, and by the folder of its module if need be.
-
-    Raises:
-        InvalidInput: a fresh interpreter cannot import it.
-    """
+    """Return how the process of a job imports a function: by its reference, and by the folder of its module if need be."""
     reference, folder = function_reference(function), module_folder(function)
     why = "the running program defines it"
     ways = [] if reference is None else [{"function": reference}]
@@ -188,12 +179,7 @@ def _import_of(name: str, function: RewardFunction) -> dict[str, str]:
 
 
 def _require_importable(reference: str, *folder: str) -> None:
-    """Import a function in a fresh interpreter.
-
-    Raises:
-        OSError: the interpreter does not start.
-        SubprocessError: the import fails, or takes too long.
-    """
+    """Import a function in a fresh interpreter."""
     code = (
         "import importlib, operator, sys; module, _, name = sys.argv[1].partition(':'); sys.path += sys.argv[2:]; "
         "operator.attrgetter(name)(importlib.import_module(module))"

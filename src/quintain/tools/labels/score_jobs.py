@@ -27,7 +27,7 @@ from quintain.scoring.judges.rubrics import read_rubric_file
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start
-from quintain.tools.labels.rubric_names import find_rubric
+from quintain.tools.labels.scorer_resolution import find_rubric
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import readable
 from quintain.tools.services import Services, find
@@ -55,13 +55,8 @@ def start_judging(
 ) -> JobStarted:
     """Start a job in which a model judges runs; its verdicts are stored as scores of `judge`, or as preferences.
 
-    Args:
-        services: Of the caller.
-        runs: Runs to judge.
-        judge: `endpoint:NAME`, a profile of the operator's, or a local agent.
-        rubric: Criteria; None: those of the profile, for single steps `steps`, else `default`.
-        mode: Form of the judgement.
-        profile: The runs' domain.
+    The judge is `endpoint:NAME` or a local agent; without a rubric it is that of the profile, for single steps `steps`,
+    else `default`.
     """
     fields = judge_fields(services, judge, rubric_of(services, rubric, mode, profile), mode)
     kind = JudgeSpec if "endpoint" in fields else ScoreSpec
@@ -189,7 +184,6 @@ def replayable_reference(services: Services, reference: str) -> str:
     Raises:
         NotFound: no such environment.
         InvalidInput: an option that it does not take.
-        Refused: as `usable_reference`.
         Unavailable: the package that brings it cannot be imported.
     """
     try:
@@ -246,11 +240,8 @@ def start_step_labels(
 ) -> JobStarted:
     """Start a job that values each step of the runs: the share of `completions` from right after it that succeed.
 
-    Args:
-        services: Of the server or the program.
-        runs: All recorded in one environment, which must answer alike every time.
-        agent: Plays on; the values are those of the steps under it.
-        completions: Episodes from each step, 1..256.
+    All runs are recorded in one environment, which must answer alike every time; the values are those of the steps
+    under the agent.
 
     Raises:
         InvalidInput: the agent does not act, or the runs are of several environments or of none.
@@ -288,11 +279,7 @@ MAX_TARGETS = 500
 def start_influence(services: Services, runs: Iterable[Trajectory], *, agent: Agent, target: str | None) -> JobStarted:
     """Start a job that scores runs by the similarity of their gradients to those of a dataset's runs.
 
-    Args:
-        services: Of the caller.
-        runs: Runs to score.
-        agent: Whose gradients are compared; the ranking is for training this agent.
-        target: Dataset of the runs that the agent should do well on.
+    The ranking is for training this agent; `target` is the dataset of the runs that it should do well on.
 
     Raises:
         InvalidInput: There is no target, or the agent has no weights here.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from quintain.records.record import clip
 from quintain.records.score import Score
@@ -75,11 +76,17 @@ class Tally:
                 self.components.setdefault(part.name, Summary()).add(part.value)
                 self.feedback[part.name] = part.feedback
 
-    @property
-    def unscored(self) -> tuple[Unscored, ...]:
-        """Return the most frequent reasons, each with its first run and its count."""
-        found = self.reasons.most_common(SHOWN)
-        return tuple(Unscored(id=self.examples[reason], reason=reason, count=count) for reason, count in found)
+    def counts(self) -> dict[str, Any]:
+        """Return the counts as fields of a result, with the most frequent reasons, each with its first run."""
+        reasons = self.reasons.most_common(SHOWN)
+        return {
+            "scored": self.values.n,
+            "unscored_count": self.unscored_count,
+            "unscored": tuple(Unscored(id=self.examples[why], reason=why, count=n) for why, n in reasons),
+            "reasons": dict(reasons),
+            "summary": self.values.summarize(),
+            "components": {name: part.summarize() for name, part in sorted(self.components.items())},
+        }
 
     def constant_parts(self) -> list[str]:
         """Return a warning for each part of several that has one value in all runs, and so ranks none of them."""

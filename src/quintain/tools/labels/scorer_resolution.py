@@ -1,21 +1,24 @@
-"""What runs are worth: by their outcomes, or by what is stored of a scorer. Unknown is not zero."""
+"""Scorers and rubrics by name, and what runs are worth: by their outcomes, or by what is stored of a scorer. Unknown is not zero."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 from quintain.datasets.selection import ValuedRun
 from quintain.datasets.step_labels import score_labels
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.labels.judging import Rubric
+from quintain.records.labels.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.record import clip, nearest, shown
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.calibration.calibrated import CalibratedScorer
+from quintain.scoring.judges.rubrics import RUBRICS, rubric, unknown_rubric
 from quintain.scoring.recorded import (
     AGENT,
     INFLUENCE,
@@ -56,12 +59,8 @@ def full_scorer_name(
 ) -> ScorerName:
     """The full name of a scorer: an agent with its version, judges and people with the rubric.
 
-    Args:
-        services: Where agents and verdicts are looked up.
-        scorer: As a caller writes it; `raw:` before it leaves its calibration out.
-        filter: Which runs it is for; with several rubrics among their verdicts the one that was judged by last counts.
-        ids: The same, by id.
-        steps: Only verdicts on single steps are wanted.
+    With several rubrics among the verdicts on the runs the one that was judged by last counts; with `steps`, only
+    verdicts on single steps. `raw:` before a name leaves its calibration out.
 
     Raises:
         NotFound: no such scorer, agent, or rubric among the verdicts.
@@ -124,13 +123,7 @@ def _require_logged(services: Services, scorer: str, unknown: NotFound) -> None:
 
 
 def logged_scores(run_id: str, scorer: str, scores: Mapping[str, float]) -> list[Score]:
-    """Return the score of this name in a run's log as a stored score; empty if there is none in 0..1.
-
-    Args:
-        run_id: The run.
-        scorer: The name.
-        scores: The scores in the log, by name.
-    """
+    """Return the score of this name in a run's log as a stored score; empty if there is none in 0..1."""
     value = scores.get(scorer)
     if value is None or not 0 <= value <= 1:
         return []
@@ -279,3 +272,46 @@ def parts_of_runs(services: Services, scorer: str, ids: Iterable[str]) -> dict[s
             code="no_parts",
         )
     return parts
+
+
+_LOOKED_AT = 200
+"""Newest batches, and newest jobs of each kind, in which a name is looked up."""
+
+
+def find_rubric(
+    services: Services, spec: str | Mapping[str, Any] | Rubric | None, profile: DomainProfile | None = None
+) -> Rubric:
+    """Return the rubric that is meant; a name is that of a built-in rubric, or of the newest one used under it.
+
+    Raises:
+        NotFound: No rubric of this name is built in or was used.
+        InvalidInput: A mapping that is no rubric.
+    """
+    if not isinstance(spec, str) or spec in RUBRICS:
+        return rubric(spec, profile)
+    own: dict[str, Rubric] = {}
+    for used in used_rubrics(services):
+        own.setdefault(used.name, used)
+    if spec in own:
+        return own[spec]
+    raise unknown_rubric(spec, [*RUBRICS, *(name for name in own if name not in RUBRICS)])
+
+
+def name_shared(services: Services, chosen: Rubric) -> str:
+    """Return a sentence where the newest rubric used under this name had other criteria; else an empty text."""
+    earlier = next((used for used in used_rubrics(services) if used.name == chosen.name), chosen)
+    if earlier.criteria == chosen.criteria:
+        return ""
+    return (
+        f"The rubric {chosen.name} was used with other criteria ({', '.join(one.name for one in earlier.criteria)}), and both kinds "
+        "of answers count as values of this name; give it another name to keep them apart."
+    )
+
+
+def used_rubrics(services: Services) -> Iterator[Rubric]:
+    """Yield the rubrics of batches, then those of jobs, the newest first."""
+    yield from (batch.rubric for batch in services.store.judging.newest(_LOOKED_AT))
+    pages = (services.store.jobs.page(kind=kind, limit=_LOOKED_AT) for kind in ("judge", "score"))
+    for job in chain.from_iterable(page.items for page in pages):
+        if (used := getattr(job.spec, "rubric", None)) is not None:
+            yield used

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -32,7 +32,7 @@ from quintain.scoring.recorded import AGENT, INFLUENCE, MONTECARLO, RAW, REPLAY,
 from quintain.scoring.registry import PROFILED, recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedReward, RewardInput, parse_reward
-from quintain.tools.labels.score_tally import FEWEST_ALIKE, SHOWN, Summary, Tally
+from quintain.tools.labels.score_tally import FEWEST_ALIKE, Tally
 from quintain.tools.labels.scorer_resolution import ScorerName, full_scorer_name, stored_scores_of, with_calibration
 from quintain.tools.results import ScoreResult
 from quintain.tools.roots import readable
@@ -84,7 +84,8 @@ def score_trajectories(
     `judge=...`, and a trained `agent:NAME` by itself, start a job. Then export_dataset(scorer=..., min_score=...).
     """
     domain = _profile(services, profile)
-    if judge is not None or scorer == REPLAY or _is_agent(scorer):
+    is_agent = isinstance(scorer, str) and source_of(scorer).scorer.startswith(AGENT)
+    if judge is not None or scorer == REPLAY or is_agent:
         if audit or cap is not None or combine != "mean" or cursor is not None:
             raise InvalidInput(
                 "expected no audit, cap, combine or cursor for a scorer that runs as a job; ask for them with the stored "
@@ -103,37 +104,28 @@ def score_trajectories(
                 call("get_judging_batch", limit=5),
             )
         )
-    parsed = parse_reward(scorer, "scorer", combine=combine, cap=cap)
-    full = _resolved(services, parsed, filter, trajectory_ids, calibrate=calibrate)
-    rule = _Rule.of(services, full, domain, combine=parsed.combine, cap=parsed.cap)
-    runs = select(services, filter, trajectory_ids)
     gone = _forgotten(services, trajectory_ids) if cursor is None else ()
-    asked = _Asked(filter, tuple(trajectory_ids or ()), gone, full.warnings)
+    asked = _Asked(filter, None if trajectory_ids is None else tuple(trajectory_ids), gone)
+    parsed = parse_reward(scorer, "scorer", combine=combine, cap=cap)
+    rule = _Rule.of(services, parsed, asked, domain, calibrate=calibrate)
+    runs = select(services, filter, trajectory_ids)
     return _score(services, _after(runs, cursor), rule, asked, audit=audit)
-
-
-class _Spec(NamedTuple):
-    """A scorer or a mix, by full names."""
-
-    spec: str | dict[str, float]
-    warnings: tuple[str, ...]
-    declared: dict[str, Scorer]
 
 
 class _Asked(NamedTuple):
     """The runs of a call."""
 
     filter: TrajectoryFilter | None
-    ids: tuple[str, ...]
+    ids: tuple[str, ...] | None
     forgotten: tuple[str, ...]
     """Ids of forgotten runs."""
-    warnings: tuple[str, ...] = ()
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that select the same runs in the next call."""
         if self.filter is not None:
             return {"filter": self.filter.model_dump(mode="json", exclude_defaults=True)}
-        return {"trajectory_ids": list(self.ids) if len(self.ids) <= _FEW else ...}
+        ids = self.ids or ()
+        return {"trajectory_ids": list(ids) if len(ids) <= _FEW else ...}
 
 
 @dataclass
@@ -145,13 +137,16 @@ class _Rule:
     cap: float | None
     recorded: dict[str, dict[str, list[Score]]]
     calibrations: dict[str, str]
+    warnings: tuple[str, ...]
 
     @staticmethod
     def of(
-        services: Services, full: _Spec, profile: DomainProfile | None, *, combine: Combine, cap: float | None
+        services: Services, parsed: ParsedReward, asked: _Asked, profile: DomainProfile | None, *, calibrate: bool
     ) -> _Rule:
         """Build the scorer; each part goes through its calibration, and a mix through its own."""
-        spec = full.spec
+        names = _resolved(services, parsed, asked, calibrate=calibrate)
+        weights = {full.name: part.weight for part, full in zip(parsed.parts, names, strict=True)}
+        spec = weights if parsed.mixed else names[0].name
         used: dict[str, str] = {}
 
         def through(inner: Scorer) -> Scorer:
@@ -166,12 +161,13 @@ class _Rule:
             profile=profile,
             recorded=recorded,
             open_sandbox=partial(open_sandbox, services.settings.sandbox, services.settings.sandbox_image),
-            combine=combine,
+            combine=parsed.combine,
             around=through,
-            own=full.declared,
+            own={part.name: DeclaredScorer(part.declared) for part in parsed.parts if part.declared is not None},
             identities={} if profile is None else {name: f"{name}(profile={profile.name})" for name in PROFILED},
         )
-        return _Rule(spec, through(built) if isinstance(spec, dict) else built, cap, recorded, used)
+        whole = through(built) if isinstance(spec, dict) else built
+        return _Rule(spec, whole, parsed.cap, recorded, used, tuple(one for full in names for one in full.warnings))
 
     @property
     def is_reading(self) -> bool:
@@ -219,14 +215,9 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
         stopped_at = None
     return ScoreResult(
         scorer=tally.name,
-        scored=tally.values.n,
-        unscored_count=tally.unscored_count,
-        unscored=tally.unscored,
-        reasons=dict(tally.reasons.most_common(SHOWN)),
-        summary=tally.values.summarize(),
-        components={name: part.summarize() for name, part in sorted(tally.components.items())},
+        **tally.counts(),
         calibrations=rule.calibrations,
-        warnings=(*asked.warnings, *tally.constant_parts()),
+        warnings=(*rule.warnings, *tally.constant_parts()),
         audit=auditor.report().model_dump() if auditor is not None else None,
         next_cursor=stopped_at,
         next_step=_next(tally, rule, asked, stopped_at, auditor.report().verdict if auditor is not None else None),
@@ -308,12 +299,7 @@ def _in_a_job(
         tally.add(_of_forgotten(gone, str(scorer)))
     return ScoreResult(
         scorer=str(scorer),
-        scored=0,
-        unscored_count=tally.unscored_count,
-        unscored=tally.unscored,
-        reasons=dict(tally.reasons),
-        summary=Summary().summarize(),
-        components={},
+        **tally.counts(),
         job_id=started.job_id,
         status=started.status,
         resource_uri=started.resource_uri,
@@ -329,41 +315,25 @@ def _profile(services: Services, name: str | None) -> DomainProfile | None:
     return find_profile(str(readable(services, name, "profile")) if looks_like_a_file else name)
 
 
-def _is_agent(scorer: str | Mapping[str, Any]) -> bool:
-    return isinstance(scorer, str) and source_of(scorer).scorer.startswith(AGENT)
-
-
-def _resolved(
-    services: Services,
-    parsed: ParsedReward,
-    filter: TrajectoryFilter | None,
-    ids: Sequence[str] | None,
-    *,
-    calibrate: bool,
-) -> _Spec:
-    """Resolve the parts to full names; a scorer without its calibration gets the prefix `raw:`."""
-    resolved, warnings, declared = dict[str, float](), list[str](), dict[str, Scorer]()
+def _resolved(services: Services, parsed: ParsedReward, asked: _Asked, *, calibrate: bool) -> list[ScorerName]:
+    """Return the full names of the parts; a scorer without its calibration gets the prefix `raw:`."""
+    names = list[ScorerName]()
     for part in parsed.parts:
         if part.judges or part.rubric is not None or part.mode is not None:
             raise InvalidInput(
                 f"{clip(part.name)!r} has settings of a judge, which count in rewards of jobs; here stored verdicts count: name "
                 "it with a weight alone, or start judging with scorer='judge' and `judge`"
             )
-        if part.declared is not None:
-            found = ScorerName(part.name)
-            declared[part.name] = DeclaredScorer(part.declared)
-        else:
-            found = full_scorer_name(services, part.name, filter, ids)
+        declared = part.declared is not None
+        found = ScorerName(part.name) if declared else full_scorer_name(services, part.name, asked.filter, asked.ids)
         if not calibrate and services.store.calibrations.newest(found.name) is not None:
-            found = ScorerName(RAW + found.name, found.warnings)
-        if found.name in resolved:
+            found = found._replace(name=RAW + found.name)
+        if found.name in (one.name for one in names):
             raise InvalidInput(
                 f"expected each scorer once in the mix, got {clip(found.name)!r} twice; add the weights up"
             )
-        resolved[found.name] = part.weight
-        warnings += found.warnings
-    spec = resolved if parsed.mixed else next(iter(resolved))
-    return _Spec(spec, tuple(warnings), declared)
+        names.append(found)
+    return names
 
 
 def _forgotten(services: Services, ids: Sequence[str] | None) -> tuple[str, ...]:

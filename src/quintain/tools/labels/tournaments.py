@@ -29,7 +29,7 @@ def tournament_scores(services: Services, ids: Sequence[str]) -> dict[str, list[
 
     The value is the mean over the other runs of the tournament of the probability to beat them.
     """
-    games = [_game(one) for one in services.store.preferences.connected_to(ids) if _counts(one)]
+    games = [(one.a, one.b, _won(one)) for one in services.store.preferences.connected_to(ids) if _counts(one)]
     wanted = set(ids)
     found: dict[str, list[Score]] = {}
     for players in _tournaments(games):
@@ -97,10 +97,6 @@ def _counts(one: Preference) -> bool:
 def _won(one: Preference) -> float:
     """Return the share of the game that run a won."""
     return {"a": 1.0, "b": 0.0, "tie": 0.5}[one.better]
-
-
-def _game(one: Preference) -> tuple[str, str, float]:
-    return one.a, one.b, _won(one)
 
 
 def _runs_of(services: Services, ids: Iterable[str]) -> dict[str, _Run]:

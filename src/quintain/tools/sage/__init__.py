@@ -4,13 +4,14 @@ from quintain.tools.sage import AgentSFTConfig, AgentSFTTrainer
 AgentSFTTrainer(AgentSFTConfig(base_model="starter", train_data="agent_sft:train", num_epochs=3)).train()
 """
 
-from quintain.tools.sage.dialogs import AgentSFTFormatter, AgentTrainingUsage
 from quintain.tools.sage.rewards import AgentRewardConfig, AgentRewardModel, AgentTrainingEvaluator
 from quintain.tools.sage.trainers import (
     AgentLoRATrainer,
     AgentRLTrainer,
     AgentSFTConfig,
+    AgentSFTFormatter,
     AgentSFTTrainer,
+    AgentTrainingUsage,
     RLTrainingConfig,
 )
 

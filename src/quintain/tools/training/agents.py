@@ -62,7 +62,9 @@ def register_agent(
     """
     require_free_name(name)
     system_prompt = None if system_prompt is None else services.redacted(system_prompt)
-    origin = _origin(services, model)
+    is_endpoint = model.startswith(ENDPOINT)  # whose own agent is not stored
+    named = model.removeprefix(ENDPOINT)
+    origin = _agent_of_endpoint(services, named) if is_endpoint else resolve_agent(services, model)
     try:
         agent = Agent(
             name=name,
@@ -88,13 +90,6 @@ def register_agent(
             ".",
         ),
     )
-
-
-def _origin(services: Services, model: str) -> Agent:
-    """Return the agent that a new one derives from; the agent of an endpoint is not stored."""
-    if model.startswith(ENDPOINT):
-        return _agent_of_endpoint(services, model.removeprefix(ENDPOINT))
-    return resolve_agent(services, model)
 
 
 def sampling_of(services: Services, agent: Agent, sampling: Sampling | None) -> Sampling:
@@ -170,24 +165,16 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
     Raises:
         InvalidInput: it is a reward model or a retriever; the message names its uses.
     """
-    if agent.role != "policy":
-        if agent.role == "retriever":
-            raise InvalidInput(
-                f"{agent.id} is a retriever: it finds tools and cannot {purpose}; name a policy, and use {agent.id} in environment "
-                f"'quintain/tools-1k?retriever={agent.id}'",
-                code="not_a_policy",
-            )
-        what = "steps" if agent.role == "step_model" else "whole runs"
-        raise InvalidInput(
-            Hint(
-                f"{agent.id} is a {agent.role.replace('_', ' ')}: it scores {what} and cannot {purpose}; name a policy, and use "
-                f"{agent.id} in ",
-                call("score_trajectories", scorer=agent.id, filter=...),
-                " or as reward_model of method grpo",
-            ),
-            code="not_a_policy",
-        )
-    return agent
+    if agent.role == "policy":
+        return agent
+    does, use = "finds tools", Hint(f"environment 'quintain/tools-1k?retriever={agent.id}'")
+    if agent.role != "retriever":
+        does = f"scores {'steps' if agent.role == 'step_model' else 'whole runs'}"
+        use = Hint(call("score_trajectories", scorer=agent.id, filter=...), " or as reward_model of method grpo")
+    what = (
+        f"{agent.id} is a {agent.role.replace('_', ' ')}: it {does} and cannot {purpose}; name a policy, and use it in "
+    )
+    raise InvalidInput(Hint(what, use), code="not_a_policy")
 
 
 def own_model(services: Services) -> str:

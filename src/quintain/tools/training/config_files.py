@@ -32,7 +32,6 @@ from quintain.tools.training.agents import (
     resolve_agent,
 )
 from quintain.tools.training.earlier_skills import with_earlier_skills
-from quintain.tools.training.evolve import start_evolution
 from quintain.tools.training.methods import (
     EVOLVE,
     STAGES,
@@ -44,12 +43,12 @@ from quintain.tools.training.methods import (
 from quintain.tools.training.planning.warnings import settings_warnings
 from quintain.tools.training.requests import (
     Request,
+    Source,
     new_output,
     read_request,
     spec_key,
 )
-from quintain.tools.training.sources import Source
-from quintain.tools.training.start import require_no_dataset, train, training_inputs
+from quintain.tools.training.start import require_no_dataset, start_evolution, train, training_inputs
 
 _SOURCES = ("dataset", "text", "environment")
 _REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")
@@ -122,11 +121,7 @@ def start_config(
 ) -> JobStarted:
     """Start what a config file asks for: a recipe where it has `stages`, else one training.
 
-    Args:
-        services: Where the job is started.
-        document: The mapping in the file.
-        changes: Hyperparameters that take the place of the file's.
-        folder: Where paths of texts begin.
+    `changes` are hyperparameters that take the place of the file's; paths of texts begin at `folder`.
 
     Raises:
         InvalidInput: a key is unknown, a value is wrong, or a recipe comes with changes.
@@ -273,13 +268,7 @@ def _method_of(document: Mapping[str, Any]) -> str:
 
 
 def _source(method: str, document: Mapping[str, Any], folder: Path) -> Source:
-    """Read `dataset`, `text`, `environment` and `max_samples` of a training.
-
-    Args:
-        method: How to learn.
-        document: The config file or a stage of it.
-        folder: Base of relative paths of texts and rows.
-    """
+    """Read `dataset`, `text`, `environment` and `max_samples` of a training."""
     most, dataset, environment = (document.get(name) for name in ("max_samples", "dataset", "environment"))
     if not isinstance(dataset, str | None):
         raise InvalidInput(f"dataset: expected text, got {shown(dataset)}; put it in quotes, or leave it out")

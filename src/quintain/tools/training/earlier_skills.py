@@ -12,10 +12,10 @@ from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EarlierSkill, Stage, TrainStage
 from quintain.records.record import shown
 from quintain.tools.data.lineage import require_remembered
-from quintain.tools.evaluation.learning_curves import ancestors_of
+from quintain.tools.evaluation.compared_agents import ancestors_of
 from quintain.tools.services import Services, find
 from quintain.tools.training.agents import require_weights, resolve_agent
-from quintain.tools.training.sources import require_intact
+from quintain.tools.training.requests import require_intact
 
 _KINDS = ("sft", "text")
 """Kinds of datasets whose rows are runs or texts of a skill."""
@@ -47,16 +47,10 @@ def earlier_skill(services: Services, config: TrainingConfig, start: Agent) -> E
 def with_earlier_skills(services: Services, stages: Sequence[Stage], start: Agent, *, make: bool) -> tuple[Stage, ...]:
     """Return the stages of a recipe, each with what it keeps by EWC.
 
-    Args:
-        services: Where agents and datasets are found.
-        stages: The stages, with their sources.
-        start: The agent that the recipe begins with.
-        make: Whether the datasets of all stages exist; otherwise one that is still to be frozen is not looked at.
+    Without `make`, a dataset that is still to be frozen is not looked at.
 
     Raises:
         InvalidInput: as `earlier_skill`, or no earlier stage has the name.
-        NotFound: as `earlier_skill`.
-        Conflict: as `earlier_skill`.
     """
     found = list(stages)
     for index, stage in enumerate(stages):

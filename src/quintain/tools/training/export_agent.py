@@ -22,12 +22,11 @@ from quintain.records.jobs.handover import (
     TrainingDataset,
 )
 from quintain.records.jobs.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
-from quintain.tools.artifacts import PushTo, destination_of
 from quintain.tools.data.lineage import require_no_forgotten_sources
-from quintain.tools.evaluation.learning_curves import ancestors_of
+from quintain.tools.evaluation.compared_agents import ancestors_of
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
-from quintain.tools.roots import writable
+from quintain.tools.roots import PushTo, destination_of, writable
 from quintain.tools.services import Services, find
 from quintain.tools.training.agents import require_loadable, require_weights, resolve_agent
 from quintain.tools.training.requests import RequestKey

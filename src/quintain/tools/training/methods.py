@@ -51,7 +51,7 @@ def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[st
     Raises:
         InvalidInput: an unknown method, a value that is not a mapping, or aliases that contradict each other.
     """
-    model = _settings_model(method)
+    model: type[Settings] = EvolveConfig if method == EVOLVE else _config_of(method)
     if not isinstance(values, Mapping | None):
         raise InvalidInput(f"hyperparameters: expected a mapping from settings to values, got {shown(values)}")
     fields = model.model_fields
@@ -172,10 +172,6 @@ def require_method(method: str) -> str:
     if method != EVOLVE:
         _config_of(method)
     return method
-
-
-def _settings_model(method: str) -> type[Settings]:
-    return EvolveConfig if method == EVOLVE else _config_of(method)
 
 
 def _config_of(method: str) -> type[TrainingConfig]:

@@ -23,7 +23,10 @@ HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 _MAX_CONFIG = 2 * 2**20
-"""Bytes of an adapter's configuration."""
+"""Bytes of a configuration."""
+
+_MAX_HEADER = 32 * 2**20
+"""Bytes; a model of 100,000 tensors has a header of about 12 MB."""
 
 _LISTED = 8
 """Models that a message lists."""
@@ -42,11 +45,6 @@ def starter_folder() -> Path:
 
 def model_in(services: Services, path: Path, reference: str) -> ModelRef:
     """Return the model at a path: a folder with safetensors, an adapter with its base model, or a GGUF file.
-
-    Args:
-        services: Settings with the inbox, in which the base of an adapter may lie.
-        path: Folder or file that may be read.
-        reference: The path as the caller wrote it, for messages.
 
     Raises:
         NotFound: there is no model, or the base of an adapter is not here.
@@ -181,17 +179,42 @@ def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:
 
 
 def _adapter_config(folder: Path, reference: str) -> dict[str, Any]:
-    path = folder / "adapter_config.json"
     try:
-        config = json.loads(path.read_bytes()) if path.stat().st_size <= _MAX_CONFIG else None
-        if isinstance(config, dict):
-            return config
-    except (OSError, ValueError, RecursionError):
-        pass
-    raise InvalidInput(
-        f"cannot read {clip(reference)!r}/adapter_config.json; copy the adapter's folder again from the original",
-        code="model_damaged",
-    )
+        return read_object(folder / "adapter_config.json")
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise InvalidInput(
+            f"cannot read {clip(reference)!r}/adapter_config.json; copy the adapter's folder again from the original",
+            code="model_damaged",
+        ) from None
+
+
+def read_object(path: Path, most: int = _MAX_CONFIG) -> dict[str, Any]:
+    """Return the JSON object in a file of at most so many bytes.
+
+    Raises:
+        OSError, ValueError, TypeError, RecursionError: There is none.
+    """
+    if not path.is_file() or path.stat().st_size > most:  # a pipe would block
+        raise ValueError("no regular file, or too long")
+    return _object(path.read_bytes())
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the header of a safetensors file: its length in 8 bytes, little-endian, and JSON; errors as of `read_object`."""
+    if not path.is_file():
+        raise ValueError("no regular file")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(_MAX_HEADER, path.stat().st_size - 8):
+            raise ValueError("a header of impossible length")
+        return _object(file.read(length))
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    read = json.loads(text)
+    if not isinstance(read, dict):
+        raise TypeError("no object")
+    return read
 
 
 def _places(services: Services, name: str) -> Iterator[Path]:
@@ -225,19 +248,14 @@ def cached_snapshot(name: str, revision: str | None) -> Path | None:
 
 
 def role_in(folder: Path) -> Role:
-    """Return the role of a model folder: `retriever` beside files of sentence-transformers, else from the metadata of its value head.
-
-    A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON.
-    """
+    """Return the role of a model folder: `retriever` beside files of sentence-transformers, else that of its value head."""
     if (folder / "modules.json").is_file():
         return "retriever"
-    try:
-        with (folder / "value_head.safetensors").open("rb") as file:
-            header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 100_000)))
-        role = header["__metadata__"]["role"]
-    except (FileNotFoundError, NotADirectoryError):
+    if not (folder / "value_head.safetensors").is_file():
         return "policy"
-    except (OSError, ValueError, LookupError, TypeError):
+    try:
+        role = read_header(folder / "value_head.safetensors")["__metadata__"]["role"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         role = None
     if role == "policy":  # a value head of PPO, whose model acts
         return "policy"

@@ -11,18 +11,16 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from quintain.artifacts.locations import is_url
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.next_step import Hint, call
-from quintain.records.agent import Agent, ModelRef
+from quintain.records.agent import Agent
 from quintain.records.jobs.handover import AGENT_FILE, AgentExport
 from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, TrainSpec
 from quintain.records.record import clip
 from quintain.tools.roots import readable, resolve_path
 from quintain.tools.services import Services, find
-from quintain.tools.training.model_folders import is_model, model_in, near_models, role_in
+from quintain.tools.training.model_folders import is_model, model_in, near_models, read_object, role_in
 
 _MAX_EXPORT_RECORD = 16 * 2**20
 """Bytes of the record in an exported folder."""
@@ -79,29 +77,17 @@ def path_of(services: Services, reference: str) -> str | None:
 
 
 def agent_of_path(services: Services, path: str, reference: str) -> Agent:
-    """Return the agent of a model folder or file.
-
-    Args:
-        services: Where the agent is stored.
-        path: From `path_of`.
-        reference: The path as the caller wrote it.
-    """
+    """Return the agent of a model folder or file."""
     # An agent's own folder names that agent. Nothing in it is read, so it needs no root.
     if known := _trained_here(services, resolve_path(services, path, services.settings.inbox_dir)):
         return known
     resolved = readable(services, path, "model")
     model = model_in(services, resolved, reference)
-    base = Agent(name=_name(resolved), model=model, role=role_in(resolved), description=_description(model))
+    written = resolved.stem if resolved.suffix == ".gguf" else resolved.name
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", written).strip("-._")[:100] or "model"
+    about = f"Adapter on {Path(model.path).name}." if model.adapter else ""
+    base = Agent(name=name, model=model, role=role_in(resolved), description=about)
     return store_base(services, _with_origin(services, base, resolved))
-
-
-def _name(path: Path) -> str:
-    written = path.stem if path.suffix == ".gguf" else path.name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", written).strip("-._")[:100] or "model"
-
-
-def _description(model: ModelRef) -> str:
-    return f"Adapter on {Path(model.path).name}." if model.adapter else ""
 
 
 def _trained_here(services: Services, folder: Path) -> Agent | None:
@@ -138,10 +124,8 @@ def _exported(folder: Path) -> Agent | None:
     """Return the agent of which `export_agent` wrote the folder."""
     record = (folder.parent if folder.suffix == ".gguf" else folder) / AGENT_FILE
     try:
-        if not record.is_file() or record.stat().st_size > _MAX_EXPORT_RECORD:
-            return None
-        return AgentExport.model_validate_json(record.read_bytes()).agent
-    except (OSError, ValidationError):  # a file of another program
+        return AgentExport.model_validate(read_object(record, _MAX_EXPORT_RECORD)).agent
+    except (OSError, ValueError, TypeError, RecursionError):  # none, or a file of another program
         return None
 
 
@@ -175,10 +159,8 @@ def unknown_agent(services: Services, reference: str, error: NotFound) -> NotFou
 def agent_of_job(services: Services, reference: str) -> Agent | None:
     """Return the agent of a job, of one of its stages or of a checkpoint; None if the reference names no known job.
 
-    Args:
-        services: Where jobs and agents are stored.
-        reference: `job-ID`, `job-ID/STAGE`, `job-ID/checkpoints/step-N`, or a path of that below the jobs' folder. A job without an
-            agent stands for its newest checkpoint.
+    A reference is `job-ID`, `job-ID/STAGE`, `job-ID/checkpoints/step-N`, or a path of that below the jobs' folder. A
+    job without an agent stands for its newest checkpoint.
 
     Raises:
         NotFound: the job has neither an agent nor such a checkpoint.

@@ -3,43 +3,143 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetName
-from quintain.records.hyperparameters.methods import Method, TrainingConfig
-from quintain.records.jobs.job import TrainSpec
+from quintain.records.hyperparameters.methods import Method, SFTConfig, TrainingConfig
+from quintain.records.jobs.evolve import EvolveConfig
+from quintain.records.jobs.job import EvolveSpec, TrainSpec
 from quintain.records.record import shown
-from quintain.tools.evaluation.environment_references import Environments
+from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.rewards import training_reward
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
 from quintain.tools.training.earlier_skills import earlier_skill
-from quintain.tools.training.evolve import start_evolution
-from quintain.tools.training.methods import EVOLVE, canonical_settings, read_hyperparameters, require_method
-from quintain.tools.training.named_models import named_models
-from quintain.tools.training.planning.warnings import start_warnings
+from quintain.tools.training.methods import (
+    EVOLVE,
+    canonical_settings,
+    check_evolution,
+    read_hyperparameters,
+    require_method,
+)
+from quintain.tools.training.planning.warnings import settings_warnings, start_warnings
 from quintain.tools.training.requests import (
     AgentReference,
     NewName,
     Request,
     RequestKey,
     RewardArgument,
+    Source,
     TrainingSeed,
     new_output,
     spec_key,
     start_agent,
 )
-from quintain.tools.training.sources import Source
-from quintain.tools.training.usable_settings import usable_settings, with_adapter_settings
+from quintain.tools.training.usable_settings import named_models, reward_agent, usable_settings, with_adapter_settings
+
+
+def start_evolution(
+    services: Services,
+    request: Request,
+    environment: str | Mapping[str, float] | None,
+    settings: Mapping[str, Any],
+) -> JobStarted:
+    """Start an evolution; its result is the best agent of all rounds, compared with the start.
+
+    The agent is measured in the environment, and explores there unless there is a curriculum.
+    """
+    spec = evolution_spec(services, request, environment, settings)
+    key = request.request_key or spec_key(spec)
+    stored, warnings = (
+        spec.model_copy(update=new_output(services, spec.name)),
+        settings_warnings([spec.training], spec.agent),
+    )
+    return start(services, stored, key, note=agreement_note(spec.reward_agent), warnings=warnings)
+
+
+def evolution_spec(
+    services: Services,
+    request: Request,
+    environment: str | Mapping[str, float] | None,
+    settings: Mapping[str, Any],
+) -> EvolveSpec:
+    """Return the checked spec of an evolution, without a folder for its agent.
+
+    Raises:
+        InvalidInput: no environment, a setting without effect, or an agent that cannot act.
+    """
+    require_free_name(request.name or "")
+    config, training = check_evolution(settings)
+    if isinstance(training, SFTConfig) and training.replay is not None:
+        raise InvalidInput(
+            "in `training`: replay mixes in what other jobs were trained on; what earlier rounds selected comes back with "
+            "accumulate: leave replay out"
+        )
+    if training.ewc is not None:
+        raise InvalidInput(
+            "in `training`: ewc keeps the skill of one earlier training, and an evolution has many rounds; leave ewc out, or train "
+            "on the dataset of its last round with start_training",
+            code="no_earlier_skill",
+        )
+    if environment is None:
+        raise InvalidInput(
+            Hint(
+                f"{EVOLVE} needs `environment`, where the agent explores and is measured, and takes no dataset: it makes its "
+                "own; ",
+                call("list_library", kind="environments"),
+                " shows where an agent can act",
+            )
+        )
+    agent = start_agent(services, EVOLVE, request.model)
+    where = usable_reference(services, environment)
+    training = usable_settings(services, training, None if config.explores else where)
+    return EvolveSpec(
+        name=request.name or f"{agent.name}-{EVOLVE}"[:100],
+        agent=agent,
+        environment=where,
+        config=_with_levels(services, config, where).model_copy(update={"training": {}}),
+        training=with_adapter_settings(training, agent),
+        reward_agent=reward_agent(services, training),
+        reward=training_reward(services, EVOLVE, request.reward, acts=True),
+        output_dir="",
+        datasets_dir=str(services.settings.datasets_dir),
+        seed=request.seed,
+    )
+
+
+def _with_levels(services: Services, config: EvolveConfig, environment: str) -> EvolveConfig:
+    """The settings with each level as a whole reference, checked; options alone are those of the environment."""
+    if config.curriculum is None:
+        return config
+    levels = []
+    for place, level in enumerate(config.curriculum.levels):
+        try:
+            levels.append(usable_reference(services, _whole(level, environment)))
+        except InvalidInput as error:
+            raise InvalidInput(f"curriculum.levels[{place}]: {error.message}", code=error.code) from None
+    return config.model_copy(update={"curriculum": config.curriculum.model_copy(update={"levels": tuple(levels)})})
+
+
+def _whole(level: str, environment: str) -> str:
+    if not level.startswith("?"):
+        return level
+    if parts_of(environment) is not None:
+        raise InvalidInput(
+            f"{level!r} is an option alone, and {environment} names several environments; write ID{level}"
+        )
+    name, options = parse_reference(environment)
+    return write_reference(Reference(name, {**options, **parse_reference(f"level{level}").options}))
 
 
 def start_training(
@@ -85,24 +185,15 @@ def train(
     config: TrainingConfig,
     request: Request,
     source: Source,
-    *,
-    folder: Path | None = None,
 ) -> JobStarted:
     """Start a training with checked settings; everything else is checked before anything is created for it.
 
-    Args:
-        services: Where the job is started.
-        method: How to learn.
-        config: Checked settings of the method.
-        request: Start model, name, seed and key of the job.
-        source: What to learn from; a dataset of texts or of the first rows is frozen here.
-        folder: A folder of the caller's to create before the job starts; None: none.
+    A dataset of texts or of the first rows is frozen here.
     """
     require_free_name(request.name or "")
     agent = start_agent(services, method, request.model)
     inputs = training_inputs(services, method, config, agent, source, request.reward, make=False)
     inputs["earlier"] = earlier_skill(services, inputs["config"], agent)
-    create_folder(folder)
     if source.max_samples is not None or not inputs.keys() & {"dataset_id", "environment"}:  # a dataset has to be made
         inputs |= source.resolve(services, method, make=True)
     name = request.name or f"{agent.name}-{method}"[:100]
@@ -123,17 +214,7 @@ def training_inputs(
     *,
     make: bool,
 ) -> dict[str, Any]:
-    """Return the checked fields of `TrainingInputs`, less the skill that EWC keeps; plans and recipes ask the same.
-
-    Args:
-        services: Where names are looked up.
-        method: How to learn.
-        config: Checked settings of the method.
-        agent: What the training starts from.
-        source: What to learn from.
-        reward: What runs are worth, as the caller wrote it.
-        make: As of `Source.resolve`.
-    """
+    """Return the checked fields of `TrainingInputs`, less the skill that EWC keeps; plans and recipes ask the same."""
     acts = source.environment is not None
     config = with_adapter_settings(config, agent)
     models = named_models(services, config, agent, acts=acts)
@@ -151,12 +232,14 @@ def copy_model(model: str, folder: Path | None) -> str:
     return str(folder)
 
 
-def create_folder(folder: Path | None) -> Path | None:
-    """Create a folder that the caller named, with its parents; None where none is named.
+@contextmanager
+def output_folder(folder: Path | None) -> Iterator[Path | None]:
+    """Create the folder for the model of a training; where its start is refused, remove again what was created.
 
     Raises:
         InvalidInput: it cannot be created.
     """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()] if folder is not None else []
     try:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -164,14 +247,6 @@ def create_folder(folder: Path | None) -> Path | None:
         raise InvalidInput(
             f"output_dir: expected a folder that can be created, got {shown(str(folder))} ({error}); name another folder"
         ) from None
-    return folder
-
-
-@contextmanager
-def output_folder(folder: Path | None) -> Iterator[Path | None]:
-    """Create the folder for the model of a training; where its start is refused, remove again what was created."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()] if folder is not None else []
-    create_folder(folder)
     try:
         yield folder
     except BaseException:

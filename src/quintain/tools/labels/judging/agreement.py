@@ -26,10 +26,7 @@ def agreement(services: Services, batches: Iterable[JudgingBatch], rater: str | 
 
     Values are each rater's newest; they are combined only where the criteria are the same.
 
-    Args:
-        services: Where verdicts are read.
-        batches: Batches with the runs and with the votes for each place.
-        rater: Report only pairs of this rater with others; None: all.
+    With a rater only pairs of this rater with others count.
 
     Returns:
         None for a single rater without a pair that was shown in both orders.

@@ -20,21 +20,23 @@ from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.crediting import score_of
 from quintain.tools.data.trajectories import outcome_known, read_outcome, state_outcome
 from quintain.tools.labels.judging.batches import ShownItem, show_item
-from quintain.tools.labels.judging.comparisons import source_of, store_preferences, withdraw_preferences
-from quintain.tools.labels.judging.corrections import (
-    REASON,
-    corrected_run,
-    corrections_of,
-    read_correction,
-    store_correction,
-    withdraw,
-)
 from quintain.tools.labels.judging.results import (
     AnswerContext,
     AnswerSource,
     RejectedItem,
     Submission,
     SubmissionReport,
+)
+from quintain.tools.labels.judging.stored_answers import (
+    REASON,
+    corrected_run,
+    corrections_of,
+    read_correction,
+    source_of,
+    store_correction,
+    store_preferences,
+    withdraw,
+    withdraw_preferences,
 )
 from quintain.tools.services import Services
 

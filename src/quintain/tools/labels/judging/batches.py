@@ -11,19 +11,21 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, islice
 from typing import NamedTuple
 
 from quintain.datasets.selection import agent_digest, comparison_key
 from quintain.errors import InvalidInput
-from quintain.records.filters import TrajectoryFilter
+from quintain.records.filters import TrajectoryFilter, TrajectorySummary
 from quintain.records.labels.judging import BatchItem, Judge, JudgingBatch, JudgingMode, Rubric
 from quintain.records.seeds import stable_seed
-from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
+from quintain.records.tags import CORRECTION, LIVE, REPLACED
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.judges.datamarking import datamark, mark_of
 from quintain.scoring.judges.questions import rubric_text
 from quintain.scoring.judges.shown_run import ShownRun, show_run
+from quintain.store.database.paging import read_pages
 from quintain.tools.services import Services
 
 SCANNED = 5_000
@@ -73,18 +75,11 @@ class Candidate(NamedTuple):
     """Whether its outcome is known."""
 
 
-class ChosenRuns(NamedTuple):
-    """The runs of one item."""
-
-    runs: tuple[str, ...]
-    repeats: int | None = None
-    """Position of the item whose runs it shows in the other order."""
-
-
 class Choice(NamedTuple):
     """The items to judge, and how many runs they were chosen from."""
 
-    items: Iterator[ChosenRuns]
+    items: Iterator[tuple[str, ...]]
+    """The runs of each."""
     matching: int
     """Runs that the filter or the ids found, of those that are not forgotten."""
     corrections: int
@@ -111,10 +106,10 @@ def choose(services: Services, request: BatchRequest) -> Choice:
 
 def _items(
     services: Services, request: BatchRequest, candidates: Sequence[Candidate], done: set[frozenset[str]]
-) -> Iterator[ChosenRuns]:
+) -> Iterator[tuple[str, ...]]:
     if request.mode in {"score", "steps"}:
         open_ones = [one for one in candidates if frozenset((one.id,)) not in done]
-        return (ChosenRuns((one.id,)) for one in _in_turn(services, request, open_ones))
+        return ((one.id,) for one in _in_turn(services, request, open_ones))
     tasks: defaultdict[str, list[Candidate]] = defaultdict(list)
     for one in sorted(candidates, key=lambda one: stable_seed(request.seed, one.id)):
         tasks[one.task].append(one)
@@ -150,38 +145,32 @@ def _candidates(services: Services, request: BatchRequest) -> tuple[list[Candida
     """The runs that can be judged, and how many there were to choose from (fields of `Choice`)."""
     found: list[Candidate] = []
     counts = {"matching": 0, "corrections": 0, "open": 0}
-    if request.ids is not None:
-        if request.filter is not None or not request.ids:
-            raise InvalidInput(
-                "give `filter` or `trajectory_ids` with at least one id, not both; without either every stored run counts"
-            )
-        for run in services.store.trajectories.iterate(ids=list(dict.fromkeys(request.ids))):
-            counts["matching"] += 1
-            counts["open"] += is_open(run)
-            counts["corrections"] += is_replaced(run)
-            if not is_open(run) and not is_replaced(run):
-                found.append(Candidate(run.id or "", comparison_key(run), _known(run.outcome.status)))
-        return found, counts
-    asked_for = CORRECTION in (request.filter.tags or () if request.filter else ())
-    cursor: str | None = None
-    while len(found) < SCANNED:
-        page = services.store.trajectories.search(request.filter or TrajectoryFilter(), limit=200, cursor=cursor)
-        for line in page.items:
-            # Of a long prompt only the start is here; what is shown together is compared in full later.
-            task = f"id:{line.environment or ''}:{line.task_id}" if line.task_id else f"prompt:{line.prompt}"
-            counts["matching"] += 1
-            is_left_out = CORRECTION in line.tags and (not asked_for or REPLACED in line.tags)
-            counts["open"] += LIVE in line.tags
-            counts["corrections"] += is_left_out and LIVE not in line.tags
-            if LIVE not in line.tags and not is_left_out:
-                found.append(Candidate(line.id, task, _known(line.outcome)))
-        if (cursor := page.next_cursor) is None:
+    asked_for = request.ids is not None or CORRECTION in (request.filter.tags or () if request.filter else ())
+    for line in _lines(services, request):
+        # Of a long prompt only the start is here; what is shown together is compared in full later.
+        task = f"id:{line.environment or ''}:{line.task_id}" if line.task_id else f"prompt:{line.prompt}"
+        counts["matching"] += 1
+        is_left_out = CORRECTION in line.tags and (not asked_for or REPLACED in line.tags)
+        counts["open"] += LIVE in line.tags
+        counts["corrections"] += is_left_out and LIVE not in line.tags
+        if LIVE not in line.tags and not is_left_out:
+            found.append(Candidate(line.id, task, line.outcome is not OutcomeStatus.UNKNOWN))
+        if len(found) == SCANNED:
             break
     return found, counts
 
 
-def _known(status: OutcomeStatus) -> bool:
-    return status is not OutcomeStatus.UNKNOWN
+def _lines(services: Services, request: BatchRequest) -> Iterable[TrajectorySummary]:
+    store = services.store.trajectories
+    if request.ids is None:
+        return read_pages(partial(store.search, request.filter or TrajectoryFilter()))
+    if request.filter is not None or not request.ids:
+        raise InvalidInput(
+            "give `filter` or `trajectory_ids` with at least one id, not both; without either every stored run counts"
+        )
+    ids = list(dict.fromkeys(request.ids))
+    store.iterate(ids=ids)  # refuses unknown ones
+    return store.summaries(ids)
 
 
 def _in_turn(services: Services, request: BatchRequest, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -199,7 +188,7 @@ def _in_turn(services: Services, request: BatchRequest, candidates: Sequence[Can
 
 def _pairs(
     services: Services, request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]
-) -> Iterator[ChosenRuns]:
+) -> Iterator[tuple[str, ...]]:
     """Pairs of a task, tasks in turn; the last of a batch are some of the first, in the other order."""
 
     def of_task(runs: Sequence[Candidate]) -> Iterator[tuple[Candidate, Candidate]]:
@@ -209,17 +198,17 @@ def _pairs(
 
     in_order = sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0]))
     pairs = _one_of_each([of_task(runs) for _, runs in in_order])
-    return (ChosenRuns(_shuffled(request.seed, [one.id, other.id])) for one, other in pairs)
+    return (_shuffled(request.seed, [one.id, other.id]) for one, other in pairs)
 
 
 def _groups(
     services: Services, request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]
-) -> Iterator[ChosenRuns]:
+) -> Iterator[tuple[str, ...]]:
     for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0])):
         distinct = _distinct(services, runs)
         while len(group := [one.id for one in islice(distinct, GROUP)]) > 1:
             if frozenset(group) not in done:
-                yield ChosenRuns(_shuffled(request.seed, group))
+                yield _shuffled(request.seed, group)
 
 
 def _distinct(services: Services, runs: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -252,7 +241,7 @@ def _shuffled(seed: int, runs: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(runs, key=lambda run: stable_seed(seed, together, run)))
 
 
-def fill(services: Services, request: BatchRequest, chosen: Iterable[ChosenRuns]) -> tuple[list[ShownItem], str]:
+def fill(services: Services, request: BatchRequest, chosen: Iterable[tuple[str, ...]]) -> tuple[list[ShownItem], str]:
     """Return the items of a batch, up to `request.limit`, and why they are fewer; no reason where they are not.
 
     A batch has no more text than a judge can be given at once.
@@ -261,11 +250,11 @@ def fill(services: Services, request: BatchRequest, chosen: Iterable[ChosenRuns]
     room = TEXT_CHARS * (request.limit - repeats) // request.limit
     items: list[ShownItem] = []
     fewer = "nothing else is left to judge"
-    for one in islice(chosen, request.limit * _TRIES):
+    for runs in islice(chosen, request.limit * _TRIES):
         if len(items) == request.limit - repeats:
             fewer = ""
             break
-        shown = show_item(services, request, BatchItem(item_id=f"i{len(items) + 1}", trajectory_ids=one.runs))
+        shown = show_item(services, request, BatchItem(item_id=f"i{len(items) + 1}", trajectory_ids=runs))
         if shown is None:
             continue
         room -= len(shown.text)

@@ -1,7 +1,7 @@
 """The forms of a person: what is asked, one item at a time, what their choices mean as an answer, and the round of several.
 
 Every answer is stored at once, so that one who stops has lost nothing. A part of an answer that cannot be taken, such as half a
-correction, is asked once more by itself; what was good is kept.
+correction, is asked once more by itself, and what was good is stored after that.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from quintain.errors import InvalidInput, QuintainError
-from quintain.next_step import Hint
-from quintain.records.labels.judging import BatchItem, Criterion, JudgingBatch, JudgingMode
-from quintain.records.record import shown
+from quintain.next_step import Hint, call
+from quintain.records.labels.judging import Criterion, JudgingBatch, JudgingMode, Rubric
+from quintain.records.record import Record, shown
 from quintain.records.trajectory import OutcomeStatus
+from quintain.scoring.judges.rubrics import RUBRICS
+from quintain.tools.catalog import Answer, Entry, Question
 from quintain.tools.labels.judging.answers import checked_correction, run_changed, store_answers
 from quintain.tools.labels.judging.batches import ShownItem, names_of, show_item
 from quintain.tools.labels.judging.results import AnswerContext, JudgingItem, RejectedItem, SubmissionReport
+from quintain.tools.labels.scorer_resolution import used_rubrics
 from quintain.tools.services import Services
-from quintain.tools.spec import Answer, Entry, Question
 
 SCALE = ("1", "2", "3", "4", "5")
 """Choices for 0, 0.25, 0.5, 0.75 and 1: every client can show a choice of texts, but not all show numbers."""
@@ -88,8 +90,8 @@ def _put_right(batch: JudgingBatch, shown_item: ShownItem) -> list[Entry]:
     return [*asked, Entry("correct_with", f"{about} (may stay empty)")]
 
 
-def faults(batch: JudgingBatch, shown_item: ShownItem, values: Mapping[str, str]) -> dict[str, str]:
-    """Line of the form -> what is wrong with what was put into it; corrections are looked at by `correction_of`."""
+def faults(services: Services, batch: JudgingBatch, shown_item: ShownItem, values: Mapping[str, str]) -> dict[str, str]:
+    """Line of the form -> what is wrong with what was put into it."""
     found = {}
     for entry in entries(batch, shown_item):
         value = values.get(entry.name, "").strip()
@@ -97,11 +99,17 @@ def faults(batch: JudgingBatch, shown_item: ShownItem, values: Mapping[str, str]
             found[entry.name] = f"{entry.name} is {shown(value)}; valid: {', '.join(entry.options)}"
         elif not value and entry.required:
             found[entry.name] = f"{entry.name} is empty; valid: {', '.join(entry.options)}"
+    if batch.mode in {"score", "steps"}:
+        context = AnswerContext(services, batch, "form", SubmissionReport())
+        try:
+            checked_correction(context, shown_item.runs[0], correction_of(shown_item, values))
+        except QuintainError as error:
+            found |= dict.fromkeys(CORRECTION_LINES, str(error))
     return found
 
 
 def answer_of(batch: JudgingBatch, shown_item: ShownItem, values: Mapping[str, str]) -> dict[str, Any]:
-    """What was put into a form without faults, less the correction, as a member of `scores` in submit_scores."""
+    """What was put into a form without faults as a member of `scores` in submit_scores."""
     chosen = {name: value.strip() for name, value in values.items() if value.strip()}
     answer: dict[str, Any] = {"item_id": shown_item.item.item_id, "rationale": chosen.get("note")}
     if batch.mode == "pairwise":
@@ -111,6 +119,8 @@ def answer_of(batch: JudgingBatch, shown_item: ShownItem, values: Mapping[str, s
         judged = {"ranking": _ranking(chosen, len(shown_item.runs))}
     else:
         judged = _judged(batch, shown_item, chosen)
+        if (correction := correction_of(shown_item, values)) is not None:
+            judged = {"correction": correction} if "skip" in judged else judged | {"correction": correction}
     return {**answer, **judged}
 
 
@@ -209,7 +219,8 @@ class RoundState(BaseModel):
 
     batch: str
     item: str
-    done: SubmissionReport
+    rejected: tuple[RejectedItem, ...] = ()
+    warnings: tuple[str, ...] = ()
     again: str | None = Field(default=None, description="Why a part of the item is asked once more.")
     lines: tuple[str, ...] = Field(default=(), description="The lines that are asked once more.")
     kept: dict[str, str] = Field(default_factory=dict, description="What was put into the other lines; not stored yet.")
@@ -217,46 +228,35 @@ class RoundState(BaseModel):
 
 def first_question(batch: JudgingBatch, shown: Sequence[ShownItem]) -> Question:
     """The question that a round begins with."""
-    return _question(batch, shown[0], RoundState(batch=batch.id, item=shown[0].item.item_id, done=SubmissionReport()))
+    return _question(batch, shown[0], RoundState(batch=batch.id, item=shown[0].item.item_id))
 
 
-def next_question(
-    services: Services, batch: JudgingBatch, state: RoundState, answer: Answer
-) -> Question | SubmissionReport:
+def next_question(services: Services, batch: JudgingBatch, state: RoundState, answer: Answer) -> Question | RoundState:
     """Take an answer.
 
-    Args:
-        services: Where it is stored.
-        batch: Of the round.
-        state: Where the round stood when the question was asked.
-        answer: To it.
-
     Returns:
-        The next question; at the end of the round what was rejected, with the warnings.
+        The next question; at the end of the round its last state.
     """
     items = [item.item_id for item in batch.items]
-    at, done = items.index(state.item), state.done
-    item = batch.items[at]
-    shown_item = show_item(services, batch, item)
-    if answer.action == "lost" and shown_item is not None and (state.again or item.item_id not in batch.answered):
+    at = items.index(state.item)
+    shown_item = show_item(services, batch, batch.items[at])
+    if answer.action == "lost" and shown_item is not None and (state.again or state.item not in batch.answered):
         return _question(batch, shown_item, state)
-    if answer.action == "accept" or state.kept:
-        values = answer.values if answer.action == "accept" else {}
+    if answer.action == "accept" or state.again:
         if shown_item is None:
-            reason = Hint("[run_changed] ", run_changed(item.item_id))
-            done = done.with_more(SubmissionReport(rejected=[RejectedItem(item_id=item.item_id, reason=reason)]))
+            state = _rejecting(state, Hint("[run_changed] ", run_changed(state.item)))
         else:
-            came = _taken(services, batch, shown_item, state, values)
-            if isinstance(came, RoundState) and answer.action == "accept":
-                return _question(services.store.judging.get(batch.id), shown_item, came)
-            done = came.done if isinstance(came, RoundState) else came
+            state = _taken(services, batch, shown_item, state, answer)
+            if state.again is not None:
+                return _question(batch, shown_item, state)
     if answer.action in {"decline", "cancel", "failed"}:
-        return done
+        return state
     batch = services.store.judging.get(batch.id)
     for later in batch.items[at + 1 :]:
         if later.item_id not in batch.answered and (shown_item := show_item(services, batch, later)) is not None:
-            return _question(batch, shown_item, RoundState(batch=batch.id, item=later.item_id, done=done))
-    return done
+            place = RoundState(batch=batch.id, item=later.item_id, rejected=state.rejected, warnings=state.warnings)
+            return _question(batch, shown_item, place)
+    return state
 
 
 def _question(batch: JudgingBatch, shown_item: ShownItem, state: RoundState) -> Question:
@@ -267,52 +267,88 @@ def _question(batch: JudgingBatch, shown_item: ShownItem, state: RoundState) -> 
 
 
 def _taken(
-    services: Services, batch: JudgingBatch, shown_item: ShownItem, state: RoundState, values: Mapping[str, str]
-) -> SubmissionReport | RoundState:
-    """Store an answer. Return the report, or the state in which a part of it is asked once more."""
-    item, done = shown_item.item, state.done
-    if state.again is not None and not state.kept:
-        return _with_correction(services, batch, shown_item, state, values)
-    values = {**state.kept, **values}
-    if wrong := faults(batch, shown_item, values):
-        reason = "; ".join(wrong.values())
-        if state.again is None:
-            good = {name: value for name, value in values.items() if name not in wrong}
-            return state.model_copy(update={"again": reason, "lines": tuple(wrong), "kept": good or {"note": ""}})
-        return done.with_more(_rejected(item, f"[invalid_input] {reason}"))
+    services: Services, batch: JudgingBatch, shown_item: ShownItem, state: RoundState, answer: Answer
+) -> RoundState:
+    """Store an answer. Return the state after it, or the one in which a part of it is asked once more."""
+    values = {**state.kept, **(answer.values if answer.action == "accept" else {})}
+    wrong = faults(services, batch, shown_item, values)
+    good = {name: value for name, value in values.items() if name not in wrong}
+    reason = "; ".join(dict.fromkeys(wrong.values()))
+    if wrong and state.again is None:
+        return state.model_copy(update={"again": reason, "lines": tuple(wrong), "kept": good})
+    state = state.model_copy(update={"again": None, "lines": (), "kept": {}})
+    if wrong:
+        state = _rejecting(state, reason if reason.startswith("[") else f"[invalid_input] {reason}")
     # An answer that came before, as when a client repeats a call, stays as it is.
-    if item.item_id not in batch.answered:
-        done = done.with_more(store_answers(services, batch, [answer_of(batch, shown_item, values)], by="form"))
-    state = state.model_copy(update={"done": done, "kept": {}})
-    return _with_correction(services, services.store.judging.get(batch.id), shown_item, state, values)
+    if state.item in batch.answered or not wrong.keys() <= {*CORRECTION_LINES}:
+        return state
+    report = store_answers(services, batch, [answer_of(batch, shown_item, good)], by="form")
+    more = {name: (*getattr(state, name), *getattr(report, name)) for name in ("rejected", "warnings")}
+    return state.model_copy(update=more)
 
 
-def _with_correction(
-    services: Services, batch: JudgingBatch, shown_item: ShownItem, state: RoundState, values: Mapping[str, str]
-) -> SubmissionReport | RoundState:
-    """Take the correction of an answer whose other parts are stored."""
-    if batch.mode not in {"score", "steps"}:
-        return state.done
-    try:
-        correction = correction_of(shown_item, values)
-        if correction is None:
-            return state.done
-        checked_correction(AnswerContext(services, batch, "form", SubmissionReport()), shown_item.runs[0], correction)
-    except QuintainError as error:
-        if state.again is None:
-            return state.model_copy(update={"again": str(error), "lines": CORRECTION_LINES})
-        return state.done.with_more(_rejected(shown_item.item, str(error)))
-    if shown_item.item.item_id in batch.corrections:
-        return state.done
-    return state.done.with_more(
-        store_answers(services, batch, [{"item_id": shown_item.item.item_id, "correction": correction}], by="form")
+def _rejecting(state: RoundState, reason: str) -> RoundState:
+    return state.model_copy(update={"rejected": (*state.rejected, RejectedItem(item_id=state.item, reason=reason))})
+
+
+class StoredAnswer(Record):
+    """The newest answer of the batch's rater to one item."""
+
+    scores: dict[str, float] = Field(default_factory=dict, description="Criterion -> value in 0..1. Empty: none.")
+    rationale: str = ""
+    skipped: bool = Field(default=False, description="Whether the rater could not judge it, or withdrew the answer.")
+
+
+class StoredBatch(Record):
+    """`judging://{batch_id}`: the items as they were given out; those that can no longer be judged are left out."""
+
+    batch_id: str
+    rater: str
+    mode: JudgingMode
+    rubric: Rubric
+    items: tuple[JudgingItem, ...]
+    answered: dict[str, StoredAnswer] = Field(description="Item -> its answer, of those that have one.")
+    next_step: Hint
+
+
+class RubricList(Record):
+    """`judging://rubrics`: the rubrics that are built in, and those that were used, the newest of each name."""
+
+    items: tuple[Rubric, ...]
+
+
+def stored_batch(services: Services, batch_id: str) -> StoredBatch:
+    """Return a batch of a home folder, blind as it was given out."""
+    batch = services.store.judging.get(batch_id)
+    shown = [view for item in batch.items if (view := show_item(services, batch, item)) is not None]
+    return StoredBatch(
+        batch_id=batch.id,
+        rater=batch.rater,
+        mode=batch.mode,
+        rubric=batch.rubric,
+        items=judging_items(batch, shown),
+        answered={
+            one.item.item_id: _answer(services, batch, one) for one in shown if one.item.item_id in batch.answered
+        },
+        next_step=Hint("Store answers to open items with ", call("submit_scores", batch_id=batch.id, scores=...), "."),
     )
 
 
-def _rejected(item: BatchItem, reason: str) -> SubmissionReport:
-    return SubmissionReport(rejected=[RejectedItem(item_id=item.item_id, reason=reason)])
+def _answer(services: Services, batch: JudgingBatch, shown: ShownItem) -> StoredAnswer:
+    """Return the newest answer to an item; of pairs and groups, which are stored as preferences, an empty one."""
+    if len(shown.runs) > 1:
+        return StoredAnswer()
+    scores, mine = services.store.scores.current_of(shown.runs[0].id or ""), (batch.rater, batch.rubric.name)
+    own = [score for score in scores if (score.rater, score.rubric) == mine]
+    if not own:
+        return StoredAnswer()
+    values = {one.name: one.value for one in own[0].components if one.value is not None}
+    return StoredAnswer(scores=values, rationale=own[0].feedback, skipped=own[0].takes_back)
 
 
-def read_state(state: str) -> RoundState:
-    """Return the progress of a round from the state of its question."""
-    return RoundState.model_validate(json.loads(state))
+def rubric_list(services: Services) -> RubricList:
+    """Return the rubrics that a batch can name."""
+    found = dict(RUBRICS)
+    for used in used_rubrics(services):
+        found.setdefault(used.name, used)
+    return RubricList(items=tuple(found.values()))

@@ -134,18 +134,6 @@ class SubmissionReport(BaseModel):
         default_factory=dict, description="Item -> its correction; None: taken back."
     )
 
-    def with_more(self, later: SubmissionReport) -> SubmissionReport:
-        """Return a report on both."""
-        return SubmissionReport(
-            accepted=self.accepted + later.accepted,
-            rejected=self.rejected + later.rejected,
-            replaced=self.replaced + later.replaced,
-            corrections=self.corrections + later.corrections,
-            warnings=self.warnings + later.warnings,
-            votes=self.votes | later.votes,
-            corrections_by_item=self.corrections_by_item | later.corrections_by_item,
-        )
-
 
 @dataclass(frozen=True)
 class AnswerContext:

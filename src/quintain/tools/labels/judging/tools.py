@@ -9,12 +9,13 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.next_step import Hint, ToolCall, call
+from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
 from quintain.records.tags import tag_error
 from quintain.scoring.judges.questions import instructions
+from quintain.tools.catalog import Answer, Question
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.answers import run_changed, store_answers
 from quintain.tools.labels.judging.batches import (
@@ -27,11 +28,11 @@ from quintain.tools.labels.judging.batches import (
     show_item,
 )
 from quintain.tools.labels.judging.forms import (
+    RoundState,
     answer_instruction,
     first_question,
     judging_items,
     next_question,
-    read_state,
 )
 from quintain.tools.labels.judging.results import (
     Agreement,
@@ -40,10 +41,9 @@ from quintain.tools.labels.judging.results import (
     SubmissionReport,
     SubmitResult,
 )
-from quintain.tools.labels.rubric_names import find_rubric, name_shared
-from quintain.tools.run_selection import FILTER_FIELDS, RunIds
+from quintain.tools.labels.scorer_resolution import find_rubric, name_shared
+from quintain.tools.run_selection import FILTER_FIELDS, RunIds, why_none
 from quintain.tools.services import Services
-from quintain.tools.spec import Answer, Question
 
 ROUNDS = 8
 """Forms in one call: clients end a call of more than ten rounds, and people tire."""
@@ -124,10 +124,7 @@ def _submitted(services: Services, batch_id: str, scores: Sequence[Any], by: Ans
 def ask_person(services: Services, answer: Answer | None, **arguments: Any) -> JudgingBatchResult | Question | None:
     """One form after the other for a person; every answer is stored at once, so that one who stops has lost nothing.
 
-    Args:
-        services: Where runs and answers are stored.
-        answer: To the last question; None: the first is asked.
-        arguments: Of `get_judging_batch`, the same with every answer.
+    Without an answer the first question is asked. The other arguments are those of `get_judging_batch`.
 
     Returns:
         The next question, or at the end the result; None: the assistant shall judge, and nobody is asked.
@@ -138,11 +135,11 @@ def ask_person(services: Services, answer: Answer | None, **arguments: Any) -> J
         request = _wanted(services, **{**arguments, "limit": min(arguments["limit"], ROUNDS)})
         batch, shown, choice, _ = _new_batch(services, request, forms=True)
         return first_question(batch, shown) if shown else _nothing(services, request, choice)
-    place = read_state(answer.state)
+    place = RoundState.model_validate_json(answer.state)
     asked = next_question(services, services.store.judging.get(place.batch), place, answer)
     if isinstance(asked, Question):
         return asked
-    result = _ended(services, services.store.judging.get(place.batch), asked, answer.action)
+    result = _ended(services, asked, answer.action)
     if arguments["limit"] <= ROUNDS:
         return result
     return result.model_copy(update={"notice": f"A person is asked at most {ROUNDS} items in one call."})
@@ -201,42 +198,28 @@ def _new_batch(
 def _nothing(services: Services, request: BatchRequest, choice: Choice) -> JudgingBatchResult:
     """Return why there is nothing to judge, and the remedy."""
     runs = "pairs or groups of runs of one task that differ" if request.mode in _ORDERS else "runs"
-    search = call("search_trajectories")
-    record = Hint(
-        "record or import runs, or let an agent make some with ",
-        call("collect_rollouts", agent="starter", environment="quintain/inventory"),
-    )
     if not choice.matching and request.ids is not None:
-        lineage = call("get_lineage", id=request.ids[0])
+        lineage, search = call("get_lineage", id=request.ids[0]), call("search_trajectories")
         why = Hint(
-            "All of these runs were forgotten (",
-            lineage,
-            " shows what they had touched): name others, from ",
-            search,
-            ".",
+            "all of these runs were forgotten, ", lineage, " shows what they had touched; name others, from ", search
         )
-    elif not choice.matching and request.filter is not None and not request.filter.is_empty:
-        asked = request.filter.model_dump(mode="json", exclude_defaults=True)
-        why = Hint(f"No stored run matches {asked}: loosen the filter; ", search, " shows what is stored.")
     elif not choice.matching:
-        why = Hint("No run is stored: ", record, ".")
+        why = why_none(services, request.filter or TrajectoryFilter())
     elif choice.matching == choice.corrections + choice.open:
         why = Hint(
-            f"Of {counted(choice.matching, 'run')} that match {choice.corrections} are corrections, which are judged only where "
-            f"filter.tags names 'correction' and nobody replaced them, and {choice.open} are still being recorded (close them "
+            f"of {counted(choice.matching, 'run')} that match {choice.corrections} are corrections, which are judged only where "
+            f"filter.tags names 'correction' and nobody replaced them, and {choice.open} are still being recorded; close them "
             "with ",
             call("record_trajectory", trajectory_id=..., live="close"),
-            ").",
         )
     else:
         why = Hint(
             f"{request.rater!r} has judged all {runs} by rubric {request.rubric.name!r}, of {counted(choice.matching, 'run')} that "
-            "match: loosen the selection, take another rubric, mode or rater, or ",
-            record,
-            ".",
+            "match; loosen the selection, or take another rubric, mode or rater"
         )
+    step = Hint("Nothing to judge: ", why, ".")
     return JudgingBatchResult(
-        batch_id=None, rater=request.rater, agreement=_agreement(services, request.rater), next_step=why
+        batch_id=None, rater=request.rater, agreement=_agreement(services, request.rater), next_step=step
     )
 
 
@@ -272,43 +255,30 @@ def _how_to_submit(batch: JudgingBatch, answer: str) -> Hint:
     return Hint("Judge each item by itself, then ", submit, f", {shape}.{more}")
 
 
-def _ended(services: Services, batch: JudgingBatch, done: SubmissionReport, action: str) -> JudgingBatchResult:
+def _ended(services: Services, state: RoundState, action: str) -> JudgingBatchResult:
     """Return the result of a person's round; where no form could be shown, the open items as text."""
+    batch = services.store.judging.get(state.batch)
     # Counted from what is stored: a client may repeat its last request.
-    done = done.model_copy(
-        update={"accepted": list(batch.answered), "corrections": list(batch.corrections.values()), "replaced": 0}
+    done = SubmissionReport(
+        accepted=list(batch.answered),
+        rejected=list(state.rejected),
+        corrections=list(batch.corrections.values()),
+        warnings=list(state.warnings),
     )
-    left = [
-        shown_item
-        for item in batch.items
-        if item.item_id not in batch.answered and (shown_item := show_item(services, batch, item))
-    ]
+    shown = (show_item(services, batch, item) for item in batch.items if item.item_id not in batch.answered)
+    left = [item for item in shown if item is not None]
     if action == "failed" and left:
         batch = services.store.judging.allow_without_form(batch.id)
         result = _given_out(services, batch, left)
         note = Hint("The client could not show a form. ", result.next_step)
         return result.model_copy(update={"submitted": submit_result(services, batch, done), "next_step": note})
     submitted = submit_result(services, batch, done)
-    again = call("get_judging_batch", judge="person", mode=batch.mode, limit=5, rater=batch.rater)
-    use = _use(batch)
-    rejected = (
-        f"Rejected: {', '.join(str(one.item_id) for one in done.rejected)}, see `rejected`. " if done.rejected else ""
-    )
-    if submitted.remaining:
-        why = "The person stopped" if action in {"decline", "cancel"} else "The round is over"
-        open_items = counted(len(submitted.remaining), "item")
-        step = Hint(f"{rejected}{why}, {open_items} open. To go on: ", again, ". ", use, " uses the answers.")
-    elif len(batch.answered) == len(batch.items):
-        step = Hint(
-            f"{rejected}All {counted(len(batch.items), 'item')} answered. ", use, " uses them; more: ", again, "."
-        )
-    else:
-        answered = counted(len(batch.answered), "item")
-        step = Hint(f"{rejected}{answered} answered; the others can no longer be judged. More: ", again, ".")
-    # Nobody else answers what a person was asked in a form: the answer inside points to the same step.
-    submitted = submitted.model_copy(update={"next_step": step})
     return JudgingBatchResult(
-        batch_id=batch.id, rater=batch.rater, submitted=submitted, agreement=submitted.agreement, next_step=step
+        batch_id=batch.id,
+        rater=batch.rater,
+        submitted=submitted,
+        agreement=submitted.agreement,
+        next_step=submitted.next_step,
     )
 
 
@@ -336,33 +306,29 @@ _ORDERS = frozenset({"pairwise", "group"})
 """Modes whose answers are preferences."""
 
 
-def _use(batch: JudgingBatch) -> ToolCall:
-    """Return the call that reads the answers of a batch."""
-    if batch.mode in _ORDERS:
-        return call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
-    return call("score_trajectories", scorer="people" if batch.judge == "person" else "judge", filter=...)
-
-
 def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str], gone: Sequence[str]) -> Hint:
     own = {} if batch.rater == batch.judge else {"rater": batch.rater}
     more = call("get_judging_batch", limit=5, judge=batch.judge, mode=batch.mode, rubric=batch.rubric.name, **own)
-    again = [one for one in done.rejected if one.item_id not in gone and one.item_id not in batch.forms]
-    if again:
+    refused = [str(one.item_id) for one in done.rejected]
+    if any(name not in gone and name not in batch.forms for name in refused):
         return Hint(
             "Correct the rejected answers by their reasons and submit those items again; the others are stored."
         )
-    if any(one.item_id in batch.forms for one in done.rejected):
-        return Hint("Only the person answers what they were asked in a form: ", more, " asks them.")
-    open_ones = [name for name in remaining if name not in batch.forms]
-    if open_ones:
+    rejected = f"Rejected: {', '.join(refused)}, see `rejected`. " if refused else ""
+    if open_ones := [name for name in remaining if name not in batch.forms]:
         return Hint(f"{counted(len(open_ones), 'item')} open: submit {', '.join(open_ones[:5])} too, or leave them.")
+    if remaining:
+        open_items = counted(len(remaining), "item")
+        return Hint(f"{rejected}{open_items} open, which only the person answers: ", more, " asks them.")
     if gone:
         names = ", ".join(gone[:5])
         return Hint(
             f"{names} can no longer be judged in this batch: ", more, " makes a new one. The other answers are stored."
         )
-    use = "makes pairs of them" if batch.mode in _ORDERS else "reads the values"
-    return Hint("All answered. ", _use(batch), f" {use}; ", more, " has more.")
+    use, what = call("score_trajectories", scorer="people" if batch.judge == "person" else "judge", filter=...), "reads"
+    if batch.mode in _ORDERS:
+        use, what = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...), "makes pairs of"
+    return Hint(f"{rejected}All answered. ", use, f" {what} the answers; ", more, " has more.")
 
 
 def _agreement(services: Services, rater: str) -> Agreement | None:

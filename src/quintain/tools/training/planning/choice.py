@@ -5,9 +5,15 @@ Each branch taken is returned with what would have led elsewhere.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field
 
 from quintain.environments.registry import environment_ids
+from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
@@ -18,8 +24,90 @@ from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.record import counted
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
-from quintain.tools.training.planning.purposes import PURPOSES, Purpose, methods_for
 from quintain.tools.training.planning.warnings import FEWEST_ROWS, count_outcomes, data_concerns
+
+Purpose = Literal[
+    "imitate",
+    "prefer",
+    "learn_from_marks",
+    "improve_by_acting",
+    "score_runs",
+    "label_steps",
+    "find_tools",
+    "absorb_text",
+    "short_answers",
+    "measure_only",
+    "keep_skills",
+    "fit_memory",
+    "finish_sooner",
+]
+
+
+class Meaning(NamedTuple):
+    """A purpose: its sentence and the methods that serve it, the usual one first."""
+
+    sentence: str
+    methods: Sequence[str] = ()
+    is_listed: bool = True
+    """Whether the list of tools has the sentence; False where the name says as much."""
+
+
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+PURPOSES: dict[Purpose, Meaning] = {name: Meaning(**meaning) for name, meaning in _TABLES["purposes"].items()}
+"""The first nine choose a method. The last three are constraints that change settings."""
+
+REWARDS: dict[Purpose, dict[str, Any]] = {"short_answers": {"parts": {"outcome": 1, "length": 1}, "combine": "product"}}
+"""Purpose -> the reward that serves it."""
+
+Goal = Annotated[
+    tuple[Purpose, ...] | None,
+    Field(
+        max_length=len(PURPOSES),
+        description="One or several. "
+        + "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items() if meaning.is_listed)
+        + ".",
+    ),
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+]
+
+
+def methods_for(goal: tuple[Purpose, ...]) -> tuple[str, ...]:
+    """Return the methods that the purposes ask for, the usual one first; empty where they name constraints alone.
+
+    Several purposes with methods are stages of one plan. The first one is planned; see `later_stages`.
+    """
+    return next((tuple(PURPOSES[purpose].methods) for purpose in goal if PURPOSES[purpose].methods), ())
+
+
+def later_stages(goal: tuple[Purpose, ...]) -> tuple[Purpose, ...]:
+    """Return the purposes with methods after the first, which need trainings of their own."""
+    return tuple(purpose for purpose in dict.fromkeys(goal) if PURPOSES[purpose].methods)[1:]
+
+
+def require_combinable(goal: tuple[Purpose, ...]) -> None:
+    """Refuse purposes that exclude each other.
+
+    Raises:
+        InvalidInput: `measure_only` beside another purpose.
+    """
+    if "measure_only" in goal and len(set(goal)) > 1:
+        others = ", ".join(purpose for purpose in goal if purpose != "measure_only")
+        raise InvalidInput(
+            f"goal: expected 'measure_only' alone or purposes of a training, got 'measure_only' with {others}; plan them apart"
+        )
+
+
+def constraints(goal: tuple[Purpose, ...], method: str) -> list[tuple[dict[str, Any], str]]:
+    """Return the settings by which a method serves the constraints among the purposes, and why."""
+    return [
+        (one["settings"], one["reason"].format(method=method))
+        for one in _TABLES["constraints"]
+        if one["purpose"] in goal
+        and method in one.get("methods", (method,))
+        and method not in one.get("others_than", ())
+    ]
+
 
 _FEWEST_EPISODES = 20
 """Episodes from which on a success rate of 0 counts as `never`."""
@@ -73,15 +161,7 @@ class Choice(NamedTuple):
 def choose(
     services: Services, wish: Wish, dataset: Dataset | None, environment: str | None, agent: Agent | None
 ) -> Choice:
-    """Choose the method and its source.
-
-    Args:
-        services: Whose library.
-        wish: Purposes, or a named method.
-        dataset: Named dataset; None: what the library has.
-        environment: Where the agent may act; None: nowhere.
-        agent: What would be trained, where it is known.
-    """
+    """Choose the method and its source."""
     if dataset is not None:
         return _on_dataset(services, wish, dataset)
     if not wish.methods:
@@ -91,7 +171,8 @@ def choose(
     method = wish.methods[0]
     if DATASET_KINDS.get(method) is None or (method == "grpo" and (environment or not _newest(services, "grpo", None))):
         return _online(services, method, environment, agent, *wish.branches)
-    if wish.named and method == "dpo" and environment and not _has_pairs(services, environment):
+    has_pairs = method != "dpo" or _newest(services, "dpo", environment) or _has_preferences(services)
+    if wish.named and environment and not has_pairs:
         return _online(services, method, environment, agent, *wish.branches)
     stored = ((one, kind) for one in wish.methods if (kind := DATASET_KINDS.get(one)) is not None)
     found = next((one for one, kind in stored if _newest(services, kind, environment)), method)
@@ -281,10 +362,6 @@ def _making(services: Services, kind: str, environment: str | None) -> Hint:
         stored = f"{outcomes['success']} successes and {outcomes['failure']} failures"
         return Hint(f"good and bad runs are needed, and {stored} are stored: ", collect, ", then ", export)
     return Hint(export, " makes one from recorded runs")
-
-
-def _has_pairs(services: Services, environment: str) -> bool:
-    return bool(_newest(services, "dpo", environment)) or _has_preferences(services)
 
 
 def _has_preferences(services: Services) -> bool:

@@ -87,13 +87,7 @@ def look_at_data(
 ) -> DataFacts:
     """Measure a dataset.
 
-    Args:
-        services: Where previews are kept.
-        dataset: What would be learned from.
-        model: Whose tokenizer counts.
-        method: How it would be trained.
-        settings: Hyperparameters, as far as they are settled.
-        batch_size: Rows of an optimizer step, which share what they begin with.
+    The `batch_size` rows of an optimizer step share what they begin with.
     """
     rows = dataset.splits.get("train", 0)
     sample = _sample(dataset, rows)

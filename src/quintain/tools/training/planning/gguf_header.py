@@ -113,13 +113,7 @@ def require_loadable(path: Path) -> None:
 
 
 def _end(header: int, values: Mapping[str, Any], tensors: list[_Tensor]) -> int:
-    """Return the bytes of a whole file; tensors of a type that `gguf` does not know count as empty.
-
-    Args:
-        header: Bytes of the header.
-        values: Its values.
-        tensors: Its tensors.
-    """
+    """Return the bytes of a whole file; tensors of a type that `gguf` does not know count as empty."""
     from gguf.constants import GGML_QUANT_SIZES  # loads numpy, without which the server starts
 
     blocks: dict[int, tuple[int, int]] = {int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items()}

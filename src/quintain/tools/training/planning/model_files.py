@@ -6,7 +6,6 @@ A safetensors file opens with the length of its header, 8 bytes little-endian, a
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,12 +13,8 @@ from typing import Any, NamedTuple
 
 from quintain.records.agent import ModelRef, Quantization
 from quintain.records.hyperparameters.methods import LoraConfig
-from quintain.tools.training.model_folders import cached_snapshot
+from quintain.tools.training.model_folders import cached_snapshot, read_header, read_object
 from quintain.tools.training.planning.gguf_header import read_gguf
-
-_MAX_CONFIG = 2 * 2**20
-_MAX_HEADER = 32 * 2**20
-"""Bytes; a model of 100,000 tensors has a header of about 12 MB."""
 
 _MAX_FILES = 500
 
@@ -83,11 +78,7 @@ class ModelFacts(NamedTuple):
 
 
 def read_model(ref: ModelRef) -> ModelFacts | str:
-    """Return the sizes of a model on this machine, or the reason why they are unknown.
-
-    Args:
-        ref: A folder, a GGUF file, the embedded model by its folder, or a Hub model in the cache of this machine.
-    """
+    """Return the sizes of a model on this machine, or the reason why they are unknown."""
     folder = cached_snapshot(ref.path, ref.revision) if ref.source == "hub" else Path(ref.path)
     if folder is None or ref.source not in ("folder", "starter", "gguf", "hub"):
         return "the job downloads the model's files; name its folder to have it measured before"
@@ -99,7 +90,7 @@ def read_model(ref: ModelRef) -> ModelFacts | str:
             if header.fault is not None:
                 return header.fault.message
             return _facts(header.settings, tensors, adapter, ref.quantization)
-        config = _object(folder / "config.json")
+        config = read_object(folder / "config.json")
         files = sorted(path for path in folder.glob("*.safetensors") if path.name != "value_head.safetensors")
         if not files:
             return f"{folder.name} has no *.safetensors file; save the model again with safetensors"
@@ -114,7 +105,7 @@ def stored_quantization(ref: ModelRef) -> str | None:
     """Return the method by which the stored weights of a model are quantised; None if they are floats, or unknown."""
     folder = cached_snapshot(ref.path, ref.revision) if ref.source == "hub" else Path(ref.path)
     try:
-        about = None if folder is None else _object(folder / "config.json").get("quantization_config")
+        about = None if folder is None else read_object(folder / "config.json").get("quantization_config")
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     return str(about.get("quant_method", "method unknown"))[:40] if isinstance(about, Mapping) else None
@@ -125,30 +116,10 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """The JSON object in a small file."""
-    if not path.is_file() or path.stat().st_size > _MAX_CONFIG:
-        raise ValueError("no regular file, or too long")
-    read = json.loads(path.read_bytes())
-    if not isinstance(read, dict):
-        raise TypeError("no object")
-    return read
-
-
 def _tensors(path: Path) -> Iterator[_Tensor]:
-    if not path.is_file():  # a pipe would block
-        raise ValueError("no regular file")
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(_MAX_HEADER, path.stat().st_size - 8):
-            raise ValueError("a header of impossible length")
-        header = json.loads(file.read(length))
-    if not isinstance(header, dict):
-        raise TypeError("no object")
-    for name, about in header.items():
-        if name == "__metadata__":
-            continue
-        yield _checked(name, tuple(about["shape"]))
+    for name, about in read_header(path).items():
+        if name != "__metadata__":
+            yield _checked(name, tuple(about["shape"]))
 
 
 def _checked(name: str, shape: tuple[Any, ...]) -> _Tensor:
@@ -220,7 +191,7 @@ def adapter_settings(folder: Path) -> LoraConfig:
     Raises:
         OSError, ValueError, LookupError, TypeError: The configuration is damaged, or not of a LoRA.
     """
-    config = _object(folder / "adapter_config.json")
+    config = read_object(folder / "adapter_config.json")
     targets = config.get("target_modules")
     named = isinstance(targets, list) and targets and all(isinstance(name, str) for name in targets)
     return LoraConfig(

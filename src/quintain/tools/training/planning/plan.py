@@ -20,34 +20,34 @@ from quintain.tools.labels.rewards import REWARDED
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.earlier_skills import earlier_skill
-from quintain.tools.training.evolve import evolution_spec
 from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, merge_settings, require_method
-from quintain.tools.training.planning.choice import Choice, Wish, choose
+from quintain.tools.training.planning.choice import (
+    REWARDS,
+    Choice,
+    Goal,
+    Purpose,
+    Wish,
+    choose,
+    constraints,
+    later_stages,
+    require_combinable,
+)
+from quintain.tools.training.planning.cost import Device, look_at_device
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
-from quintain.tools.training.planning.device import Device, look_at_device
-from quintain.tools.training.planning.earlier_jobs import measured_figures
 from quintain.tools.training.planning.estimate import (
     EstimateRequest,
     ExplainedEstimate,
     estimate,
     long_rows,
+    measured_figures,
     shortages,
     slow_format,
 )
 from quintain.tools.training.planning.model_files import read_model
-from quintain.tools.training.planning.purposes import (
-    REWARDS,
-    Goal,
-    Purpose,
-    constraints,
-    later_stages,
-    require_combinable,
-)
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
 from quintain.tools.training.planning.warnings import step_value_notes
-from quintain.tools.training.requests import AgentReference, Request, start_agent
-from quintain.tools.training.sources import Source
-from quintain.tools.training.start import training_inputs
+from quintain.tools.training.requests import AgentReference, Request, Source, start_agent
+from quintain.tools.training.start import evolution_spec, training_inputs
 
 T = TypeVar("T")
 
@@ -108,13 +108,11 @@ def _with_constraints(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the settings with those of the constraints, and the reasons; settings of the request win."""
     settings, reasons = dict[str, Any](), list[str]()
-    for one in constraints(purposes, method):
-        inner = {name: value for name, value in one.settings.items() if name in EvolveConfig.model_fields}
-        outer = {name: value for name, value in one.settings.items() if name not in inner}
-        settings = merge_settings(
-            settings, {**inner, "training": outer} if method == EVOLVE and outer else one.settings
-        )
-        reasons.append(one.reason)
+    for wanted, reason in constraints(purposes, method):
+        inner = {name: value for name, value in wanted.items() if name in EvolveConfig.model_fields}
+        outer = {name: value for name, value in wanted.items() if name not in inner}
+        settings = merge_settings(settings, {**inner, "training": outer} if method == EVOLVE and outer else wanted)
+        reasons.append(reason)
     return merge_settings(settings, asked), reasons
 
 

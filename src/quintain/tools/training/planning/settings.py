@@ -11,9 +11,8 @@ from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker
 from quintain.records.jobs.recipe import TrainStage
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
-from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts
+from quintain.tools.training.planning.cost import Device, PassSize, TrainingWork, memory_parts
 from quintain.tools.training.planning.dataset_size import DataFacts
-from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
 
 ADAPTERS_FROM = 100_000_000
@@ -65,14 +64,7 @@ def settle(
 ) -> PlanSettings:
     """Settle the settings of a method; settings of the request are kept.
 
-    Args:
-        method: As in start_training.
-        settings: Canonical hyperparameters that are asked for.
-        model: Sizes of the model; None: not known.
-        data: The dataset to train on; None: unknown, or online.
-        device: The device to train on.
-        acts: Whether the method learns in an environment.
-        memory_ratio: Measured divided by modelled memory of earlier jobs.
+    `memory_ratio` is the measured divided by the modelled memory of earlier jobs.
     """
     if method == EVOLVE:
         return _settle_evolution(settings, model)

@@ -23,10 +23,16 @@ from quintain.records.trajectory import OutcomeStatus
 from quintain.scoring.outcomes.answer_scorers import CheckerScorer
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.tools.services import Services
+from quintain.tools.training.planning.cost import look_at_device
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
-from quintain.tools.training.planning.device import look_at_device
-from quintain.tools.training.planning.earlier_jobs import measured_figures
-from quintain.tools.training.planning.estimate import EstimateRequest, long_rows, shortages, size_estimate, slow_format
+from quintain.tools.training.planning.estimate import (
+    EstimateRequest,
+    long_rows,
+    measured_figures,
+    shortages,
+    size_estimate,
+    slow_format,
+)
 from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.settings import fitting_batch, planned_steps, small_batch
 
@@ -55,13 +61,7 @@ def settings_warnings(configs: Iterable[TrainingConfig], agent: Agent) -> tuple[
 
 
 def acting_warnings(agent: Agent, sampling: Sampling, episodes: int = 1) -> tuple[Hint, ...]:
-    """Return what speaks against the sampling settings of an agent on this machine.
-
-    Args:
-        agent: Who acts.
-        sampling: How its turns are sampled.
-        episodes: Episodes of each task.
-    """
+    """Return what speaks against the sampling settings of an agent on this machine."""
     greedy = []
     if episodes > 1 and sampling.temperature == 0 and agent.model.source != "endpoint":
         message = (

@@ -1,23 +1,182 @@
-"""The column of rows that is named as the label: what its values mean, by their words or as `columns` states."""
+"""Reading of rows: the files that a path names, and what their columns state: labels, rewards, splits, and names in `columns`."""
 
 from __future__ import annotations
 
 import operator
 import re
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from quintain.datasets.row_files import joined_columns
+from quintain.datasets.row_files import HUB_NAME, is_rows, joined_columns, split_named, write_lines
 from quintain.datasets.selection import ExportCounts
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.importers.files.tables import as_cell_number
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import as_label
+from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
+from quintain.importers.run_sink import RunSink
 from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.importers.transcripts.field_values import as_number
-from quintain.records.record import shown
+from quintain.records.dataset import LEARNED, SplitName
+from quintain.records.imports import IngestStatus
+from quintain.records.record import clip, nearest, shown
+from quintain.records.text import printable
+from quintain.records.trajectory import Trajectory
+from quintain.redaction.redact import redact_text
+from quintain.tools.roots import readable, similar_name
+from quintain.tools.services import Services
+
+USUAL = (
+    "prompt",
+    "response",
+    "messages",
+    "role",
+    "content",
+    "session_id",
+    "system",
+    "tools",
+    "chosen",
+    "rejected",
+    "label",
+    "reward",
+    "task_id",
+    "text",
+)
+"""Names that an error proposes; the readers know more."""
+
+SPLIT = "split"
+"""Name in `columns` of the column by which rows name their split."""
+_SAMPLE = 5
+"""Rows with a value of the column that are read with it and without it."""
+
+
+def require_read_columns(columns: Mapping[str, str], rows: Sequence[Any], folder: Path, *, text: bool) -> None:
+    """Refuse a name that changes nothing in what the first rows say.
+
+    Raises:
+        InvalidInput: names the unread column, and the most similar name.
+    """
+    found = [row for row in rows if isinstance(row, Mapping)]
+    for ours, theirs in columns.items():
+        filled = [row for row in found if row.get(theirs) not in (None, "", [])][:_SAMPLE]
+        is_read = ours == "text" if text else not filled or _changes_runs(ours, columns, filled, folder)
+        if not is_read:
+            known = ("text",) if text else USUAL
+            near = "" if ours in known else nearest(ours, known)
+            raise InvalidInput(
+                f"columns: expected names that the readers of such rows know, such as {', '.join(known)}, got {shown(ours)}{near}, "
+                "which changes nothing; correct it, or leave it out"
+            )
+
+
+def _changes_runs(ours: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], folder: Path) -> bool:
+    """Whether rows are read differently without a column. Rows that cannot be read at all are refused elsewhere."""
+    others = {name: column for name, column in columns.items() if name != ours}
+    without = [{name: value for name, value in row.items() if name not in (ours, columns[ours])} for row in rows]
+    read = _runs(rows, columns, folder)
+    return not read or read != _runs(without, others, folder)
+
+
+def _runs(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], folder: Path) -> list[dict[str, Any]]:
+    """Return what rows say as runs, without the columns that are kept unread."""
+    sink = _Collector()
+    with tempfile.TemporaryDirectory(prefix="columns-", dir=folder) as aside:
+        lines = Path(aside) / "rows.jsonl"
+        write_lines((NumberedValue(number, row) for number, row in enumerate(rows, 1)), columns, lines)
+        import_logs(lines, ImportOptions(), sink)
+    found = [run.model_dump(mode="json", exclude={"id", "source"}) for run in sink.runs]
+    for run in found:
+        run["extra"].pop("row", None)
+    return found
+
+
+@dataclass
+class _Collector(RunSink):
+    """Keeps the runs of a few rows."""
+
+    runs: list[Trajectory] = field(default_factory=list)
+
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
+        """Keep runs."""
+        self.runs += runs
+        return ["new"] * len(runs)
+
+
+def is_rated(rows: Iterable[NumberedValue], columns: Mapping[str, str]) -> bool:
+    """Whether the column that is named as the reward has a number beyond 0..1."""
+    column = columns.get("reward")
+    if column is None:
+        return False
+    cells = (row.get(column) for _, row in rows if isinstance(row, Mapping))
+    numbers = (as_cell_number(cell) if isinstance(cell, str) else as_number(cell) for cell in cells)
+    with suppress(InvalidInput):  # a damaged file is reported where it is read
+        return any(number is not None and not 0 <= number <= 1 for number in numbers)
+    return False
+
+
+def of_split(
+    rows: Iterable[NumberedValue], column: str | None, split: SplitName | None, tally: ExportCounts
+) -> Iterator[NumberedValue]:
+    """Yield the rows of a split. Those of splits that nothing here learns from are counted with those of train."""
+    for row in rows:
+        named = split_named(row.value.get(column)) if column is not None and isinstance(row.value, Mapping) else "train"
+        if split in (None, named):
+            yield row
+        elif split == "train" and named not in LEARNED:
+            tally.dropped["other_split"] += 1
+            tally.seen += 1
+
+
+def safe_name(text: str) -> str:
+    """Return a name or reason for display: printable, without secrets."""
+    return redact_text(printable(text))[0]
+
+
+def place_of(services: Services, path: str) -> Path | None:
+    """Return the file or folder of this path; None if it is the name of a Hub dataset."""
+    place = readable(services, path, "rows")
+    if place.exists():
+        return place
+    if HUB_NAME.fullmatch(path) is None or is_rows(place):
+        raise NotFound(
+            f"expected a file or folder of rows, got nothing at {clip(path)!r}{similar_name(services, path)}; "
+            f"name one under {str(services.settings.inbox_dir)!r}"
+        )
+    if not services.settings.allow_hub:
+        raise Refused(
+            f"{clip(path)!r} is no file or folder under {str(services.settings.inbox_dir)!r}, and Hub names are off; put the "
+            "rows there, or let the operator set QUINTAIN_ALLOW_HUB=1",
+            code="hub_not_allowed",
+        )
+    return None
+
+
+def text_files(place: Path) -> list[Path]:
+    """Return a file, or all visible files of a folder."""
+    if place.is_file():
+        return [place]
+    inside = (file for file in sorted(place.rglob("*")) if file.is_file() and file.resolve().is_relative_to(place))
+    files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(place).parts)]
+    if not files:
+        raise NotFound(f"{str(place)!r} has no file; name a text file or a folder of text files")
+    return files
+
+
+def note_left_out(files: Sequence[Path], folder: Path) -> str:
+    """Return a note that lists files."""
+    names = [safe_name(file.relative_to(folder).as_posix()) for file in files]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return (
+        f"the folder has a training split, so these were left out: {', '.join(names[:5])}{more}; name a file as `path` to "
+        "take it"
+    )
+
 
 MARKS = ("good", "bad")
 """Names in `columns` that state a value of the label, or a bound on it such as `>=4`, not a column."""
@@ -35,11 +194,6 @@ _SHOWN = 8
 
 def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], marks: Mapping[str, str]) -> None:
     """Refuse rows whose label cannot be told apart into good and bad: a scale without bounds, or values without a meaning.
-
-    Args:
-        rows: All rows of a file.
-        columns: Name that the readers know -> name of the column.
-        marks: `good` and `bad` -> the value or bound that means it.
 
     Raises:
         InvalidInput: names the values that the column has.
@@ -87,10 +241,7 @@ def chosen_rows(
 ) -> Iterator[NumberedValue]:
     """Yield the rows whose columns have the requested values.
 
-    Args:
-        rows: In the order of the file.
-        where: Column -> its value, or a bound such as `>=4`.
-        tally: Counts the others as `not_where`.
+    A value may be a bound such as `>=4`. The others are counted.
 
     Raises:
         InvalidInput: the first row lacks a column.
@@ -117,12 +268,7 @@ def restated(
 ) -> Iterator[NumberedValue]:
     """Yield rows with labels and roles that the readers know.
 
-    Args:
-        rows: In the order of the file.
-        columns: Name that the readers know -> name of the column.
-        marks: `good` and `bad` -> the value or bound that means it; `assistant` -> the agent's role.
-        report: Lists the rejected rows, whose label has no known meaning.
-        tally: Counts the rows without a label, and those between two bounds.
+    `marks` maps `good` and `bad` to the value or bound that means it, and `assistant` to the agent's role.
     """
     column, agent = columns.get("role"), marks.get("assistant")
     labels = {name: mark for name, mark in marks.items() if name in MARKS}

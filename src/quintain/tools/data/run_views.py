@@ -1,19 +1,145 @@
-"""Figures over recorded runs: success, pass@k and pass^k, failures, tools, tokens and cost, and answers by label."""
+"""Views of stored runs: texts cut to a length, stored scores, steps that are not trained on, and pages sorted by a scorer's values."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from quintain.datasets.splits import task_key
+from quintain.errors import InvalidInput
 from quintain.evaluation.failures import failure_of
 from quintain.evaluation.statistics.success_rates import estimate_over_k, pass_at_k, pass_hat_k, rate_over_tasks
+from quintain.next_step import Hint, call
 from quintain.records.evaluation import FailureKind
+from quintain.records.filters import TrajectoryFilter, TrajectorySummary
 from quintain.records.record import clip
 from quintain.records.run_summary import LabelFigures, RunSummary, ToolFigures
-from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.records.score import Score
+from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
 from quintain.scoring.outcomes.final_message import final_messages
+from quintain.scoring.recorded import RecordedScorer, source_of
+from quintain.store.database.paging import decode_cursor, encode_cursor
+from quintain.tools.labels.scorer_resolution import full_scorer_name, is_scorer, logged_scores
+from quintain.tools.services import Services
+
+_TEXT_CHARS = 60
+"""Characters that a text costs of all texts together beside its own."""
+
+
+class TextCut:
+    """Shortens every text of a JSON value and records whether it had to."""
+
+    def __init__(self, max_chars: int, together: float = math.inf) -> None:
+        """Bound each text, and all texts together."""
+        self.max_chars, self.left = max_chars, together
+        self.happened = False
+
+    def apply(self, value: Any) -> Any:
+        """Return the value with each text cut."""
+        if isinstance(value, str):
+            shown = int(min(len(value), self.max_chars, max(0, self.left)))
+            self.left -= shown + _TEXT_CHARS
+            if shown == len(value):
+                return value
+            self.happened = True
+            return f"{value[:shown]}... [{len(value) - shown} more characters]"
+        if isinstance(value, dict):
+            return {key: self.apply(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.apply(inner) for inner in value]
+        return value
+
+
+def masked_steps(run: Trajectory, shown: range) -> tuple[int, ...]:
+    """Return the indices of the agent's steps that no training uses: marked so, or copied context."""
+    steps = run.steps
+    return tuple(
+        place
+        for place in shown
+        if steps[place].actor is Actor.AGENT and (steps[place].train is False or steps[place].copied_context)
+    )
+
+
+def stored_scores(services: Services, run: Trajectory, shown: range) -> list[dict[str, Any]]:
+    """Return the current scores of a run, newest first, with the values of the shown steps alone.
+
+    `steps` of an entry has the index in the run's steps, not among the agent's.
+    """
+    places = [place for place, step in enumerate(run.steps) if step.actor is Actor.AGENT]
+    return [_entry(score, places, shown) for score in services.store.scores.current_of(run.id or "")]
+
+
+def _entry(score: Score, places: Sequence[int], shown: range) -> dict[str, Any]:
+    entry: dict[str, Any] = score.model_dump(
+        mode="json", exclude_none=True, include={"scorer", "rater", "rubric", "value", "reason", "created_at"}
+    )
+    if score.feedback:
+        entry["feedback"] = score.feedback
+    if parts := {one.name: one.value for one in score.components if one.value is not None}:
+        entry["parts"] = {name: round(value, 4) for name, value in parts.items()}
+    steps = [
+        {"step": places[one.step], "value": one.value} | ({"feedback": one.feedback} if one.feedback else {})
+        for one in score.steps
+        if one.step < len(places) and places[one.step] in shown
+    ]
+    return {**entry, "steps": steps} if steps else entry
+
+
+REWARD = "reward"
+
+Fetch = Callable[[int], tuple[tuple[TrajectorySummary, ...], str | None]]
+"""Returns at most so many summaries, and the cursor behind the last one."""
+
+
+def sorted_pages(services: Services, filter: TrajectoryFilter, sort: str, cursor: str | None) -> Fetch:
+    """Return what reads a page of the matching runs by descending value, of equal ones by id.
+
+    Values are those before any calibration, of several raters their mean. Runs without a value are left out.
+
+    `-` before `reward` or the name of a scorer sorts by ascending value.
+
+    Raises:
+        InvalidInput: No matching run has a value, or the cursor belongs to another list.
+        NotFound: There is no such scorer.
+    """
+    name, rising = sort.removeprefix("-"), sort.startswith("-")
+    values = _values(services, filter, name)
+    if not values:
+        score = call("score_trajectories", scorer=clip(name), filter=...)
+        raise InvalidInput(
+            Hint(f"expected runs with stored values of {clip(name)!r} to sort by, got none; ", score, " stores them"),
+            code="nothing_to_sort",
+        )
+    ranked = sorted(values, key=lambda run: (values[run] if rising else -values[run], run))
+    start = 0 if cursor is None else decode_cursor(cursor, f"trajectories by {sort}")
+
+    def fetch(most: int) -> tuple[tuple[TrajectorySummary, ...], str | None]:
+        ids = ranked[start : start + most]
+        items = services.store.trajectories.summaries(ids)
+        following = start + len(ids)
+        end = encode_cursor(following, f"trajectories by {sort}") if following < len(ranked) else None
+        return tuple(item.model_copy(update={"score": values[item.id]}) for item in items), end
+
+    return fetch
+
+
+def _values(services: Services, filter: TrajectoryFilter, name: str) -> dict[str, float]:
+    """Return run -> value of the matching runs that have one."""
+    if name == REWARD:
+        return services.store.trajectories.rewards(filter)
+    full = full_scorer_name(services, name, filter).name
+    scorer = source_of(full).scorer
+    found = dict(services.store.scores.values(scorer, filter))
+    if not is_scorer(scorer):
+        logged = services.store.trajectories.logged_scores(filter)
+        found = {run: logged_scores(run, scorer, scores) for run, scores in logged.items()} | found
+    reader = RecordedScorer(full, found)
+    known = ((run, reader.value(run)) for run in found)
+    return {run: value for run, value in known if value is not None}
+
 
 OTHER = "(other)"
 """Stands for answers that are no label of the tasks."""

@@ -1,0 +1,258 @@
+"""Agents that are compared: leaderboards, the curves on the way to an agent, and agents that are known by recorded runs alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import partial
+from urllib.parse import quote
+
+from quintain.datasets.splits import task_key
+from quintain.errors import InvalidInput, NotFound
+from quintain.evaluation.bradley_terry import rate_players
+from quintain.evaluation.comparison import leaderboard, merit
+from quintain.evaluation.summary import success_rate
+from quintain.next_step import Hint, call
+from quintain.records.agent import Agent, Sampling
+from quintain.records.evaluation import (
+    CurvePoint,
+    EpisodeResult,
+    Evaluation,
+    Leaderboard,
+    LearningCurve,
+    Rating,
+    SuiteOutline,
+)
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.record import counted
+from quintain.store.database.paging import read_pages
+from quintain.tools.evaluation.environment_references import plain_reference
+from quintain.tools.services import Services
+
+
+def ancestors_of(services: Services, agent_id: str) -> list[Agent]:
+    """The agent and those that it was trained from, the nearest first, as far as they are still known."""
+    found: dict[str | None, Agent] = {}
+    agent = services.store.agents.find(agent_id)
+    while agent is not None and agent.id not in found:
+        found[agent.id] = agent
+        agent = services.store.agents.find(agent.parent) if agent.parent else None
+    return list(found.values())
+
+
+def learning_curves(
+    services: Services, agents: Sequence[str], evaluations: Sequence[Evaluation]
+) -> tuple[LearningCurve, ...]:
+    """The curves of compared agents; one that is the beginning of another is left out, and one of a single point is none."""
+    curves = [_curve(services, name, found) for name, found in zip(agents, evaluations, strict=True)]
+    known = sorted((curve for curve in curves if curve is not None), key=lambda curve: -len(curve.points))
+    kept: list[LearningCurve] = []
+    for curve in known:
+        measured = {point.evaluation_id for point in curve.points}
+        if not any(measured <= {point.evaluation_id for point in longer.points} for longer in kept):
+            kept.append(curve)
+    return tuple(kept)
+
+
+def _curve(services: Services, name: str, compared: Evaluation) -> LearningCurve | None:
+    """Success along the way to an agent, on the suite of its environment that most agents there have run."""
+    suites: dict[str, dict[str, Evaluation]] = {compared.suite_hash: {}}
+    way = _way_to(services, compared.agent_id)
+    for agent in way:
+        for found in services.store.evaluations.of_agent(agent.id or ""):  # the newest first
+            if found.environment == compared.environment and found.rate.value is not None:
+                suites.setdefault(found.suite_hash, {}).setdefault(found.agent_id, found)
+    suite, run = max(suites.items(), key=lambda item: len(item[1]))  # of equals the compared one
+    points = tuple(
+        _point(place, run[agent.id]) for place, agent in enumerate(way) if agent.id is not None and agent.id in run
+    )
+    if len(points) < 2:
+        return None
+    n_tasks = next(iter(run.values())).n_tasks
+    return LearningCurve(agent=name, suite_hash=suite, n_tasks=n_tasks, points=points)
+
+
+def _way_to(services: Services, agent_id: str) -> list[Agent]:
+    """Return the agents on the way to an agent: its ancestors, each after the earlier agents of its job."""
+    way: dict[str, Agent] = {}
+    for agent in reversed(ancestors_of(services, agent_id)):
+        if agent.job_id is not None:
+            job_id = agent.job_id.partition("/")[0]
+            before = [other for other in services.store.agents.of_job(job_id) if other.id != agent.id]
+            stages = [other for other in before if (other.job_id or "") < agent.job_id or agent.job_id == job_id]
+            way |= {stage.id: stage for stage in stages if stage.id and stage.id not in way}
+        if agent.id:
+            way[agent.id] = agent
+    return list(way.values())
+
+
+def _point(place: int, evaluation: Evaluation) -> CurvePoint:
+    rate = evaluation.rate
+    assert rate.value is not None
+    assert rate.ci_low is not None
+    assert rate.ci_high is not None
+    return CurvePoint(
+        place=place,
+        agent_id=evaluation.agent_id,
+        evaluation_id=evaluation.id,
+        success_rate=rate.value,
+        ci_low=rate.ci_low,
+        ci_high=rate.ci_high,
+        n=rate.n,
+    )
+
+
+RECORDED = "recorded runs"
+"""What stands for the environment and the split of such an evaluation."""
+
+NOTE = (
+    "These are recorded runs, of each task the newest with an outcome: prompts, tools and the choice of tasks may differ between the "
+    "agents."
+)
+
+
+def recorded_evaluations(
+    services: Services, agents: Sequence[str], environment: str | None = None
+) -> list[Evaluation] | None:
+    """Return an evaluation for each agent, which is not stored; None where one is registered or none is known by runs.
+
+    Raises:
+        InvalidInput: no task has an outcome of all agents.
+    """
+    if any(name.startswith(("eval-", "endpoint:")) or services.store.agents.find(name) for name in agents):
+        return None
+    results = {name: _newest_by_task(services, name, environment) for name in agents}
+    if not any(results.values()) and not all(_has_runs(services, name, environment) for name in agents):
+        return None
+    shared = sorted(set.intersection(*map(set, results.values())))
+    if not shared:
+        counts = ", ".join(f"{name} {len(found)}" for name, found in results.items())
+        raise InvalidInput(
+            Hint(
+                f"expected a task with a recorded outcome of each agent, got none (tasks with an outcome: {counts}); state outcomes "
+                "with ",
+                call("record_trajectory", trajectory_id=..., outcome=...),
+                ", compare their mean scores with ",
+                call("score_trajectories", scorer=..., filter={"agent": agents[0]}),
+                ", or let the agents act with ",
+                call("evaluate_agent", agent=..., environment=...),
+            ),
+            code="different_suites",
+        )
+    suite = hashlib.sha256(json.dumps(shared).encode()).hexdigest()
+    found = []
+    for name in agents:
+        episodes = tuple(results[name][task] for task in shared)
+        found.append(
+            Evaluation(
+                id=f"recorded:{name}",
+                agent_id=name,
+                environment=environment or RECORDED,
+                suite_hash=suite,
+                split=RECORDED,
+                seed=0,
+                sampling=Sampling(),
+                results=episodes,
+                rate=success_rate(episodes),
+            )
+        )
+    return found
+
+
+def _has_runs(services: Services, agent: str, environment: str | None) -> bool:
+    return bool(
+        services.store.trajectories.search(TrajectoryFilter(agent=agent, environment=environment), limit=1).items
+    )
+
+
+def _newest_by_task(services: Services, agent: str, environment: str | None) -> dict[str, EpisodeResult]:
+    """Return task -> result of the newest recorded run with a verdict."""
+    runs = services.store.trajectories.iterate(TrajectoryFilter(agent=agent, environment=environment))  # oldest first
+    return {
+        task_key(run): EpisodeResult(
+            task_id=task_key(run),
+            status=run.outcome.status,
+            reward=run.outcome.reward,
+            turns=len(run.steps),
+            task_type=run.task.type,
+            trajectory_id=run.id,
+        )
+        for run in runs
+        if run.outcome.status.verdict is not None
+    }
+
+
+_PLACES = 50
+"""Agents of a leaderboard; the rest is counted."""
+
+
+def environment_leaderboard(services: Services, environment: str) -> Leaderboard:
+    """The best evaluation of each agent on the suite of an environment that most agents have run, the newest of equals.
+
+    Raises:
+        NotFound: nobody was evaluated there.
+    """
+    environment, suites = plain_reference(environment), dict[str, list[Evaluation]]()
+    for evaluation in read_pages(partial(services.store.evaluations.page, environment=environment)):
+        if evaluation.purpose == "measurement":
+            suites.setdefault(evaluation.suite_hash, []).append(evaluation)
+    if not suites:
+        raise NotFound(
+            Hint(
+                f"no agent was evaluated in {environment!r}; call ",
+                call("evaluate_agent", agent="starter", environment=environment),
+            ),
+            code="not_evaluated",
+        )
+    suite = max(suites, key=lambda found: len({item.agent_id for item in suites[found]}))
+    best: dict[str, Evaluation] = {}
+    for item in suites[suite]:
+        if item.agent_id not in best or merit(item) > merit(best[item.agent_id]):
+            best[item.agent_id] = item
+    ranked = sorted(best.values(), key=merit, reverse=True)
+    kept, first = ranked[:_PLACES], ranked[0]
+    notes = []
+    if len({item.sampling for item in kept}) > 1:
+        notes.append("The agents sampled differently; see their evaluations.")
+    rated: tuple[Rating, ...] = ()
+    try:
+        rated = rate_players(item for found in suites.values() for item in found)
+    except InvalidInput as error:
+        notes.append(error.message)
+    if len(ranked) > _PLACES:
+        notes.append(f"{len(ranked) - _PLACES} more agents stand below these.")
+    return Leaderboard(
+        environment=environment,
+        suite_hash=suite,
+        split=first.split,
+        seed=first.seed,
+        repeats=first.repeats,
+        n_tasks=first.n_tasks,
+        rows=leaderboard(kept, [item.agent_id for item in kept]),
+        ratings=rated,
+        n_evaluations=len(suites[suite]),
+        notes=tuple(notes),
+        name=_name_of(first),
+        other_suites=tuple(other for other in suites if other != suite),
+        others=tuple(_outline(found) for other, found in suites.items() if other != suite),
+    )
+
+
+def _outline(evaluations: Sequence[Evaluation]) -> SuiteOutline:
+    newest = evaluations[0]
+    agents = len({item.agent_id for item in evaluations})
+    return SuiteOutline(name=_name_of(newest), suite_hash=newest.suite_hash, agents=agents, newest=newest.id)
+
+
+def _name_of(evaluation: Evaluation) -> str:
+    """Return the name of a suite: the arguments that make it."""
+    parts = [f"{evaluation.split}, {counted(evaluation.n_tasks, 'task')}, seed {evaluation.seed}"]
+    parts += [f"{evaluation.repeats} repeats"] if evaluation.repeats > 1 else []
+    parts += [f"at most {counted(evaluation.max_turns, 'turn')}"] if evaluation.max_turns is not None else []
+    return ", ".join(parts)
+
+
+def leaderboard_uri(environment: str) -> str:
+    """The resource that shows the leaderboard of an environment."""
+    return f"leaderboard://{quote(environment, safe='')}"
