@@ -354,7 +354,8 @@ def test_a_greeting_that_answers_nothing_has_no_loss_and_no_invented_question(
     assert [message.content for message, _ in messages_of(chat)] == [message for _, message in said]
     (row,) = renderer.render(chat, 4096).rows
     text = renderer.decode(row.token_ids)
-    assert text.count("mango") == 1 and ("Welcome" in text) is shows_greeting
+    assert text.count("mango") == 1
+    assert ("Welcome" in text) is shows_greeting
     (trained,) = supervised(renderer, [row])
     assert trained.startswith("It costs 40.")
     assert renderer.render(Trajectory(steps=steps[:1]), 4096) == ([], 0, "nothing_supervised")
