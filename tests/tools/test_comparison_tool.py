@@ -67,6 +67,19 @@ def test_agents_without_a_common_suite_are_told_the_call_that_makes_them_compara
     assert ("share 3 of 4 tasks" in again, call in again) == (True, True), again
 
 
+def test_evaluations_on_a_file_are_found_by_the_path_that_was_given_and_the_lead_is_no_more_than_it_is(
+    services: Services,
+) -> None:
+    """a is far below both others, which differ in 4 of 40 tasks: McNemar's exact p of 4 against 0 is 0.125."""
+    (services.settings.home / "inbox" / "quiz.jsonl").write_text('{"question": "1 + 1", "answer": "2"}\n')
+    played = f"quintain/tasks?file={services.settings.home}/inbox/quiz.jsonl"
+    for name, outcomes in {"a": "0" * 40, "b": "1" * 36 + "0" * 4, "c": "1" * 40}.items():
+        stored(services, name, outcomes, environment=played)
+    found = compare_agents(services, ["a", "b", "c"], environment="quintain/tasks?file=quiz.jsonl")
+    assert found.verdict.startswith("c leads, not significantly before b; 2 of 3 differences are significant")
+    assert environment_leaderboard(services, "quintain/tasks?file=quiz.jsonl").rows[0].agent == "agent:c@1"
+
+
 def test_agents_of_recorded_runs_are_compared_on_the_tasks_that_both_did(services: Services) -> None:
     """Task 0 was tried twice by `gpt`: the newer run counts. Task 9 is that of one, and task 8 has no outcome of the other."""
     done = {"claude": "11110", "gpt": "10001"}

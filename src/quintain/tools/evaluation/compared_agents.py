@@ -193,7 +193,7 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
     Raises:
         NotFound: nobody was evaluated there.
     """
-    environment, suites = plain_reference(environment), dict[str, list[Evaluation]]()
+    environment, suites = plain_reference(services, environment), dict[str, list[Evaluation]]()
     for evaluation in read_pages(partial(services.store.evaluations.page, environment=environment)):
         if evaluation.purpose == "measurement":
             suites.setdefault(evaluation.suite_hash, []).append(evaluation)

@@ -84,7 +84,7 @@ def compare_agents(
     place = None
     if environment is not None:
         dataset = named_dataset(services, environment)
-        place = plain_reference(environment) if dataset is None else dataset.id
+        place = plain_reference(services, environment) if dataset is None else dataset.id
     recorded = recorded_evaluations(services, agents, place)
     chosen = recorded or _evaluations(services, agents, place)
     comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
@@ -288,8 +288,7 @@ def _verdict(comparison: Comparison) -> str:
         rows = counted(comparison.comparisons[0].n_tasks, "row")
         if not pairs:
             return f"The rows have no verdicts, and no difference of the losses is significant on {rows}."
-        found = f"{len(pairs)} of {len(comparison.comparisons)} differences are significant"
-        return f"The rows have no verdicts; by the loss, {best.agent} leads on {rows}: {found}."
+        return f"The rows have no verdicts; by the loss on {rows}, {_lead(best.agent, comparison)}."
     if not pairs:
         widest = max(comparison.comparisons, key=lambda pair: (pair.tasks_for_5_points or 0) - pair.n_tasks)
         needed, n = widest.tasks_for_5_points or 0, widest.n_tasks
@@ -298,7 +297,17 @@ def _verdict(comparison: Comparison) -> str:
         return (
             f"No difference is significant; about {needed} tasks (n_tasks) would show one of 5 points, these are {n}."
         )
-    return f"{best.agent} leads; {len(pairs)} of {len(comparison.comparisons)} differences are significant. The flips are runs to read."
+    return f"{_lead(best.agent, comparison)}. The flips are runs to read."
+
+
+def _lead(best: str, comparison: Comparison) -> str:
+    """Return who leads, and before whom that is not significant."""
+    pairs = comparison.comparisons
+    near = [pair.b if pair.a == best else pair.a for pair in pairs if best in {pair.a, pair.b} and not pair.significant]
+    before = f", not significantly before {' and '.join(near)}" if near else ""
+    return (
+        f"{best} leads{before}; {sum(pair.significant for pair in pairs)} of {len(pairs)} differences are significant"
+    )
 
 
 _LINES = 24

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -11,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from quintain.environments.references import Reference, parse_reference, parts_of, write_mixture, write_reference
 from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, task_source
 from quintain.environments.retrieval import AGENT_OPTIONS, BM25
-from quintain.errors import InvalidInput, Refused
+from quintain.errors import InvalidInput, QuintainError, Refused
 from quintain.evaluation.games import players_of
 from quintain.records.record import clip, shown
 from quintain.sandbox.sandbox import IMAGE
@@ -97,24 +98,32 @@ def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple
     return players
 
 
-def plain_reference(reference: str | Mapping[str, float]) -> str:
-    """The reference as evaluations are kept by it: mixtures in their one form, one environment as it is written."""
+def plain_reference(services: Services, reference: str | Mapping[str, float]) -> str:
+    """The reference as evaluations are kept by it: mixtures in their one form, files that are there by absolute path."""
     parsed = _parsed(reference)
     if (parts := parts_of(parsed)) is not None:
-        return write_mixture(parts)
+        return write_mixture({plain_reference(services, part): weight for part, weight in parts.items()})
     assert isinstance(parsed, str)
+    with suppress(QuintainError):  # a file that is gone was measured by the path that it is named by
+        name, options = parse_reference(parsed)
+        if files := _files(services, options):
+            return write_reference(Reference(name, {**options, **files}))
     return parsed
+
+
+def _files(services: Services, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that are paths, with absolute ones."""
+    return {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
 
 
 def _usable(services: Services, reference: str, *, games: bool = False) -> str:
     name, options = parse_reference(reference)
-    files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
     agents = {
         option: retriever_folder(resolve_agent(services, options[option]))
         for option in AGENT_OPTIONS.get(name, ())
         if options.get(option, BM25) != BM25
     }
-    if fixed := files | agents | _sandbox_options(services, name, options):
+    if fixed := _files(services, options) | agents | _sandbox_options(services, name, options):
         reference = write_reference(Reference(name, {**options, **fixed}))
     source = task_source(reference)
     if (players := players_of(source)) and not games:
