@@ -55,7 +55,7 @@ def able(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = spec(model_folder, folder / "out", checkpoint_every_steps=100, **options)
     report, recorder = run(job, folder / "job", [DatasetRow(trajectory=episode(2))])
     assert recorder.phases == ["loading_model", "rendering", "training", "saving"]
-    assert report.steps == 60
+    assert (report.steps, report.examples, report.examples_read) == (60, 1, 1)
     assert report.first_loss
     assert report.final_loss is not None
     assert report.first_loss > 5 > 0.1 > report.final_loss
@@ -239,7 +239,7 @@ def test_a_bound_of_minutes_ends_the_run_with_what_it_has_learned(model_folder: 
     """The first step takes longer than 60 ns, and the run after it has the weights of a run of one step."""
     bounded = spec(model_folder, tmp_path / "out", epochs=5, schedule="constant", warmup_steps=0, max_minutes=1e-9)
     report, recorder = run(bounded, tmp_path / "job", dataset(3))
-    assert report.steps == 1
+    assert (report.steps, report.examples, report.examples_read) == (1, 3, bounded.config.batch_size)
     assert "max_minutes is 1e-09" in (report.ended_early or "")
     assert ("ended_early", 1) in [(code, len(recorder.steps)) for code, _ in recorder.warnings]
     one = spec(model_folder, tmp_path / "one", epochs=5, schedule="constant", warmup_steps=0, max_steps=1)

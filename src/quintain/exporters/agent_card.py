@@ -154,7 +154,7 @@ def _training(handover: AgentExport) -> Iterator[str]:
         for dataset in handover.provenance.datasets:
             yield _row(dataset.dataset_id, dataset.name, dataset.kind, f"{dataset.rows:,}")
     if handover.provenance.trajectories:
-        yield from ("", f"In all it learned from {counted(handover.provenance.trajectories, 'run')}.")
+        yield from ("", f"Its training data has {counted(handover.provenance.trajectories, 'run')} in all.")
 
 
 def _results(handover: AgentExport) -> Iterator[str]:

@@ -51,6 +51,9 @@ class TrainingReport(Record):
     tokens: int = Field(description="Tokens of the rows, shared prefixes counted in each, padding in none.")
     rows: int = Field(description="Token rows of the training examples; online, of all rollouts.")
     examples: int = Field(description="Training examples: runs, pairs or groups; online, of all rollouts.")
+    examples_read: int | None = Field(
+        default=None, description="At most so many of them were in a step; fewer than all with few steps. Null: online."
+    )
     dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> dataset rows that gave no example.")
     left_out_members: dict[str, int] = Field(default_factory=dict, description="Reason -> runs left out of groups.")
     unweighted_runs: dict[str, int] = Field(
@@ -271,8 +274,9 @@ def report_of(
     best = tally.get("best_step")
     n_rows = sum(len(example.rows) for example in selection.examples)
     counts = {"rows": n_rows, "examples": len(selection.examples)}
+    read: int | None = min(counts["examples"], run.step * run.config.batch_size)
     if isinstance(run.source, RolloutSource):
-        counts = run.source.counts
+        counts, read = run.source.counts, None
     return TrainingReport(
         method=str(run.config.method),  # type: ignore[attr-defined]
         steps=run.step,
@@ -292,6 +296,7 @@ def report_of(
         tokens=int(tally.get("tokens", 0)),
         rows=counts["rows"],
         examples=counts["examples"],
+        examples_read=read,
         dropped=dict(batch.dropped),
         left_out_members=dict(batch.left_out_members),
         unweighted_runs=dict(batch.unweighted),
