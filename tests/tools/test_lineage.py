@@ -16,6 +16,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.jobs.handover import ExportAgentSpec, Provenance
 from quintain.records.jobs.job import JobStatus, TrainSpec
 from quintain.records.lineage import LineageEdge
 from quintain.records.trajectory import OutcomeStatus, Source, Task
@@ -470,6 +471,26 @@ def test_an_agent_is_removed_with_its_model_and_its_version_is_not_given_again(s
     again = store.agents.add(Agent(name="clerk", model=ModelRef(source="folder", path="/m/new")), now)
     assert again.id == "agent:clerk@3"
     assert [agent.id for agent in store.agents.page().items] == [again.id, kept.id]
+
+
+def test_copies_of_an_agent_s_weights_are_named_and_removed_with_it(services: Services, home: Path) -> None:
+    store, jobs = services.store, services.settings.jobs_dir
+    agent = trained(store, "job-done", training(base_agent(store), None, "quintain/inventory"))
+    best = jobs / "job-done" / "checkpoints" / "best"
+    exported, elsewhere = services.settings.exports_dir / "clerk-1-merged", home.parent / "clerk"
+    for number, folder in enumerate((best, exported, elsewhere)):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"w")
+        if folder != best:
+            spec = ExportAgentSpec(
+                agent=agent, format="merged", destination=str(folder), provenance=Provenance(ancestors=())
+            )
+            job(store, f"job-export{number}", spec)
+    weights = {str(best.parent), str(exported), str(elsewhere)}
+    assert set(forget(services, "clerk").copies) == weights
+    done = forget(services, "clerk", dry_run=False, copies=True)
+    assert (set(done.removed), done.copies) == (weights - {str(elsewhere)}, (str(elsewhere),))
+    assert (best.exists(), exported.exists(), elsewhere.exists()) == (False, False, True)
 
 
 def test_what_an_unfinished_job_uses_is_not_removed(services: Services, runs: list[str]) -> None:

@@ -15,6 +15,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.jobs.evolve import round_dataset_id
+from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
@@ -36,7 +37,7 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
 
     Nothing that depends on them breaks: files that another agent uses stay, and an unfinished job is refused.
 
-    `copies` also deletes exports of the datasets and their copies in the folders of finished jobs.
+    `copies` also deletes exports in the home, and copies in the folders of finished jobs.
 
     Raises:
         NotFound: One of them was removed before.
@@ -51,13 +52,15 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
         wrong = f"expected records that no unfinished job uses, got {', '.join(ref.id for ref in refs)}; "
         raise Conflict(Hint(wrong, f"{busy[0].id} uses them: wait, or stop it with ", stop), code="in_use")
     derived = store.lineage.derived(refs)
-    own, others = list(_files(services, datasets, agents)), list(_copies(services, datasets, derived))
+    own, others = list(_files(services, datasets, agents)), list(_copies(services, datasets, agents, derived))
     if not dry_run:
         for dataset in datasets:
             store.datasets.remove(dataset.id, now)
         for agent in agents:
             store.agents.remove(agent.id or "", now)
-    wanted = [path for path in dict.fromkeys([*own, *(others if copies else ())]) if path.exists()]
+    home = services.settings.home.resolve()
+    inside = [path for path in others if copies and path.resolve().is_relative_to(home)]
+    wanted = [path for path in dict.fromkeys([*own, *inside]) if path.exists()]
     removed = [path for path in wanted if dry_run or delete_path(path)]
     left = [path for path in dict.fromkeys([*own, *others]) if path.exists() and path not in removed]
     touched = list(_touched(refs, derived, busy, dry_run=dry_run))
@@ -95,16 +98,23 @@ def _files(services: Services, datasets: Sequence[Dataset], agents: Sequence[Age
             yield folder
 
 
-def _copies(services: Services, datasets: Sequence[Dataset], derived: Sequence[LineageNode]) -> Iterable[Path]:
-    """Yield exports of datasets, and their copies in the folders of finished jobs."""
-    ids = {dataset.id for dataset in datasets}
-    for dataset in datasets:
-        yield from sorted(services.settings.exports_dir.glob(f"{dataset.id}-*"))
-    for node in derived:
-        if node.kind == "job" and ids & set(datasets_of((job := services.store.jobs.get(node.id)).spec)):
-            folder = services.settings.jobs_dir / job.id
-            if job.status not in UNFINISHED:
-                yield from (folder / "inputs", *sorted(folder.glob("stages/*/inputs")))
+def _copies(
+    services: Services, datasets: Sequence[Dataset], agents: Sequence[Agent], derived: Sequence[LineageNode]
+) -> Iterable[Path]:
+    """Yield exports of the records, copies of datasets in the folders of finished jobs, and what made an agent left there."""
+    store, settings = services.store, services.settings
+    ids, names = {dataset.id for dataset in datasets}, {agent.id for agent in agents}
+    for dataset_id in ids:
+        yield from sorted(settings.exports_dir.glob(f"{dataset_id}-*"))
+    for job in (store.jobs.get(node.id) for node in derived if node.kind == "job"):
+        if ids & set(datasets_of(job.spec)) and job.status not in UNFINISHED:
+            folder = settings.jobs_dir / job.id
+            yield from (folder / "inputs", *sorted(folder.glob("stages/*/inputs")))
+        if isinstance(job.spec, ExportAgentSpec) and job.spec.agent.id in names:
+            yield Path(job.spec.destination)
+    made_by = {agent.job_id.split("/")[0] for agent in agents if agent.job_id}
+    left = prunable(store, settings.jobs_dir, services.clock(), older_than=timedelta(0), statuses=ENDED, only=made_by)
+    yield from (folder for one in left for folder in one.folders)
 
 
 def _touched(
