@@ -448,6 +448,18 @@ def test_a_dataset_is_removed_by_name_after_a_dry_run_that_names_what_was_made_f
     assert {one.id for one in forget(services, runs[0]).touched} == {agent.id, "job-done"}
 
 
+@pytest.mark.parametrize("kind", ["text", "sft"])
+def test_the_file_that_a_removed_dataset_was_read_from_is_a_copy_that_stays(services: Services, kind: str) -> None:
+    file = services.settings.inbox_dir / ("letters.txt" if kind == "text" else "letters.jsonl")
+    file.write_text(SECRET if kind == "text" else json.dumps({"prompt": "Who?", "completion": SECRET}))
+    made = export_dataset(services, kind, "letters", path=str(file), outcomes=["unknown"])
+    agent = trained(services.store, "job-done", training(base_agent(services.store), made.dataset_id))
+    done = forget(services, "letters", dry_run=False, copies=True)
+    assert (done.copies, file.exists()) == ((str(file),), True)
+    (remedy,) = (one.remedy for one in done.touched if one.id == agent.id)
+    assert "keeps what it has learned" in remedy
+
+
 def test_an_agent_is_removed_with_its_model_and_its_version_is_not_given_again(services: Services) -> None:
     store, now = services.store, services.clock()
     shared, own = _model(services, "shared"), _model(services, "own")

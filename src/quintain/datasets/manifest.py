@@ -80,3 +80,11 @@ def notes_of(folder: Path) -> tuple[str, ...]:
     """Return the manifest's notes on the selection; empty if it cannot be read."""
     notes = manifest_entries(folder).get("notes")
     return tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
+
+
+def source_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files that a dataset was read from; empty for a dataset of stored runs, or if the manifest cannot be read."""
+    source = manifest_entries(folder).get("source")
+    files = source.get("files") if isinstance(source, dict) else None
+    names = [file.get("name") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+    return tuple(Path(name) for name in names if isinstance(name, str))

@@ -11,6 +11,7 @@ from urllib.request import url2pathname
 
 from pydantic import Field, StrictBool
 
+from quintain.datasets.manifest import source_files
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
@@ -115,8 +116,10 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
     )
     things = list(_things(services, done, request))
     found = dict.fromkeys(path for path in _deletable(services, done, copies=request.copies) if path.exists())
+    folders = [Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets]
+    sources = [path for folder in folders for path in source_files(folder)]
     removed = [path for path in found if request.dry_run or delete_path(path)]
-    left = list(_copies(services, done, set(removed)))
+    left = list(_copies(services, done, set(removed), [*folders, *sources]))
     return ForgetResult(
         dry_run=request.dry_run,
         runs=len(done.trajectory_ids),
@@ -290,16 +293,18 @@ def _deletable(services: Services, done: Forgotten, *, copies: bool) -> Iterable
                 yield from (folder / parts, *sorted(folder.glob(f"stages/*/{parts}")))
 
 
-def _copies(services: Services, done: Forgotten, removed: Collection[Path]) -> Iterable[str]:
-    """Yield files and folders that contain the runs after a removal; none of them is used again."""
+def _copies(services: Services, done: Forgotten, removed: Collection[Path], datasets: Sequence[Path]) -> Iterable[str]:
+    """Yield files and folders that contain the runs after a removal; none of them is used again.
+
+    `datasets` are the folders with the runs, and the files that they were read from.
+    """
     settings = services.settings
-    datasets = (Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets)
     exports = (path for one in done.touched.datasets for path in sorted(settings.exports_dir.glob(f"{one}-*")))
     jobs = (settings.jobs_dir / job_id for job_id in dict.fromkeys((*done.made_by, *_learning(services, done.touched))))
     jobs = (folder for folder in jobs if _has_copy(services, folder, done, removed))
     backups = sorted(settings.home.glob("quintain.db.before-*"))
     logs = (path for source in done.sources if (path := _local(source)) is not None)
-    for path in (*datasets, *exports, *jobs, *backups, *logs):
+    for path in dict.fromkeys((*datasets, *exports, *jobs, *backups, *logs)):
         if path.exists() and path not in removed:
             yield str(path)
 

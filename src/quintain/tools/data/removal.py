@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quintain.datasets.manifest import source_files
 from quintain.errors import Conflict
 from quintain.jobs.pruning import ENDED, Prunable, model_folders, prunable, prune
 from quintain.next_step import Hint, call
@@ -53,6 +54,7 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
         raise Conflict(Hint(wrong, f"{busy[0].id} uses them: wait, or stop it with ", stop), code="in_use")
     derived = store.lineage.derived(refs)
     own, others = list(_files(services, datasets, agents)), list(_copies(services, datasets, agents, derived))
+    sources = [path for dataset in datasets for path in source_files(Path(dataset.path))]
     if not dry_run:
         for dataset in datasets:
             store.datasets.remove(dataset.id, now)
@@ -62,7 +64,7 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
     inside = [path for path in others if copies and path.resolve().is_relative_to(home)]
     wanted = [path for path in dict.fromkeys([*own, *inside]) if path.exists()]
     removed = [path for path in wanted if dry_run or delete_path(path)]
-    left = [path for path in dict.fromkeys([*own, *others]) if path.exists() and path not in removed]
+    left = [path for path in dict.fromkeys([*own, *others, *sources]) if path.exists() and path not in removed]
     touched = list(_touched(refs, derived, busy, dry_run=dry_run))
     return ForgetResult(
         dry_run=dry_run,
@@ -133,7 +135,11 @@ def _touched(
     for node in sorted(derived, key=lambda node: node.kind):
         if node.kind == "agent":
             along = call("forget", id=refs[0].id, trajectory_ids=[*(ref.id for ref in refs[1:]), node.id])
-            remedy = Hint("It was made from them and works without them; to remove it too: ", along, ".")
+            remedy = Hint(
+                "It was made from them, works without them, and keeps what it has learned; to remove it too: ",
+                along,
+                ".",
+            )
             yield TouchedThing(kind=node.kind, id=node.id, state="kept", remedy=remedy)
         elif node.id not in unfinished:
             yield TouchedThing(kind=node.kind, id=node.id, state="kept", remedy=Hint("Its results stay."))
