@@ -349,12 +349,20 @@ def test_an_export_keeps_the_settings_of_its_agent_and_its_origin(services: Serv
     folder = model(inbox / "picker-1-merged")
     (folder / "agent.json").write_text(handed(trained, Provenance(ancestors=())).model_dump_json())
     again = resolve_agent(services, "picker-1-merged")
-    assert again.id == "agent:picker@2"
-    assert again.parent == trained.id
+    assert (again.id, again.parent) == ("agent:picker-1-merged@1", trained.id), (
+        "the bare name stays the trained agent's"
+    )
+    assert resolve_agent(services, "picker") == trained
     assert (again.system_prompt, again.sampling, again.template) == ("Be brief.", trained.sampling, "react")
     assert again.model == ModelRef(source="folder", path=str(folder))
+    assert resolve_agent(services, str(folder)) == again
+    there = trained.model_copy(update={"name": "elsewhere", "id": "agent:elsewhere@1"})
+    (folder / "agent.json").write_text(handed(there, Provenance(ancestors=())).model_dump_json())
+    assert [resolve_agent(services, str(folder)).id for _ in range(2)] == ["agent:elsewhere@1"] * 2, (
+        "its name is free here"
+    )
     (folder / "agent.json").write_text("{}")  # of another program
-    assert resolve_agent(services, "picker-1-merged").name == "picker-1-merged"
+    assert resolve_agent(services, str(folder)).name == "picker-1-merged"
 
 
 def test_the_folder_of_an_agent_trained_here_is_that_agent_and_a_copy_its_child(

@@ -111,8 +111,10 @@ def _with_origin(services: Services, base: Agent, folder: Path) -> Agent:
         return base if original is None else _with_settings(base, original, original.id)
     here = services.store.agents.find(exported.id) if exported.id else None
     same = here is not None and (here.created_at, here.model) == (exported.created_at, exported.model)
-    named = base.model_copy(update={"name": exported.name})
-    return _with_settings(named, exported, exported.id if same else None)
+    named = services.store.agents.find(exported.name)
+    if named is None or named.model == base.model:  # else the bare name would mean the export from now on
+        base = base.model_copy(update={"name": exported.name})
+    return _with_settings(base, exported, exported.id if same else None)
 
 
 def _with_settings(base: Agent, origin: Agent, parent: str | None) -> Agent:
