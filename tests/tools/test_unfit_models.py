@@ -27,7 +27,7 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.services import Services
-from quintain.tools.training.agents import register_agent
+from quintain.tools.training.agents import own_model, register_agent
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.planning import estimate, gguf_header
@@ -105,6 +105,21 @@ def test_every_tool_refuses_a_gguf_file_that_no_job_can_load_before_a_job_starts
     gone = error_of(evaluate_agent, services, "sound", **ACTING)
     assert (gone.code, "copy it there again" in gone.message) == ("model_not_found", True)
     assert services.store.jobs.page().items == ()
+
+
+def test_a_folder_without_weights_is_refused_before_a_job_starts_and_is_in_no_advice(
+    services: Services, inbox: Path, dataset: str
+) -> None:
+    (inbox / "bare").mkdir()
+    (inbox / "bare" / "config.json").write_text('{"model_type": "qwen2"}')
+    for start in (
+        lambda: start_training(services, "sft", "bare", dataset),
+        lambda: evaluate_agent(services, "bare", **ACTING),
+        lambda: export_agent(services, "bare", "merged"),
+    ):
+        assert "model_damaged" in str(error := error_of(start))
+        assert "expected *.safetensors in the folder 'bare'" in error.message
+    assert (own_model(services), services.store.jobs.page().items) == ("starter", ())
 
 
 def test_a_whole_file_is_accepted_and_a_later_transformers_decides_itself(

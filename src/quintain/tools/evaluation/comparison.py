@@ -188,7 +188,11 @@ def _candidates(services: Services, name: str, environment: str | None) -> list[
     found.sort(key=lambda item: item.purpose == "selection")  # stable: by which rounds were chosen last
     if not found:
         where = f" in {environment}" if environment else ""
-        evaluate = call("evaluate_agent", agent=agent.id, environment=environment or "quintain/inventory")
+        on = {
+            "dataset_id" if (environment or "").startswith("ds-") else "environment": environment
+            or "quintain/inventory"
+        }
+        evaluate = call("evaluate_agent", agent=agent.id, **on)
         raise NotFound(
             Hint(f"{agent.id} has no finished evaluation{where}; call ", evaluate, " and wait for it"),
             code="not_evaluated",

@@ -154,6 +154,9 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
     from quintain.environments.registry import knows  # with all readers of tasks; most looks at jobs do not need it
 
     played = services.store.trajectories.search(TrajectoryFilter(dataset_id=dataset_id), limit=1).items
+    rollout = find(services.store.jobs.get, played[0].job_id) if played and played[0].job_id else None
+    if rollout is not None and (environment := getattr(rollout.spec, "environment", None)):
+        return {"environment": str(environment)}  # with its options, such as its file of tasks
     if played and played[0].environment and knows(played[0].environment):
         return {"environment": played[0].environment}
     dataset = find(services.store.datasets.get, dataset_id)

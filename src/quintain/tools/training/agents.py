@@ -180,7 +180,8 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
 def own_model(services: Services) -> str:
     """Return the name of the model that was registered last and can be trained; 'starter' where there is none."""
     for agent in services.store.agents.page().items:
-        if agent.job_id is None and agent.role == "policy" and agent.model.source in {"folder", "gguf", "hub"}:
+        is_base = agent.job_id is None and agent.role == "policy" and agent.model.source in {"folder", "gguf", "hub"}
+        if is_base and _has_weights(agent):
             return agent.name
     return "starter"
 
@@ -212,10 +213,23 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
 
 
 def _require_file(agent: Agent) -> Agent:
-    """Return the agent unless its model is a GGUF file that has been deleted or damaged since it was registered."""
+    """Return the agent unless its folder has no weights, or its GGUF file is gone or damaged."""
     if agent.model.source == "gguf":
         require_gguf(Path(agent.model.path))
+    if not _has_weights(agent):
+        folder = Path(agent.model.path).name
+        raise InvalidInput(
+            f"expected *.safetensors in the folder {folder!r} of {agent.id or agent.name}, got none; copy the model again, or save "
+            "it with safetensors",
+            code="model_damaged",
+        )
     return agent
+
+
+def _has_weights(agent: Agent) -> bool:
+    """Whether a folder of a model has weights in the one format that is loaded; a folder that is gone has its own error."""
+    folder = Path(agent.model.path)
+    return agent.model.source != "folder" or not folder.is_dir() or any(folder.glob("*.safetensors"))
 
 
 def require_loadable(agent: Agent) -> Agent:
