@@ -237,6 +237,31 @@ def test_rows_are_chosen_by_the_values_of_their_columns(services: Services) -> N
         export_dataset(services, "sft", "x", TrajectoryFilter(tags=("x",)), curation=Curation(where={"by": "a"}))
 
 
+def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services: Services) -> None:
+    """`1,234` may be a thousand or a fraction, so it is neither."""
+    cells = ("4,5", "3,9", "5", "4.25", "n/a", "1,234", "")
+    table = "ticket;asked;reply;csat\n" + "".join(
+        f"{n};Where is {n}?;Here {n}.;{cell}\n" for n, cell in enumerate(cells)
+    )
+    (services.settings.inbox_dir / "desk.csv").write_text(table)
+    columns = {"prompt": "asked", "response": "reply"}
+    for bound in (">4", ">4,0", ">= 4.25"):
+        made = _export(services, "sft", "desk.csv", columns=columns, curation=Curation(where={"csat": bound}))
+        assert [row.trajectory.first_user_text for row in _rows(made)] == ["Where is 0?", "Where is 2?", "Where is 3?"]
+        assert made.dropped == {"not_where": 2, "not_a_number": 2}
+        assert made.warnings == (
+            f"curation.where: 'csat' has values without a number, such as 'n/a': {bound} leaves them out",
+        )
+    rated = _export(
+        services, "sft", "desk.csv", columns=columns | {"reward": "csat"}, curation=Curation(min_reward=4.25)
+    )
+    assert {row.trajectory.outcome.reward for row in _rows(rated)} == {4.5, 5.0, 4.25}
+    with pytest.raises(
+        InvalidInput, match="got none of 7; curation.where: 'csat' has values without a number, such as 'n/a'"
+    ):
+        _export(services, "sft", "desk.csv", columns=columns, curation=Curation(where={"csat": ">9"}))
+
+
 def test_answers_of_one_prompt_are_paired_by_their_ratings(services: Services) -> None:
     rows = [{"prompt": "2+2?", "response": str(n), "stars": n} for n in (2, 5, 4)]
     _write(services, "stars.jsonl", [*rows, {"prompt": "3+3?", "response": "6", "stars": 3}])

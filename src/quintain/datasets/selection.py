@@ -65,6 +65,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
     "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
     "not_where": "widen curation.where",
+    "not_a_number": "curation.where compares numbers, and these values are none; write them as 4.5 or 4,5",
     "no_label": "the column of the label is empty there",
     "between_marks": "`good` and `bad` leave them out; move a bound, or state one of them alone",
     "duplicate": "the same rows are there once already; record more varied runs",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -99,9 +100,15 @@ def with_numbers(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **found}
 
 
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?(?:0,[0-9]+|[0-9]+,(?:[0-9]{1,2}|[0-9]{4,}))\s*")
+"""A number with a comma that can only be decimal: `1,234` may be either, so it is no number."""
+
+
 def as_cell_number(cell: Any) -> float | None:
-    """Return the finite number that a cell's text states."""
+    """Return the finite number that a cell's text states, with a decimal point or comma."""
     if isinstance(cell, str):
+        if _DECIMAL_COMMA.fullmatch(cell):
+            cell = cell.replace(",", ".")
         with suppress(ValueError):
             return number if math.isfinite(number := float(cell)) else None
     return None

@@ -200,10 +200,10 @@ def _require_readable(
     path: str, columns: Mapping[str, str], runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts
 ) -> None:
     """Refuse a file without a row that can be read, or without a mark where the kind learns from marks."""
-    if not runs and not tally.rejected and (left_out := tally.dropped["not_where"]):
+    if not runs and not tally.rejected and (left_out := tally.dropped["not_where"] + tally.dropped["not_a_number"]):
         raise InvalidInput(
             f"curation.where: expected rows of {clip(path)} with {shown(options.criteria.curation.where)}, got none of "
-            f"{left_out}; widen it",
+            f"{left_out}; {'; '.join([*tally.notes, 'widen it'])}",
             code="no_rows",
         )
     if not runs and not tally.rejected:

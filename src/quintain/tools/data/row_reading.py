@@ -114,7 +114,7 @@ def is_rated(rows: Iterable[NumberedValue], columns: Mapping[str, str]) -> bool:
     if column is None:
         return False
     cells = (row.get(column) for _, row in rows if isinstance(row, Mapping))
-    numbers = (as_cell_number(cell) if isinstance(cell, str) else as_number(cell) for cell in cells)
+    numbers = map(_number, cells)
     with suppress(InvalidInput):  # a damaged file is reported where it is read
         return any(number is not None and not 0 <= number <= 1 for number in numbers)
     return False
@@ -184,7 +184,7 @@ VALUES = {**dict.fromkeys(MARKS, "label"), "assistant": "role"}
 """Name in `columns` that states a value -> name of the column that has it."""
 NO_LABELS = "no_labels"
 
-_BOUND = re.compile(r"(>=|<=|>|<)\s*(-?[0-9]+(?:\.[0-9]+)?)")
+_BOUND = re.compile(r"(>=|<=|>|<)\s*(-?[0-9]+(?:[.,][0-9]+)?)")
 _COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _COUNTED = 1_000
 """Most different values that are counted."""
@@ -241,11 +241,13 @@ def chosen_rows(
 ) -> Iterator[NumberedValue]:
     """Yield the rows whose columns have the requested values.
 
-    A value may be a bound such as `>=4`. The others are counted.
+    A value may be a bound such as `>=4`. The others are counted, those without a number for a bound apart.
 
     Raises:
         InvalidInput: the first row lacks a column.
     """
+    texts = dict[str, str]()
+    bounded = [name for name, mark in where.items() if _BOUND.fullmatch(mark.strip())]
     for place, (number, row) in enumerate(rows):
         if where and isinstance(row, Mapping):
             if not place and (absent := [name for name in where if name not in row]):
@@ -254,9 +256,18 @@ def chosen_rows(
                     "correct it"
                 )
             if not all(_fits(value, row.get(name)) for name, value in where.items()):
-                _leave_out(tally, "not_where")
+                words = {
+                    name: cell
+                    for name in bounded
+                    if isinstance(cell := row.get(name), str) and cell.strip() and _number(cell) is None
+                }
+                texts = words | texts
+                _leave_out(tally, "not_a_number" if words else "not_where")
                 continue
         yield NumberedValue(number, row)
+    for name, cell in texts.items():
+        note = f"curation.where: {name!r} has values without a number, such as {shown(cell)}: {where[name]} leaves them out"
+        tally.notes += [note] if note not in tally.notes else []
 
 
 def restated(
@@ -326,7 +337,11 @@ def _label(value: object, marks: Mapping[str, str]) -> bool | None:
 
 def _fits(mark: str, value: object) -> bool:
     """Whether a value is the stated one, or within the stated bound."""
-    number = as_cell_number(value) if isinstance(value, str) else as_number(value)
+    number = _number(value)
     if bound := _BOUND.fullmatch(mark.strip()):
-        return number is not None and _COMPARE[bound[1]](number, float(bound[2]))
+        return number is not None and _COMPARE[bound[1]](number, float(bound[2].replace(",", ".")))
     return str(value).casefold() == mark.casefold() or (number is not None and number == as_cell_number(mark))
+
+
+def _number(value: object) -> float | None:
+    return as_cell_number(value) if isinstance(value, str) else as_number(value)
