@@ -71,7 +71,7 @@ def require_read_columns(columns: Mapping[str, str], rows: Sequence[Any], folder
             near = "" if ours in known else nearest(ours, known)
             raise InvalidInput(
                 f"columns: expected names that the readers of such rows know, such as {', '.join(known)}, got {shown(ours)}{near}, "
-                "which changes nothing; correct it, or leave it out"
+                f"which changes nothing; correct it, or leave it out{'' if text else '. Rows of one task_id are in one split'}"
             )
 
 
