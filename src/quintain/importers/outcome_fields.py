@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_number, nonblank
+from quintain.importers.values import as_dict, as_list, as_number, nonblank
 from quintain.records.trajectory import Outcome, OutcomeStatus
 
 COLUMNS = ("resolved", "verified", "success", "is_correct", "test_result", "label")

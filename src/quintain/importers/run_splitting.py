@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.importers.protocol import Report, Run
-from quintain.importers.transcripts.field_values import text_chars
+from quintain.importers.values import text_chars
 from quintain.records.trajectory import MAX_TRAJECTORY_CHARS, Actor, Content, Outcome, Step, TextPart, Trajectory
 
 PART_CHARS = 2_000_000

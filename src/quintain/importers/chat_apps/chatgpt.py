@@ -9,20 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_list,
-    as_text,
-    dicts_in,
-    first_text,
-    nonblank,
-    text_fields,
-)
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_thoughts,
@@ -30,7 +20,8 @@ from quintain.importers.transcripts.message_parts import (
     simplify_content,
     visible_content,
 )
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, text_fields
 from quintain.records.trajectory import DESIRABLE, AgentInfo
 
 OTHER_BRANCHES = "only the branch that the application showed is imported: other branches are alternatives and left out"
@@ -61,7 +52,7 @@ def _conversation(
     for message in branch:
         writer.write(message)
     writer.end()
-    session = first_text(row.get("conversation_id"), row.get("id"))
+    session = nonblank(row.get("conversation_id"), row.get("id"))
     label = _label(ratings.get(session or "", []), row, branch)
     yield from build_session_run(
         writer.script,

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.chat_apps.chatgpt import OTHER_BRANCHES
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share
+from quintain.importers.row_reader import matching_share, row_importer
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import CALLS, RESULTS, join_messages, part_kind
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, text_fields
 from quintain.records.trajectory import AgentInfo
 
 _ROLES = {"human": "user", "assistant": "assistant"}

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile, NumberedValue
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import ROLES
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import parse_time
 from quintain.records.trajectory import AgentInfo
 
 CHAT_FILE = ".aider.chat.history.md"

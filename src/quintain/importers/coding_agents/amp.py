@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, dicts_in, first_text, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import (
+    as_dict,
+    as_list,
+    dicts_in,
+    nonblank,
+    parse_time,
+    parse_usage,
+    text_fields,
+)
 from quintain.records.trajectory import AgentInfo
 
 _RECORDED = "results are the output of each run as the program recorded it: the model may have seen other words"
@@ -43,7 +49,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         initial = as_dict(as_dict(thread.get("env")).get("initial"))
         tree = next(iter(dicts_in(initial.get("trees"))), {})
         session = nonblank(thread.get("id"))
-        place = first_text(tree.get("uri"))
+        place = nonblank(tree.get("uri"))
         extra = {"cwd": place and place.removeprefix("file://"), "title": thread.get("title")}
         yield from build_session_run(
             script,
@@ -90,7 +96,7 @@ def _result(block: dict[str, Any], report: Report) -> dict[str, Any]:
     if answer is None and isinstance(result, list) and all(isinstance(item, str) for item in result):
         answer = "\n".join(result)
     if answer is None:
-        answer = visible_content(result if result is not None else first_text(as_dict(error).get("message"), error))
+        answer = visible_content(result if result is not None else nonblank(as_dict(error).get("message"), error))
     code = fields.get("exitCode")
     failed = error is not None or run.get("status") not in ("done", None) or fields.get("success") is False
     failed = failed or (type(code) is int and code != 0)

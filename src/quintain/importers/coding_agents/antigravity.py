@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import parse_call
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_text, dicts_in, nonblank, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _FIELDS = {"step_index", "source", "type", "status"}

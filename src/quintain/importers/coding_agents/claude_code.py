@@ -11,12 +11,10 @@ from typing import Any
 
 from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line, blocks_in, results_in
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import (
     join_messages,
     join_thoughts,
@@ -24,8 +22,8 @@ from quintain.importers.transcripts.message_parts import (
     spoken_content,
     visible_content,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_text, nonblank, parse_time, parse_usage, text_fields
 from quintain.records.trajectory import AgentInfo, Outcome
 
 _SIDE_RECORDS = {
@@ -53,7 +51,7 @@ def _detect(probe: Probe) -> float:
     """Match lines with a session id and a message or another known record type, or with messages alone."""
     best = 0.0
     for row in map(as_dict, [*probe.rows, probe.document]):
-        kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
+        kind, session = row.get("type"), nonblank(row.get("sessionId"), row.get("session_id"))
         if kind in ("user", "assistant") and "content" in as_dict(row.get("message")):
             if session:
                 return if_most(0.95, probe, _is_line)

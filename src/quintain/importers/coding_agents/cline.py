@@ -10,17 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.training_data.chat_records import is_message
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time, parse_usage
 from quintain.records.trajectory import AgentInfo
 
 _FILE = "api_conversation_history.json"

@@ -11,15 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, nonblank, parse_json_text
 from quintain.importers.transcripts.message_parts import join_thoughts
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_text, nonblank, parse_json_text, parse_time, parse_usage
 from quintain.records.trajectory import AgentInfo
 
 _NOTE = "the log is what a person saw: the arguments of calls have the names of the interface, not those of the model"

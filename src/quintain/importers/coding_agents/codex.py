@@ -11,11 +11,10 @@ from typing import Any
 
 from quintain.importers.coding_agents.codex_events import EXEC_EVENTS, exec_runs
 from quintain.importers.coding_agents.codex_rollouts import ITEMS, Rollout
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, only_objects
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank
 
 _LINES = {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
 
@@ -55,7 +54,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         if thread is None and kind in EXEC_EVENTS:
             yield from exec_runs(line, row, rows, report)
             return
-        other = first_text(payload.get("id"), payload.get("session_id")) if kind == "session_meta" else None
+        other = nonblank(payload.get("id"), payload.get("session_id")) if kind == "session_meta" else None
         if thread is None or (other and other != thread.session and thread.has_model_output):
             if thread is not None:
                 yield from thread.run()
@@ -131,7 +130,7 @@ def _session_of(log: LogFile) -> str | None:
 def _session(path: Path, root: Path, mtime_ns: int, size: int) -> str | None:
     for _, row in islice(LogFile(path, root).rows(Report()), 1):
         meta = as_dict(as_dict(row).get("payload"))
-        return first_text(meta.get("id"), meta.get("session_id"))
+        return nonblank(meta.get("id"), meta.get("session_id"))
     return None
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import join_messages, join_thoughts, visible_content
-from quintain.importers.transcripts.token_usage import total_usage
 from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_text, nonblank, total_usage
 from quintain.records.trajectory import AgentInfo, Outcome
 
 EXEC_EVENTS = {"thread.started", "turn.started", "turn.completed", "turn.failed", "item.started", "item.updated"}
@@ -62,7 +61,7 @@ class _Events:
             self._spent.append(as_dict(event.get("usage")))
             self._write([])
         elif kind in ("turn.failed", "error"):
-            self.failure = first_text(as_dict(event.get("error")).get("message"), event.get("message"), kind)
+            self.failure = nonblank(as_dict(event.get("error")).get("message"), event.get("message"), kind)
             report.skip(kind)
         elif kind == "item.started":
             self._running[as_text(item.get("id"))] = item
@@ -75,7 +74,7 @@ class _Events:
             report.skip(kind or "without type")
 
     def _item(self, item: dict[str, Any], report: Report) -> None:
-        kind = first_text(item.get("type"), item.get("item_type"))
+        kind = nonblank(item.get("type"), item.get("item_type"))
         if kind in ("agent_message", "assistant_message"):
             if self._messages:
                 self._write([])
@@ -120,7 +119,7 @@ class _Events:
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any] | None:
-    kind, call_id = first_text(item.get("type"), item.get("item_type")), nonblank(item.get("id"))
+    kind, call_id = nonblank(item.get("type"), item.get("item_type")), nonblank(item.get("id"))
     if kind == "command_execution":
         return make_call("shell", {"command": as_text(item.get("command"))}, call_id)
     if kind == "file_change":

@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share
+from quintain.importers.row_reader import matching_share, row_importer
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_list,
-    as_text,
-    dicts_in,
-    first_text,
-    nonblank,
-    text_fields,
-)
 from quintain.importers.transcripts.message_parts import join_thoughts
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, text_fields
 from quintain.records.trajectory import AgentInfo
 
 _SHOWN_ONLY = (
@@ -74,7 +65,7 @@ def _write(request: dict[str, Any], about: dict[str, Any], script: Transcript, r
     message, when = request.get("message"), parse_time(request.get("timestamp"))
     parts = "".join(as_text(part.get("text")) for part in dicts_in(as_dict(message).get("parts")))
     names = [name for each in _variables(request) if (name := nonblank(each.get("name")))]
-    prompt = first_text(message, as_dict(message).get("text"), parts) or ""
+    prompt = nonblank(message, as_dict(message).get("text"), parts) or ""
     script.add_message("user", prompt, timestamp=when, extra={"attached": names[:100]} if names else None)
     report.note(_PROMPTS)
     model = _model(request)

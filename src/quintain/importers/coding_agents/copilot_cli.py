@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.chat_messages import SEALED
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank, text_fields
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import (
+    as_dict,
+    as_text,
+    dicts_in,
+    nonblank,
+    parse_time,
+    parse_usage,
+    text_fields,
+)
 from quintain.records.trajectory import AgentInfo
 
 _CHOSEN = {
@@ -50,7 +56,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         else:
             report.reject(line, "expected an event with a type, data and a time")
     start = writer.start
-    session = first_text(start.get("sessionId"), end.get("sessionId"))
+    session = nonblank(start.get("sessionId"), end.get("sessionId"))
     place = as_dict(start.get("context"))
     where = {"cwd": place.get("cwd"), "git_branch": place.get("branch"), "git_commit": place.get("headCommit")}
     yield from build_session_run(
@@ -106,7 +112,7 @@ class _Writer:
             self.report.skip("event of a subagent")
         elif kind == "user.message":
             self.prompt = self.prompt or nonblank(data.get("content"))
-            text = first_text(data.get("transformedContent"), data.get("content")) or ""
+            text = nonblank(data.get("transformedContent"), data.get("content")) or ""
             self.script.add_message("user", text, timestamp=when)
         elif kind == "session.usage_record":
             self._usage = parse_usage(as_dict(data.get("usage")))
@@ -145,12 +151,12 @@ class _Writer:
         self._usage = None
         text = as_text(data.get("content"))
         if text or calls or thought:
-            model = first_text(data.get("model"), self._model)
+            model = nonblank(data.get("model"), self._model)
             self.script.add_agent_turn(text, thought=thought, actions=calls, model=model, timestamp=when, usage=usage)
 
     def _result(self, data: dict[str, Any]) -> None:
         failed = data.get("success") is False
         result = data.get("result")  # an object or, in some versions, the text alone
         texts = (as_dict(result).get("content") or nonblank(result), as_dict(data.get("error")).get("message"))
-        text = first_text(*(reversed(texts) if failed else texts)) or ""
+        text = nonblank(*(reversed(texts) if failed else texts)) or ""
         self.script.add_result(text, call_id=nonblank(data.get("toolCallId")), is_error=failed)

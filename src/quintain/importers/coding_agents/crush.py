@@ -6,20 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.files.databases import opened, records
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_text,
-    dicts_in,
-    nonblank,
-    parse_json_text,
-    text_fields,
-)
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, parse_time, text_fields
 from quintain.records.trajectory import AgentInfo
 
 _TABLES = {"goose_db_version", "sessions", "messages", "files"}

@@ -9,12 +9,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import text_fields
 from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import text_fields
 from quintain.records.trajectory import AgentInfo
 
 _EXPORTED = re.compile(r"_Exported on (.{1,60}) from Cursor \(([^)\s]{1,30})\)_\s*\Z")

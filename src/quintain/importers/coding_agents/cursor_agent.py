@@ -10,15 +10,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
 from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.records.trajectory import AgentInfo
 
 _FOLDER, _SUBAGENTS = "agent-transcripts", "subagents"
@@ -152,7 +151,7 @@ class _Writer:
             self.script.add_agent_turn(spoken, thought=thought[1] if thought else None, actions=calls)
         else:
             result = as_dict(row.get("toolResult"))
-            content = first_text(result.get("result"), result.get("output"), result.get("content"))
+            content = nonblank(result.get("result"), result.get("output"), result.get("content"))
             if content is None:
                 self.report.skip("result without its text")
             else:

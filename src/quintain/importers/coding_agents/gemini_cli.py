@@ -12,12 +12,10 @@ from itertools import chain
 from typing import Any
 
 from quintain.importers.coding_agents.gemini_events import event_runs, is_event, is_opening
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,
@@ -25,8 +23,8 @@ from quintain.importers.transcripts.message_parts import (
     plain_text,
     visible_content,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
 from quintain.records.trajectory import AgentInfo
 
 _SAME_BATCH = timedelta(milliseconds=100)
@@ -235,7 +233,7 @@ def _response(part: Any) -> Message:
     if not isinstance(answer, dict):
         return visible_content([part])
     response = answer.get("response")
-    content = first_text(as_dict(response).get("output"), as_dict(response).get("error"))
+    content = nonblank(as_dict(response).get("output"), as_dict(response).get("error"))
     return join_messages(
         content if content is not None else visible_content(response), visible_content(answer.get("parts"))
     )

@@ -7,9 +7,9 @@ from typing import Any
 
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import join_messages
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_text, nonblank, parse_time
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
 _KINDS = {"init", "message", "tool_use", "tool_result", "error", "result"}
@@ -70,13 +70,13 @@ class _Session:
             self._calls.append(make_call(as_text(event.get("tool_name")), event.get("parameters"), call_id))
         elif kind == "tool_result":
             self._write()
-            answer = first_text(event.get("output"), as_dict(event.get("error")).get("message")) or ""
+            answer = nonblank(event.get("output"), as_dict(event.get("error")).get("message")) or ""
             failed = event.get("status") == "error"
             self.script.add_result(answer, call_id=nonblank(event.get("tool_id")), is_error=failed)
         elif kind == "result":
             self.is_over, self.usage = True, as_dict(event.get("stats"))
             if event.get("status") == "error":
-                self.failure = first_text(as_dict(event.get("error")).get("message"), "error")
+                self.failure = nonblank(as_dict(event.get("error")).get("message"), "error")
         else:
             report.skip(kind or "without type")
 

@@ -8,23 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
+    parse_time,
+    parse_usage,
     text_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _PARTS = frozenset({"toolRequest", "toolResponse", "frontendToolRequest"})
@@ -65,11 +64,11 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         report,
         None,
         session=session,
-        agent=AgentInfo(name="goose", model=first_text(config.get("model_name"), script.model)),
+        agent=AgentInfo(name="goose", model=nonblank(config.get("model_name"), script.model)),
         extra=text_fields(
             {
                 "cwd": about.get("working_dir"),
-                "title": first_text(about.get("name"), about.get("description")),
+                "title": nonblank(about.get("name"), about.get("description")),
                 "provider": about.get("provider_name"),
             }
         ),
@@ -106,7 +105,7 @@ def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
         turn.fields["timestamp"] = parse_time(message.get("created"))
         if turn.actor == "agent":
             inference = as_dict(about.get("inference"))
-            turn.fields["model"] = first_text(inference.get("resolvedModel"), inference.get("requestedModel"))
+            turn.fields["model"] = nonblank(inference.get("resolvedModel"), inference.get("requestedModel"))
             turn.fields["usage"] = parse_usage(about.get("usage"))
         elif about.get("userVisible") is False:
             turn.fields["extra"] = {"context": True}
@@ -127,7 +126,7 @@ def _block(part: Any) -> Any:
         return part
     call = as_dict(held.get("toolCall"))
     value = as_dict(call.get("value")) or call
-    return {"type": "tool_use", "id": held.get("id"), "name": first_text(value.get("name")) or "unknown"} | (
+    return {"type": "tool_use", "id": held.get("id"), "name": nonblank(value.get("name")) or "unknown"} | (
         {"input": value["arguments"]} if isinstance(value.get("arguments"), dict) else {}
     )
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank, text_fields
 from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, text_fields
 from quintain.records.trajectory import AgentInfo
 
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool_result": "tool"}
@@ -49,7 +48,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     is_part = about.get("session_kind") == "subagent"
     where = {"cwd": as_dict(about.get("info")).get("cwd")}
     where |= {"git_branch": about.get("head_branch"), "git_commit": about.get("head_commit")}
-    model = writer.script.model or first_text(about.get("current_model_id"))
+    model = writer.script.model or nonblank(about.get("current_model_id"))
     yield from build_session_run(
         writer.script,
         report,
@@ -82,7 +81,7 @@ class _Writer:
                 self.report.note("thoughts are encrypted; their summaries are used where the log has them")
         elif kind == "backend_tool_call":
             call = as_dict(row.get("kind"))
-            name = first_text(call.get("tool_type")) or ""
+            name = nonblank(call.get("tool_type")) or ""
             self._vendor_calls.append(make_call(name, call.get("action"), nonblank(call.get("id"))))
         elif kind in _ROLES:
             self._message(kind, row)

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record, usage_of
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, parse_message, read_turns
-from quintain.importers.transcripts.field_values import as_dict, as_text
 from quintain.importers.transcripts.message_parts import plain_text
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _MARKS = frozenset({"_checkpoint", "_usage", "_system_prompt"})

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _ROLES = {"Prompt": "user", "AssistantMessage": "assistant", "ToolResults": "user"}
@@ -38,7 +37,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
             continue
         turn.fields["timestamp"] = parse_time(as_dict(data.get("meta")).get("timestamp"))
         if turn.actor == "agent":
-            turn.fields["model"] = first_text(*(as_dict(part.get("data")).get("modelId") for part in parts))
+            turn.fields["model"] = nonblank(*(as_dict(part.get("data")).get("modelId") for part in parts))
         append_turn(turn, script)
     yield from build_session_run(
         script,

@@ -12,18 +12,16 @@ from typing import Any
 
 from quintain.importers.coding_agents.swe_agent import submission_of
 from quintain.importers.harnesses.swe_bench_reports import find_verdict
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
 from quintain.importers.transcripts.responses_api import items_to_messages
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
 from quintain.records.trajectory import AgentInfo, Task
 
 _BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\n")
@@ -68,22 +66,22 @@ def _is_text_mode(messages: list[dict[str, Any]]) -> bool:
 def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterator[Run]:
     info = as_dict(row.get("info"))
     settings = as_dict(as_dict(info.get("config")).get("model"))
-    writer = _Writer(report, first_text(settings.get("model_name"), row.get("model"), row.get("model_name")))
+    writer = _Writer(report, nonblank(settings.get("model_name"), row.get("model"), row.get("model_name")))
     for message in dicts_in(row.get("messages")):
         writer.write(message)
     stem = log.path.name.removesuffix(".traj.json") if log.path.name.endswith(".traj.json") else None
     # The program names the folder of a run after its instance.
-    instance = first_text(row.get("instance_id"), info.get("instance_id"), stem if stem in log.parts[:-1] else None)
+    instance = nonblank(row.get("instance_id"), info.get("instance_id"), stem if stem in log.parts[:-1] else None)
     own = ({"resolved": row.get("verified")}, {"resolved": row.get("resolved")}, row.get("report"))
     is_file = bool(info) or _named(row)
     resolved = find_verdict(log, own, instance) if is_file else first_verdict(own, instance)
     cost = as_dict(info.get("model_stats")).get("instance_cost")
-    ended = first_text(info.get("exit_status"), writer.exit_status, row.get("exit_status"))
+    ended = nonblank(info.get("exit_status"), writer.exit_status, row.get("exit_status"))
     yield from build_session_run(
         writer.script,
         report,
         line,
-        task=Task(id=first_text(instance, row.get("id"))),
+        task=Task(id=nonblank(instance, row.get("id"))),
         agent=AgentInfo(name="mini-swe-agent", version=nonblank(info.get("mini_version")), model=writer.model),
         outcome=outcome_from(resolved, ended),
         extra=({"cost": cost} if isinstance(cost, int | float) and not isinstance(cost, bool) else {})
@@ -119,7 +117,7 @@ class _Writer:
             turn.fields["timestamp"] = time
             if turn.actor == "agent":
                 response = as_dict(extra.get("response")) or message
-                turn.fields["model"] = first_text(response.get("model"), self.model)
+                turn.fields["model"] = nonblank(response.get("model"), self.model)
                 turn.fields["usage"] = parse_usage(response.get("usage"))
             code = extra.get("returncode")
             turn.results = [result._replace(is_error=_failed(result, code)) for result in turn.results]

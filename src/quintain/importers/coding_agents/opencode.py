@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,
@@ -24,8 +22,8 @@ from quintain.importers.transcripts.message_parts import (
     plain_text,
     visible_content,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
 from quintain.records.trajectory import AgentInfo
 
 _EVENTS = ("step_start", "text", "tool_use", "step_finish", "reasoning")
@@ -60,7 +58,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         elif isinstance(row.get("part"), dict) and nonblank(row.get("sessionID")):
             events.setdefault(row["sessionID"], _Session({"id": row["sessionID"]}, [])).part(row["part"])
         elif "part" in row or "sessionID" in row:
-            report.skip(first_text(row.get("type")) or "without type")
+            report.skip(nonblank(row.get("type")) or "without type")
         else:
             session = _Session(row, _stored(log, row, report))
             if session.messages:
@@ -190,7 +188,7 @@ class _Writer:
         if message.get("summary") is True:
             self.report.note(COMPACTED)
         if message.get("error") is not None:
-            self.report.skip(f"error/{first_text(as_dict(message['error']).get('name')) or 'unknown'}")
+            self.report.skip(f"error/{nonblank(as_dict(message['error']).get('name')) or 'unknown'}")
         turns: list[list[dict[str, Any]]] = [[]]
         for part in parts:
             if part.get("type") == "step-start":
@@ -218,7 +216,7 @@ class _Writer:
                 self.report.skip(f"part/{kind}")
         if not (contents or thought_parts or calls):
             return
-        model = first_text(message.get("modelID"), as_dict(message.get("model")).get("modelID"))
+        model = nonblank(message.get("modelID"), as_dict(message.get("model")).get("modelID"))
         self.script.add_agent_turn(
             join_messages(*contents),
             thought=join_thoughts(thought_parts),
@@ -239,4 +237,4 @@ class _Writer:
 
 def _id(call: dict[str, Any]) -> str | None:
     """Return the id of a call, or of its part if the log has no call id."""
-    return first_text(call.get("callID"), call.get("id"))
+    return nonblank(call.get("callID"), call.get("id"))

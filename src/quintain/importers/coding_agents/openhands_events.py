@@ -11,8 +11,8 @@ from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text
 from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text
 from quintain.records.trajectory import AgentInfo
 
 _CONDENSED = "the context was condensed: the model no longer saw some turns before the summary"

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.coding_agents import openhands_v0, openhands_v1
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from, reports_beside
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _REPORTS = ("report.json", "output.report.json", "output.swebench_eval.report.json", "results.json")
@@ -60,11 +59,11 @@ def _events(row: dict[str, Any]) -> list[dict[str, Any]]:
 def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> Iterator[Run]:
     events = _events(row)
     if not events:
-        why = first_text(row.get("error")) or "its history is empty"
+        why = nonblank(row.get("error")) or "its history is empty"
         report.reject(line, f"expected events, got none: {why[:80]}")
         return
     settings = as_dict(row.get("metadata"))
-    model = first_text(as_dict(settings.get("llm_config")).get("model"), as_dict(settings.get("llm")).get("model"))
+    model = nonblank(as_dict(settings.get("llm_config")).get("model"), as_dict(settings.get("llm")).get("model"))
     is_new = any(map(openhands_v1.is_event, events))
     stream = openhands_v1.V1Stream(report, model) if is_new else openhands_v0.V0Stream(report, model)
     stream.write_all(events)
@@ -72,12 +71,12 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
     issue = as_dict(row.get("issue"))
     place = "/".join(filter(None, (as_text(issue.get("owner")), as_text(issue.get("repo")))))
     number = f"#{issue['number']}" if isinstance(issue.get("number"), int) else ""
-    instance = first_text(row.get("instance_id"), row.get("task_id"), place + number)
+    instance = nonblank(row.get("instance_id"), row.get("task_id"), place + number)
     attempt = row.get("attempt")
     kept = {
         "cost": as_dict(row.get("metrics")).get("accumulated_cost"),
         "claimed_success": row.get("success") if issue else None,
-        "base_commit": first_text(row.get("base_commit"), as_dict(row.get("instance")).get("base_commit")),
+        "base_commit": nonblank(row.get("base_commit"), as_dict(row.get("instance")).get("base_commit")),
     }
     yield from build_session_run(
         stream.script,
@@ -87,7 +86,7 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
         task=Task(id=instance),
         tools=stream.tools,
         agent=AgentInfo(
-            name=first_text(settings.get("agent_class"), settings.get("agent"), agent.name) or "openhands",
+            name=nonblank(settings.get("agent_class"), settings.get("agent"), agent.name) or "openhands",
             version=agent.version,
             model=agent.model,
         ),
@@ -102,7 +101,7 @@ def _outcome(row: dict[str, Any], instance: str | None, reports: list[Any]) -> O
     tested = as_dict(row.get("test_result"))
     own = (row.get("report"), tested.get("report"), tested, {"resolved": row.get("resolved")})
     resolved = first_verdict([*own, *reports], instance)
-    error = first_text(row.get("error"))
+    error = nonblank(row.get("error"))
     known = outcome_from(resolved, error)
     is_failed = error and known.status is OutcomeStatus.UNKNOWN
     return known.model_copy(update={"status": OutcomeStatus.ERROR}) if is_failed else known

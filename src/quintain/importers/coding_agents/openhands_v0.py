@@ -12,16 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import join_messages, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import make_call, parse_time
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
 
 _FIRST_FILE = re.compile(r"0+\.json")
 _NO_TURN = {"recall", "change_agent_state", "agent_state_changed", "null", "condensation_request", "pause", "resume"}

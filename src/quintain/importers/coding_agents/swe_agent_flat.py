@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank
 from quintain.records.trajectory import AgentInfo, Task
 
 _ACTORS = {"system": "system", "user": "user", "ai": "agent", "assistant": "agent"}
@@ -47,7 +46,7 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         role = turn.get("role")
         actor = _ACTORS.get(role) if isinstance(role, str) else None
         # The system's text has a separate column.
-        text = first_text(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
+        text = nonblank(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
         content = visible_content(text)
         if actor == "agent":
             script.add_agent_turn(content, train=False if turn.get("mask") is False else None)
@@ -62,6 +61,6 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         report,
         line,
         task=Task(id=nonblank(row.get("instance_id"))),
-        agent=AgentInfo(name="swe-agent", model=first_text(row.get("model_name"), row.get("model"))),
+        agent=AgentInfo(name="swe-agent", model=nonblank(row.get("model_name"), row.get("model"))),
         outcome=outcome_from(resolved, nonblank(row.get("exit_status"))),
     )

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import parse_time
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time, parse_usage
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
 _FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
@@ -92,7 +89,7 @@ def _run(run: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
         session_id=nonblank(run.get("session_id")),
         episode_key=run["run_id"],
         agent=AgentInfo(
-            name=first_text(*(run.get(key) for key in ("agent_name", "team_name", "agent_id", "team_id"))) or "unknown",
+            name=nonblank(*(run.get(key) for key in ("agent_name", "team_name", "agent_id", "team_id"))) or "unknown",
             model=nonblank(run.get("model")),
         ),
         outcome=Outcome(status=_OUTCOMES.get(status, OutcomeStatus.UNKNOWN)),

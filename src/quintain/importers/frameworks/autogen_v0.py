@@ -12,16 +12,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_of
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.training_data.chat_records import FIELDS, is_chat, is_message
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import plain_text
+from quintain.importers.values import as_dict, as_list, as_name, as_text, dicts_in, nonblank
 from quintain.records.trajectory import AgentInfo, Task
 
 _FAILED = "Error: "

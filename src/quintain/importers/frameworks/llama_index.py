@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.field_values import as_dict, dicts_in, parse_json_text
 from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
+from quintain.importers.values import as_dict, dicts_in, parse_json_text
 from quintain.records.trajectory import AgentInfo
 
 _WRITTEN_TWICE = '"{\\"store\\"'

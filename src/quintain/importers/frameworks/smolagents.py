@@ -12,25 +12,24 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, append_turn, parse_message
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
+    parse_time,
+    parse_usage,
     to_text,
 )
-from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo, Task
 
 _ACTION = {"model_output", "observations", "error"}
@@ -84,8 +83,8 @@ def _answered(row: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
             id=nonblank(row.get("task_id")),
             metadata={"answer": answer} if isinstance(answer, str | int | float) else {},
         ),
-        prompt=first_text(row.get("augmented_question"), row.get("question")),
-        agent=AgentInfo(name="smolagents", model=first_text(row.get("model_id"), row.get("agent_name"))),
+        prompt=nonblank(row.get("augmented_question"), row.get("question")),
+        agent=AgentInfo(name="smolagents", model=nonblank(row.get("model_id"), row.get("agent_name"))),
     )
 
 
@@ -149,7 +148,7 @@ class _Writer:
         calls = as_list(step.get("tool_calls")) or as_list(output.get("tool_calls"))
         if any(_is_in_text(call, plain_text(visible_content(text))) for call in dicts_in(calls)):
             calls = []
-        self.error = first_text(error.get("type"))
+        self.error = nonblank(error.get("type"))
         if not output and step.get("model_output") is None:  # the answer at the limit of steps, or a model that failed
             if answer := to_text(step.get("action_output")):
                 self.script.add_agent_turn(answer, **_about(step))
@@ -158,7 +157,7 @@ class _Writer:
         if turn is None:
             return
         turn.fields |= _about(step)
-        turn.fields["model"] = first_text(as_dict(output.get("raw")).get("model"))
+        turn.fields["model"] = nonblank(as_dict(output.get("raw")).get("model"))
         append_turn(turn, self.script)
         failure = _failure(error)
         if not turn.calls:
@@ -195,7 +194,7 @@ def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Repo
 
 
 def _failure(error: dict[str, Any]) -> str | None:
-    return first_text(error.get("message"), error.get("type"))
+    return nonblank(error.get("message"), error.get("type"))
 
 
 def _is_in_text(call: dict[str, Any], text: str) -> bool:

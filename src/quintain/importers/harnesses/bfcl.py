@@ -11,14 +11,12 @@ from functools import partial
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, as_text, dicts_in
-from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.values import as_dict, as_list, as_name, as_text, dicts_in, parse_usage
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _RESULTS, _SCORES = "result", "score"

@@ -15,7 +15,7 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, report_verdict
-from quintain.importers.transcripts.field_values import as_dict, as_text, nonblank
+from quintain.importers.values import as_dict, as_text, nonblank
 
 _NEAR = ("report.json", "results.json", "../report.json", "../results.json", "../preds.report.json")
 _ABOVE = (".", "..", "../..")

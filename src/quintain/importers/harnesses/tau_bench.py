@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import plain_text
+from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
+from quintain.importers.values import (
     as_dict,
     as_name,
     as_score,
     dicts_in,
-    first_text,
     nonblank,
     score_fields,
     short_fields,
 )
-from quintain.importers.transcripts.message_parts import plain_text
-from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 
@@ -81,6 +79,6 @@ def _outcome(row: dict[str, Any], info: dict[str, Any]) -> Outcome:
     scores = {key: value for key, value in checked.items() if key.startswith("r_")}
     if error:
         return Outcome(
-            status=OutcomeStatus.ERROR, reward=reward, scores=scores, exit_status=(first_text(error) or "error")[:200]
+            status=OutcomeStatus.ERROR, reward=reward, scores=scores, exit_status=(nonblank(error) or "error")[:200]
         )
     return Outcome(status=status_of(reward), reward=reward, scores=scores)

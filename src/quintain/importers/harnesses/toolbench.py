@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, matching_share, object_rows, read_row
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.records.trajectory import Outcome, Task
 
 _BRANCHES = "only the last branch of each search is imported: the steps that it gave up are left out"

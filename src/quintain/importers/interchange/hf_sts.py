@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import visible_content
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _MESSAGES = ("message", "message_end")
@@ -77,14 +76,14 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
         if row.get("type") == "custom_message" and (context := visible_content(row.get("content"))):
             script.add_message("user", context, timestamp=parse_time(row.get("timestamp")), extra={"context": True})
         elif row.get("type") not in _MESSAGES:
-            report.skip(first_text(row.get("type")) or "without type")
+            report.skip(nonblank(row.get("type")) or "without type")
         elif not isinstance(row.get("message"), dict):
             report.reject(line, "expected a message object in a line of type message")
         else:
             _write(row["message"], row, script, report)
     is_openclaw = any((nonblank(row.get("customType")) or "").startswith("openclaw.") for _, row in lines)
-    session, harness = nonblank(head.get("id")), first_text(head.get("harness"), "openclaw" if is_openclaw else None)
-    title = first_text(head.get("name"), head.get("sessionTitle"), head.get("title"))
+    session, harness = nonblank(head.get("id")), nonblank(head.get("harness"), "openclaw" if is_openclaw else None)
+    title = nonblank(head.get("name"), head.get("sessionTitle"), head.get("title"))
     yield from build_session_run(
         script,
         report,

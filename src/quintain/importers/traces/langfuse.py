@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, output_turns
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.genai_spans import (
@@ -40,19 +39,20 @@ from quintain.importers.traces.trace_records import (
     trace_outcome,
     whole_call,
 )
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
     parse_json_text,
+    parse_time,
+    parse_usage,
     short_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
 
 _TYPES = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 _ANSWERED = "the last answer is in no generation: it is the agent's own record of it, and is not trained on"
@@ -170,9 +170,9 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
             if call := whole_call(whole.get("input"), whole.get("output"), start, report):
                 trace.calls = [call]
                 report.note(_WHOLE)
-    trace.agent = next(filter(None, map(_agent, [root, *observations.values()])), None) or first_text(about.get("name"))
+    trace.agent = next(filter(None, map(_agent, [root, *observations.values()])), None) or nonblank(about.get("name"))
     answer = parse_json_text(root.get("output")) if as_text(root.get("type")) not in {"GENERATION", "TOOL"} else None
-    session = first_text(*(_pick(value, "sessionId") for value in (about, *observations.values())))
+    session = nonblank(*(_pick(value, "sessionId") for value in (about, *observations.values())))
     trace.extra = short_fields(
         {"session": session, "output": answer, "environment": about.get("environment"), "release": about.get("release")}
     )
@@ -184,7 +184,7 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
 def _agent(observation: dict[str, Any]) -> str | None:
     if observation.get("type") != "AGENT":
         return None
-    return agent_name(_span(observation)) or first_text(observation.get("name"))
+    return agent_name(_span(observation)) or nonblank(observation.get("name"))
 
 
 def _kind(observation: dict[str, Any]) -> str:
@@ -193,7 +193,7 @@ def _kind(observation: dict[str, Any]) -> str:
 
 
 def _error(observation: dict[str, Any]) -> str | None:
-    return (first_text(_pick(observation, "statusMessage")) or "error") if observation.get("level") == "ERROR" else None
+    return (nonblank(_pick(observation, "statusMessage")) or "error") if observation.get("level") == "ERROR" else None
 
 
 def _span(observation: dict[str, Any]) -> Span:
@@ -205,7 +205,7 @@ def _span(observation: dict[str, Any]) -> Span:
 def _call(observation: dict[str, Any], report: Report) -> ModelCall:
     metadata = as_dict(parse_json_text(observation.get("metadata")))
     params = as_dict(parse_json_text(_pick(observation, "modelParameters")))
-    named = first_text(*(_pick(observation, key) for key in ("providedModelName", "model", "internalModel")))
+    named = nonblank(*(_pick(observation, key) for key in ("providedModelName", "model", "internalModel")))
     details = [as_dict(parse_json_text(_pick(observation, key))) for key in ("usageDetails", "usage")]
     plain = {key: _pick(observation, f"{key}Tokens") for key in ("prompt", "completion")}
     call = recorded_call(
@@ -263,7 +263,7 @@ def _has_messages(value: Any) -> bool:
 def _tool_call(observation: dict[str, Any]) -> ToolCall:
     metadata, output = as_dict(parse_json_text(observation.get("metadata"))), observation.get("output")
     named, span = as_dict(parse_json_text(output)).get("tool_call_id"), _span(observation)
-    call_id = first_text(metadata.get("tool_call_id"), named, span_call_id(span))
+    call_id = nonblank(metadata.get("tool_call_id"), named, span_call_id(span))
     arguments = parse_json_text(observation.get("input"))
     wrapped = as_dict(arguments).get("input")  # LangSmith's record of a tool has its arguments as the only field
     arguments = wrapped if isinstance(wrapped, dict) and len(arguments) == 1 else arguments

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
@@ -27,19 +26,19 @@ from quintain.importers.traces.trace_records import (
     trace_outcome,
     whole_call,
 )
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
     parse_json_text,
+    parse_usage,
     short_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call
 
 _TYPE = "mlflow.spanType"
 _KINDS = {"CHAT_MODEL": "model", "LLM": "model", "TOOL": "tool"}
@@ -96,7 +95,7 @@ def _trace(found: dict[str, Any], line: int, report: Report) -> Trace:
     info = as_dict(found.get("info")) or found
     about = as_dict(info.get("trace_metadata")) or as_dict(info.get("request_metadata"))
     spans = [span for raw in _spans(found) for span in spans_in(raw)]
-    id = first_text(
+    id = nonblank(
         info.get("trace_id"), info.get("request_id"), *(_value(span, "mlflow.traceRequestId") for span in spans)
     )
     trace = Trace(id or f"line {line}", line=line)
@@ -110,7 +109,7 @@ def _trace(found: dict[str, Any], line: int, report: Report) -> Trace:
             trace.calls = [whole]
             report.note(_WHOLE)
     agents = [span.name for span in spans if _value(span, _TYPE) == "AGENT"]
-    trace.agent = first_text(*agents, as_dict(info.get("tags")).get("mlflow.traceName"))
+    trace.agent = nonblank(*agents, as_dict(info.get("tags")).get("mlflow.traceName"))
     trace.extra = short_fields({"session": about.get("mlflow.trace.session"), "user": about.get("mlflow.trace.user")})
     trace.outcome = trace_outcome(root.error if root else None, _scores(as_list(info.get("assessments"))))
     return trace
@@ -141,7 +140,7 @@ def _call(span: Span, report: Report) -> ModelCall:
         outputs,
         None,
         report,
-        model=first_text(model_of(outputs), *named, about),
+        model=nonblank(model_of(outputs), *named, about),
         usage=payload_usage(outputs) or parse_usage(_value(span, "mlflow.chat.tokenUsage")),
         settings=[{"tools": _value(span, "mlflow.chat.tools")}],
         error=span.error,

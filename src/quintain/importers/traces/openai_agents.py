@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most
 from quintain.importers.traces.call_payloads import model_of
 from quintain.importers.traces.conversations import ModelCall, ToolCall
@@ -28,18 +27,19 @@ from quintain.importers.traces.trace_records import (
     outermost,
     recorded_call,
 )
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import Result
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_name,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
+    parse_time,
+    parse_usage,
     short_fields,
     to_text,
 )
-from quintain.importers.transcripts.message_parts import Result
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
 
 NO_CONTENT = (
     "expected messages, got response spans without content; have the exporter add `input` and `response` of the span's "
@@ -105,7 +105,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     nodes = [TraceNode(span["id"], as_name(span.get("parent_id")), _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     names = (as_dict(span.get("span_data")).get("name") for span in spans if _type(span) == "agent")
-    trace.agent = first_text(*names, about.get("workflow_name"))
+    trace.agent = nonblank(*names, about.get("workflow_name"))
     trace.extra = short_fields({"workflow": about.get("workflow_name"), "metadata": about.get("metadata")})
     agents = [node for node in nodes if _type(node.value) in ("agent", "generation", "response")]
     trace.outcome = outcome_from(None, _error(outermost(agents)))
@@ -122,7 +122,7 @@ def _kind(span: dict[str, Any]) -> str:
 def _error(span: dict[str, Any]) -> str | None:
     """Return the error of a span."""
     error = span.get("error")
-    return first_text(as_dict(error).get("message"), error) or ("error" if error else None)
+    return nonblank(as_dict(error).get("message"), error) or ("error" if error else None)
 
 
 def _call(span: dict[str, Any], report: Report) -> ModelCall:
@@ -132,7 +132,7 @@ def _call(span: dict[str, Any], report: Report) -> ModelCall:
         {"input": data.get("input"), "instructions": response.get("instructions")} if response else data.get("input")
     )
     usage = parse_usage(response.get("usage"), data.get("usage"))
-    model = first_text(model_of(response), data.get("model"))
+    model = nonblank(model_of(response), data.get("model"))
     return recorded_call(
         inputs,
         response.get("output") or data.get("output"),

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, whole_exchange
 from quintain.importers.traces.genai_spans import agent_name, conversation, evaluations, kind_of, model_call, tool_call
 from quintain.importers.traces.otel_spans import Span, attributes_of, data_frame_rows, is_export, is_span, spans_in
@@ -26,7 +25,7 @@ from quintain.importers.traces.trace_records import (
     group_records,
     trace_outcome,
 )
-from quintain.importers.transcripts.field_values import as_dict, as_text
+from quintain.importers.values import as_dict, as_text
 from quintain.records.record import clip
 from quintain.records.trajectory import Outcome
 

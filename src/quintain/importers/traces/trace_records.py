@@ -19,12 +19,11 @@ from quintain.importers.traces.conversations import (
     match_results,
     whole_exchange,
 )
-from quintain.importers.transcripts.field_values import as_dict, as_list, parse_json_text, to_text
 from quintain.importers.transcripts.message_parts import Result, parse_result
 from quintain.importers.transcripts.result_envelopes import mcp_result
 from quintain.importers.transcripts.tool_schemas import offered_tools
-from quintain.importers.transcripts.transcript import parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
+from quintain.importers.values import as_dict, as_list, parse_json_text, parse_time, to_text
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
 _RESTORED = "some model calls have no recorded input: they go on with the call before them under the same record"

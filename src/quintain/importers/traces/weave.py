@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most
 from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
@@ -30,17 +29,18 @@ from quintain.importers.traces.trace_records import (
     trace_outcome,
     whole_call,
 )
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_name,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
     parse_json_text,
+    parse_time,
+    parse_usage,
     short_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
 
 _FIELDS = {"op_name", "trace_id", "inputs", "started_at"}
 _REQUESTS = ("messages", "contents", "input", "prompt")
@@ -105,7 +105,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     if not trace.calls and (whole := whole_call(_inputs(root), root.get("output"), root.get("started_at"), report)):
         trace.calls = [whole]
         report.note(_WHOLE)
-    trace.agent = first_text(root.get("display_name"), _name(root))
+    trace.agent = nonblank(root.get("display_name"), _name(root))
     trace.extra = short_fields({"project": root.get("project_id"), "thread": root.get("thread_id")})
     trace.outcome = trace_outcome(_error(root), {})
     return trace

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.training_data.chat_records import (
     FIELDS,
@@ -23,8 +22,8 @@ from quintain.importers.training_data.chat_records import (
     messages_of,
     read_chats,
 )
-from quintain.importers.transcripts.field_values import transpose_columns
 from quintain.importers.transcripts.responses_api import is_item, is_items
+from quintain.importers.values import transpose_columns
 
 _PAIRS = ("chosen", "rejected")
 

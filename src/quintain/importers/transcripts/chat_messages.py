@@ -17,14 +17,6 @@ from math import inf
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    dicts_in,
-    first_text,
-    nonblank,
-    parse_json_text,
-    short_fields,
-)
 from quintain.importers.transcripts.message_parts import (
     RESULTS,
     Message,
@@ -39,8 +31,16 @@ from quintain.importers.transcripts.message_parts import (
     simplify_content,
     sort_parts,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, function_tool, parse_time
+from quintain.importers.transcripts.transcript import Transcript, function_tool
+from quintain.importers.values import (
+    as_dict,
+    dicts_in,
+    nonblank,
+    parse_json_text,
+    parse_time,
+    parse_usage,
+    short_fields,
+)
 from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory, read_trajectory
 
 SEALED = "some thoughts are encrypted in the log and cannot be read"
@@ -282,7 +282,7 @@ def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: OnInvalid)
         turn.thoughts = list(dict.fromkeys(thought for thought in [*thought_fields, *turn.thoughts] if thought.strip()))
     if not turn.content:
         spoken = as_dict(rest.get("audio")).get("transcript")
-        turn.content = first_text(rest.pop("refusal", None), spoken) or ""
+        turn.content = nonblank(rest.pop("refusal", None), spoken) or ""
     if refuse is not raise_invalid and isinstance(turn.content, str) and (written := _THINK.match(turn.content)):
         turn.thoughts = list(dict.fromkeys([*turn.thoughts, *filter(None, [written[1].strip()])]))
         turn.content = turn.content[written.end() :]
@@ -294,9 +294,7 @@ def _thoughts_beside(rest: dict[str, Any], refuse: OnInvalid) -> list[str]:
     if refuse is not raise_invalid and not any(thought_fields) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
         blocks = [part for key in _THOUGHT_BLOCKS for part in dicts_in(rest.pop(key, None))]
         return [
-            known
-            for part in blocks
-            if (known := first_text(part.get("thinking"), part.get("text"), part.get("summary")))
+            known for part in blocks if (known := nonblank(part.get("thinking"), part.get("text"), part.get("summary")))
         ]
     return thought_fields
 

@@ -16,7 +16,7 @@ from quintain.importers.files.tables import as_cell_number
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import RunSink
-from quintain.importers.transcripts.field_values import as_number
+from quintain.importers.values import as_number
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.record import nearest, shown

@@ -16,7 +16,7 @@ from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import as_label
 from quintain.importers.protocol import Report
 from quintain.importers.transcripts.chat_messages import ROLES
-from quintain.importers.transcripts.field_values import as_number
+from quintain.importers.values import as_number
 from quintain.records.record import shown
 
 MARKS = ("good", "bad")
