@@ -22,7 +22,7 @@ from quintain.importers.transcripts.message_parts import (
 )
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, text_fields
-from quintain.records.trajectory import DESIRABLE, AgentInfo
+from quintain.records.trajectory import DESIRABLE
 
 OTHER_BRANCHES = "only the branch that the application showed is imported: other branches are alternatives and left out"
 _NO_LEAF = "a conversation does not name its current message: the branch of its last message is imported"
@@ -59,7 +59,8 @@ def _conversation(
         report,
         line,
         session=session,
-        agent=AgentInfo(name="chatgpt", model=writer.script.model or nonblank(row.get("default_model_slug"))),
+        agent="chatgpt",
+        model=writer.script.model or nonblank(row.get("default_model_slug")),
         extra=text_fields({"title": row.get("title"), "gizmo_id": row.get("gizmo_id")})
         | ({} if label is None else {DESIRABLE: label}),
     )

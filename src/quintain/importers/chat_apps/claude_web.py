@@ -16,8 +16,7 @@ from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
 from quintain.importers.transcripts.message_parts import CALLS, RESULTS, join_messages, part_kind
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, text_fields
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time
 
 _ROLES = {"human": "user", "assistant": "assistant"}
 _FILES = "attached files are not in the export: only their names are kept"
@@ -43,8 +42,9 @@ def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Ru
         report,
         line,
         session=session,
-        agent=AgentInfo(name="claude.ai", model=nonblank(row.get("model"))),
-        extra=text_fields({"title": row.get("name"), "project": as_dict(row.get("project")).get("name")}),
+        agent="claude.ai",
+        model=row.get("model"),
+        about={"title": row.get("name"), "project": as_dict(row.get("project")).get("name")},
     )
 
 

@@ -18,7 +18,6 @@ from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import parse_time
-from quintain.records.trajectory import AgentInfo
 
 CHAT_FILE = ".aider.chat.history.md"
 _STARTED, _PROMPT = "# aider chat started at ", "#### "
@@ -77,7 +76,8 @@ def _session(session: _Session, log: LogFile, report: Report) -> Iterator[Run]:
         session.line,
         key=f"{'/'.join(log.parts)}:{session.line}",
         episode_key=session.started,
-        agent=AgentInfo(name="aider", version=version, model=script.script.model),
+        agent="aider",
+        version=version,
         extra={"started_at": session.started},
     )
 
@@ -106,7 +106,6 @@ def _calls(log: LogFile, report: Report) -> Iterator[Run]:
         when, reply = ended
         thought, spoken = _without_thought(reply)
         script.add_agent_turn(spoken, thought=thought, model=model)
-        agent = AgentInfo(name="aider", model=model)
         asked = next((text for role, text in reversed(messages) if role == "USER"), None)
         yield from build_session_run(
             script,
@@ -114,8 +113,8 @@ def _calls(log: LogFile, report: Report) -> Iterator[Run]:
             line,
             prompt=asked,
             episode_key=f"{began}/{line}",
-            agent=agent,
-            extra={"started_at": began, "ended_at": when},  # local times of an unknown zone
+            agent="aider",
+            extra={"started_at": began, "ended_at": when},
         )
 
 

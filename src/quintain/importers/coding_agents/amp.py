@@ -13,19 +13,14 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
 from quintain.importers.transcripts.message_parts import visible_content
-from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import (
     as_dict,
     as_list,
+    as_text,
     dicts_in,
     nonblank,
-    parse_time,
-    parse_usage,
-    text_fields,
 )
-from quintain.records.trajectory import AgentInfo
 
 _RECORDED = "results are the output of each run as the program recorded it: the model may have seen other words"
 
@@ -43,23 +38,16 @@ def _detect(probe: Probe) -> float:
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     """Yield the run of a thread."""
     for line, thread in object_rows(log, report):
-        script = Transcript()
-        for message in dicts_in(thread.get("messages")):
-            _write(message, script, report)
         initial = as_dict(as_dict(thread.get("env")).get("initial"))
         tree = next(iter(dicts_in(initial.get("trees"))), {})
-        session = nonblank(thread.get("id"))
-        place = nonblank(tree.get("uri"))
-        extra = {"cwd": place and place.removeprefix("file://"), "title": thread.get("title")}
         yield from build_session_run(
-            script,
+            (_message(message, report) for message in dicts_in(thread.get("messages"))),
             report,
             line,
-            session=session,
-            agent=AgentInfo(
-                name="amp", version=nonblank(as_dict(initial.get("platform")).get("clientVersion")), model=script.model
-            ),
-            extra=text_fields(extra),
+            agent="amp",
+            version=as_dict(initial.get("platform")).get("clientVersion"),
+            session=thread.get("id"),
+            about={"cwd": as_text(tree.get("uri")).removeprefix("file://"), "title": thread.get("title")},
         )
 
 
@@ -71,19 +59,13 @@ def _is_run(block: Any) -> bool:
     return isinstance(as_dict(block).get("run"), dict) and "toolUseID" in block
 
 
-def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
-    content = message.get("content")
+def _message(message: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return a message as Anthropic's API has it."""
+    content, usage = message.get("content"), as_dict(message.get("usage"))
     blocks = [_result(block, report) if _is_run(block) else block for block in as_list(content)]
     known = {"role": message.get("role"), "content": blocks if isinstance(content, list) else content}
-    turn = parse_message(known, "message", report.refuse)
-    if turn is None:
-        return
-    usage = as_dict(message.get("usage"))
-    sent = as_dict(message.get("meta")).get("sentAt")
-    turn.fields["timestamp"] = parse_time(usage.get("timestamp")) or parse_time(sent)
-    if turn.actor == "agent":
-        turn.fields |= {"model": nonblank(usage.get("model")), "usage": parse_usage(usage)}
-    append_turn(turn, script)
+    known["timestamp"] = usage.get("timestamp") or as_dict(message.get("meta")).get("sentAt")
+    return known | ({"model": usage.get("model"), "usage": usage} if message.get("role") == "assistant" else {})
 
 
 def _result(block: dict[str, Any], report: Report) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from quintain.importers.transcripts.message_parts import (
     visible_content,
 )
 from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.importers.values import as_dict, as_text, nonblank, parse_time, parse_usage, text_fields
-from quintain.records.trajectory import AgentInfo, Outcome
+from quintain.importers.values import as_dict, as_text, nonblank, parse_time, parse_usage
+from quintain.records.trajectory import Outcome
 
 _SIDE_RECORDS = {
     "summary",
@@ -103,7 +103,7 @@ def read_sessions(
         known = origin if not thread[1] and origin and origin.session != thread[0] else None
         script, line, fields = _written(branches[thread], threads, graph, report, known, agent=agent)
         if fields["parent"]:
-            fields["extra"] |= beside
+            fields["about"] |= beside
         if thread == chosen[-1]:
             for lines in (graph.lines, threads, branches):
                 lines.clear()  # as large as the run, which is built and stored from here on
@@ -163,9 +163,10 @@ def _written(
         "parent": session if side else None,
         "continues": origin.session if origin else None,
         "prompt": writer.prompt or writer.command or "",
-        "agent": AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
+        "agent": agent,
+        "version": last_row.get("version"),
         "outcome": Outcome(exit_status=end or None),
-        "extra": text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),
+        "about": {"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")},
     }
     return writer.script, branch[0].number, fields
 

@@ -19,7 +19,6 @@ from quintain.importers.transcripts.chat_messages import append_turn, parse_mess
 from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time, parse_usage
-from quintain.records.trajectory import AgentInfo
 
 _FILE = "api_conversation_history.json"
 _ASKED = re.compile(r"\A\s*<(task|user_message)>\s*(.*?)\s*</\1>", re.DOTALL)
@@ -56,14 +55,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     folders = log.path.parts[:-1]
     program = next((name for folder in reversed(folders) if (name := _PROGRAMS.get(folder))), "cline")
     task = log.parts[-2] if len(log.parts) > 1 else None
-    yield from build_session_run(
-        writer.script,
-        report,
-        None,
-        prompt=writer.prompt,
-        session=task,
-        agent=AgentInfo(name=program, model=writer.script.model),
-    )
+    yield from build_session_run(writer.script, report, prompt=writer.prompt, session=task, agent=program)
 
 
 IMPORTER = Importer("cline", "Cline or Roo Code task", _detect, _read)

@@ -18,7 +18,6 @@ from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.message_parts import join_thoughts
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import as_dict, as_text, nonblank, parse_json_text, parse_time, parse_usage
-from quintain.records.trajectory import AgentInfo
 
 _NOTE = "the log is what a person saw: the arguments of calls have the names of the interface, not those of the model"
 _CALLS = {"command": ("execute_command", "command"), "completion_result": ("attempt_completion", "result")}
@@ -54,10 +53,9 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     yield from build_session_run(
         writer.script,
         report,
-        None,
         prompt=writer.prompt,
         session=log.parts[-2] if len(log.parts) > 1 else None,
-        agent=AgentInfo(name="cline", model=writer.script.model),
+        agent="cline",
     )
 
 

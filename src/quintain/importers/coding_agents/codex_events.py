@@ -10,7 +10,7 @@ from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.message_parts import join_messages, join_thoughts, visible_content
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import as_dict, as_text, nonblank, total_usage
-from quintain.records.trajectory import AgentInfo, Outcome
+from quintain.records.trajectory import Outcome
 
 EXEC_EVENTS = {"thread.started", "turn.started", "turn.completed", "turn.failed", "item.started", "item.updated"}
 EXEC_EVENTS |= {"item.completed"}
@@ -112,7 +112,7 @@ class _Events:
             self.line,
             prompt="",
             session=self.session,
-            agent=AgentInfo(name="codex"),
+            agent="codex",
             outcome=Outcome(exit_status=self.failure and self.failure[:200]),
             extra={"usage": usage} if usage else {},
         )

@@ -34,9 +34,7 @@ from quintain.importers.values import (
     parse_json_text,
     parse_time,
     parse_usage,
-    text_fields,
 )
-from quintain.records.trajectory import AgentInfo
 
 ITEMS = {"message", "reasoning", "local_shell_call", "web_search_call"} | {
     f"{maker}_{end}" for maker in ("function", "custom_tool") for end in ("call", "call_output")
@@ -347,8 +345,9 @@ class Rollout:
             prompt=self.asked or self.prompt or "",
             session=session,
             tools=tools,
-            agent=AgentInfo(name="codex", version=nonblank(self.meta.get("cli_version")), model=self.script.model),
-            extra=text_fields(where | {"tools": "inferred" if tools else None}),
+            agent="codex",
+            version=self.meta.get("cli_version"),
+            about=where | {"tools": "inferred" if tools else None},
         )
 
 

@@ -13,8 +13,6 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.importers.values import text_fields
-from quintain.records.trajectory import AgentInfo
 
 _EXPORTED = re.compile(r"_Exported on (.{1,60}) from Cursor \(([^)\s]{1,30})\)_\s*\Z")
 _ACTORS = {"**User**": "user", "**Cursor**": "agent"}
@@ -35,8 +33,9 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
             chat.script(),
             report,
             chat.line,
-            agent=AgentInfo(name="cursor", version=chat.version),
-            extra=text_fields({"title": chat.title, "exported_on": chat.exported}),
+            agent="cursor",
+            version=chat.version,
+            about={"title": chat.title, "exported_on": chat.exported},
         )
 
 

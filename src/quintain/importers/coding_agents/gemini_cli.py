@@ -25,7 +25,6 @@ from quintain.importers.transcripts.message_parts import (
 )
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
-from quintain.records.trajectory import AgentInfo
 
 _SAME_BATCH = timedelta(milliseconds=100)
 """Parallel calls are logged together when the last one ends; a model reply takes longer than this."""
@@ -77,11 +76,10 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     yield from build_session_run(
         writer.script,
         report,
-        None,
         parent=above[0] if key and is_part else None,
         prompt=writer.prompt or "",
         session=key,
-        agent=AgentInfo(name="gemini-cli", model=writer.script.model),
+        agent="gemini-cli",
         extra={"project_hash": session["projectHash"]} if nonblank(session.get("projectHash")) else {},
     )
 

@@ -10,7 +10,7 @@ from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.message_parts import join_messages
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import as_dict, as_text, nonblank, parse_time
-from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
+from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _KINDS = {"init", "message", "tool_use", "tool_result", "error", "result"}
 
@@ -100,7 +100,8 @@ class _Session:
             report,
             self.line,
             session=self.id,
-            agent=AgentInfo(name="gemini-cli", model=self.model),
+            agent="gemini-cli",
+            model=self.model,
             outcome=Outcome(status=status, exit_status=self.failure and self.failure[:200]),
             extra={"usage": spent} if spent else {},
         )

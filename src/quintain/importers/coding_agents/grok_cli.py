@@ -14,8 +14,7 @@ from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
 from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, text_fields
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank
 
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool_result": "tool"}
 _KINDS = {*_ROLES, "reasoning", "backend_tool_call"}
@@ -52,12 +51,12 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     yield from build_session_run(
         writer.script,
         report,
-        None,
         key=session if session and not is_part else None,
         parent=session if session and is_part else None,
         session_id=session,
-        agent=AgentInfo(name="grok-cli", model=model),
-        extra=text_fields(where | {"agent_type": about.get("agent_name") if is_part else None}),
+        agent="grok-cli",
+        model=model,
+        about=where | {"agent_type": about.get("agent_name") if is_part else None},
     )
 
 

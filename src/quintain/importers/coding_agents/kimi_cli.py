@@ -19,7 +19,6 @@ from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, pa
 from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_text, parse_time
-from quintain.records.trajectory import AgentInfo
 
 _MARKS = frozenset({"_checkpoint", "_usage", "_system_prompt"})
 _FAILED = "<system>ERROR: "
@@ -60,11 +59,10 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     yield from build_session_run(
         script,
         report,
-        None,
         key=session if session and is_current else None,
         parent=parent,
         session_id=session,
-        agent=AgentInfo(name="kimi-cli", model=script.model),
+        agent="kimi-cli",
     )
 
 
@@ -82,12 +80,11 @@ def _read_records(log: LogFile, rows: list[tuple[int, dict[str, Any]]], report: 
     yield from build_session_run(
         records.script,
         report,
-        None,
         key=session if is_main else f"{session}/{agent}",
         parent=None if is_main else session,
         prompt=records.prompt,
         session_id=session if is_main else f"{session}/{agent}",
-        agent=AgentInfo(name="kimi-code", model=records.script.model),
+        agent="kimi-code",
         tools=records.tools,
     )
 

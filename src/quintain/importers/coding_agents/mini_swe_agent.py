@@ -22,7 +22,7 @@ from quintain.importers.transcripts.message_parts import Result, plain_text, vis
 from quintain.importers.transcripts.responses_api import items_to_messages
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.records.trajectory import Task
 
 _BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\n")
 _CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
@@ -82,7 +82,9 @@ def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterat
         report,
         line,
         task=Task(id=nonblank(instance, row.get("id"))),
-        agent=AgentInfo(name="mini-swe-agent", version=nonblank(info.get("mini_version")), model=writer.model),
+        agent="mini-swe-agent",
+        version=info.get("mini_version"),
+        model=writer.model,
         outcome=outcome_from(resolved, ended),
         extra=({"cost": cost} if isinstance(cost, int | float) and not isinstance(cost, bool) else {})
         | submission_of(info, report),

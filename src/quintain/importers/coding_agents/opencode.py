@@ -24,7 +24,6 @@ from quintain.importers.transcripts.message_parts import (
 )
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
-from quintain.records.trajectory import AgentInfo
 
 _EVENTS = ("step_start", "text", "tool_use", "step_finish", "reasoning")
 _NO_MESSAGES = "expected the messages of this session in the folder, got none; import all of `storage`"
@@ -149,7 +148,8 @@ def _run(line: int, session: _Session, report: Report) -> Iterator[Run]:
         parent=parent if key else None,
         prompt=writer.prompt or "",
         session=key,
-        agent=AgentInfo(name="opencode", version=nonblank(info.get("version")), model=writer.script.model),
+        agent="opencode",
+        version=info.get("version"),
         extra={name: value for name, value in kept.items() if nonblank(value)},
     )
 

@@ -62,7 +62,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         others, session = folder_events(log, re.compile(r"\d+\.json"), report)
         events += others
         events.sort(key=lambda event: event["id"] if isinstance(event.get("id"), int) else 0)
-    yield from V0Stream(report).run(events, session)
+    yield from V0Stream(report).run(events, session=session)
 
 
 IMPORTER = Importer("openhands_v0", "OpenHands events (before 1.0)", _detect, _read)

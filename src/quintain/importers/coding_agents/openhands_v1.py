@@ -93,7 +93,7 @@ def _file(name: str) -> str:
 
 def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
     model = nonblank(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
-    yield from V1Stream(report, model).run(events, session)
+    yield from V1Stream(report, model).run(events, session=session)
 
 
 def is_event(row: Any) -> bool:

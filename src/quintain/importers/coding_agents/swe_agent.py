@@ -21,7 +21,7 @@ from quintain.importers.transcripts.chat_messages import append_turn, parse_mess
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_list, dicts_in, nonblank, parse_json_text
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.records.trajectory import Task
 
 MAX_PATCH = 100_000
 """Characters up to which a submitted patch is kept."""
@@ -80,11 +80,9 @@ def _run(
         line,
         prompt=nonblank(problem.get("text"), problem.get("problem_statement")),
         task=Task(id=instance, environment=nonblank(row.get("environment"))),
-        agent=AgentInfo(
-            name="swe-agent",
-            version=nonblank(info.get("swe_agent_version")),
-            model=nonblank(as_dict(as_dict(settings.get("agent")).get("model")).get("name")),
-        ),
+        agent="swe-agent",
+        version=info.get("swe_agent_version"),
+        model=as_dict(as_dict(settings.get("agent")).get("model")).get("name"),
         outcome=outcome_from(resolved, nonblank(info.get("exit_status"))),
         episode_key="" if attempt is None else f"attempt-{attempt}",
         extra=({"cost": cost} if isinstance(cost, int | float) and cost else {}) | submission_of(info, report),

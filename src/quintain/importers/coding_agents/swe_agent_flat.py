@@ -13,7 +13,7 @@ from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.records.trajectory import Task
 
 _ACTORS = {"system": "system", "user": "user", "ai": "agent", "assistant": "agent"}
 
@@ -61,6 +61,7 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         report,
         line,
         task=Task(id=nonblank(row.get("instance_id"))),
-        agent=AgentInfo(name="swe-agent", model=nonblank(row.get("model_name"), row.get("model"))),
+        agent="swe-agent",
+        model=nonblank(row.get("model_name"), row.get("model")),
         outcome=outcome_from(resolved, nonblank(row.get("exit_status"))),
     )

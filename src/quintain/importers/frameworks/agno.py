@@ -15,7 +15,7 @@ from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time, parse_usage
-from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
+from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
 _OUTCOMES = {"ERROR": OutcomeStatus.ERROR, "CANCELLED": OutcomeStatus.TRUNCATED}
@@ -88,10 +88,8 @@ def _run(run: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
         prompt=nonblank(as_dict(run.get("input")).get("input_content")),
         session_id=nonblank(run.get("session_id")),
         episode_key=run["run_id"],
-        agent=AgentInfo(
-            name=nonblank(*(run.get(key) for key in ("agent_name", "team_name", "agent_id", "team_id"))) or "unknown",
-            model=nonblank(run.get("model")),
-        ),
+        agent=nonblank(*(run.get(key) for key in ("agent_name", "team_name", "agent_id", "team_id"))),
+        model=run.get("model"),
         outcome=Outcome(status=_OUTCOMES.get(status, OutcomeStatus.UNKNOWN)),
     )
 

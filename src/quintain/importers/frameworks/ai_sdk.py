@@ -27,7 +27,6 @@ from quintain.importers.values import (
     parse_usage,
     to_text,
 )
-from quintain.records.trajectory import AgentInfo
 
 _ROLES = {"user": "user", "system": "system", "assistant": "agent"}
 _LISTS = ("messages", "uiMessages", "ui_messages", "initialMessages")
@@ -105,7 +104,8 @@ def _run(messages: list[Any], row: dict[str, Any], report: Report, line: int | N
         report,
         line,
         session_id=next(filter(None, map(as_name, (row.get("id"), row.get("chatId")))), None),
-        agent=AgentInfo(name="ai-sdk", model=model),
+        agent="ai-sdk",
+        model=model,
     )
 
 

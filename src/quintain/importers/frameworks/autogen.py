@@ -19,7 +19,6 @@ from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.message_parts import Message, Result, visible_content
 from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage, to_text
-from quintain.records.trajectory import AgentInfo
 
 _CONTEXT = {"UserMessage", "AssistantMessage", "SystemMessage", "FunctionExecutionResultMessage"}
 _SPOKEN = {"TextMessage", "MultiModalMessage", "StopMessage"}
@@ -169,7 +168,7 @@ def _thread_runs(
 
 def _run(turns: list[Turn], agent: str, stopped: str | None, report: Report, line: int | None) -> Iterator[Run]:
     outcome = outcome_from(None, stopped)
-    yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200]), outcome=outcome)
+    yield from build_session_run(turns, report, line, agent=agent[:200], outcome=outcome)
 
 
 def _calls(content: Any) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from quintain.importers.training_data.chat_records import FIELDS, is_chat, is_me
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
 from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.values import as_dict, as_list, as_name, as_text, dicts_in, nonblank
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.records.trajectory import Task
 
 _FAILED = "Error: "
 """What the program writes before the exception of a tool that failed."""
@@ -131,7 +131,7 @@ def _runs(
         turns = [Turn("system", prompt)] if prompt else []
         for n, (message, speaker) in enumerate(zip(messages, speakers, strict=True)):
             turns += _turns(message, is_own=speaker == agent and n > 0, speaker=speaker, report=report)
-        yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200] or "unknown"), **fields)
+        yield from build_session_run(turns, report, line, agent=agent[:200], **fields)
     if not agents:
         report.reject(line, "expected an agent beside the one who began the chat, got none")
 

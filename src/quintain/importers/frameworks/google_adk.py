@@ -19,7 +19,7 @@ from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.message_parts import RESULTS, part_kind
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.importers.values import as_dict, as_list, as_name, dicts_in, nonblank, parse_time, parse_usage
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.records.trajectory import Task
 
 _EXPECTED = "the conversations of an evaluation set are what the agent should do; most calls are without their results"
 _UNPLACED = "text between the calls of an evaluation set, whose place is not in the file"
@@ -99,10 +99,8 @@ def _run(session: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
         report,
         line,
         session_id=nonblank(session.get("id")),
-        agent=AgentInfo(
-            name=nonblank(session.get("app_name"), session.get("appName")) or "unknown",
-            model=next(filter(None, models), None),
-        ),
+        agent=nonblank(session.get("app_name"), session.get("appName")),
+        model=next(filter(None, models), None),
         outcome=outcome_from(None, failed),
     )
 
@@ -134,11 +132,7 @@ def _expected_run(case: dict[str, Any], report: Report, line: int | None) -> Ite
     report.note(_EXPECTED)
     app = nonblank(_field(as_dict(_field(case, "session_input")), "app_name"))
     yield from build_session_run(
-        turns,
-        report,
-        line,
-        agent=AgentInfo(name=app or "unknown"),
-        task=Task(id=nonblank(_field(case, "eval_id"), case.get("name"))),
+        turns, report, line, agent=app, task=Task(id=nonblank(_field(case, "eval_id"), case.get("name")))
     )
 
 

@@ -30,7 +30,7 @@ from quintain.importers.values import (
     parse_usage,
     to_text,
 )
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.records.trajectory import Task
 
 _ACTION = {"model_output", "observations", "error"}
 _ACTED = {"tool_calls", "code_action", "action_output"}
@@ -84,7 +84,8 @@ def _answered(row: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
             metadata={"answer": answer} if isinstance(answer, str | int | float) else {},
         ),
         prompt=nonblank(row.get("augmented_question"), row.get("question")),
-        agent=AgentInfo(name="smolagents", model=nonblank(row.get("model_id"), row.get("agent_name"))),
+        agent="smolagents",
+        model=nonblank(row.get("model_id"), row.get("agent_name")),
     )
 
 
@@ -115,8 +116,8 @@ def _run(steps: list[Any], report: Report, line: int | None, state: str | None) 
         writer.script,
         report,
         line,
-        prompt=None if has_task else "",  # the first text of the user is an observation
-        agent=AgentInfo(name="smolagents", model=writer.script.model),
+        prompt=None if has_task else "",
+        agent="smolagents",
         outcome=outcome_from(None, _ENDS.get(writer.error or "", state if state != "success" else None)),
     )
 

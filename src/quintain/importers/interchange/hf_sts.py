@@ -18,7 +18,6 @@ from quintain.importers.transcripts.chat_messages import append_turn, parse_mess
 from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
-from quintain.records.trajectory import AgentInfo
 
 _MESSAGES = ("message", "message_end")
 _DROID = "session_start"
@@ -89,11 +88,9 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
         report,
         begin,
         session=session,
-        agent=AgentInfo(
-            name=harness or _HEADERS.get(as_text(head.get("type")), "pi"),
-            version=nonblank(head.get("version")),
-            model=script.model or nonblank(head.get("model")),
-        ),
+        agent=harness or _HEADERS.get(as_text(head.get("type")), "pi"),
+        version=head.get("version"),
+        model=script.model or nonblank(head.get("model")),
         extra={"title": title} if title else {},
     )
 

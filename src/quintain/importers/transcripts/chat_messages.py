@@ -337,7 +337,7 @@ def _ignoring(_: str, __: str) -> None:
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:
     """Take the fields that a step stores out of `rest`."""
     model, about = rest.pop("model", None), as_dict(rest.get("metadata"))
-    taken: dict[str, Any] = {"model": model if isinstance(model, str) else nonblank(about.get("model"))}
+    taken: dict[str, Any] = {"model": nonblank(model, about.get("model"))}
     for key in MASKS:
         if key in rest and isinstance(rest[key], bool | int | float):
             taken["train"] = bool(rest.pop(key))
