@@ -68,13 +68,7 @@ def read_one(format: str, read: ReadRow, row: dict[str, Any]) -> Trajectory:
 
 
 def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed: str) -> float:
-    """Return the share of the first rows that match, 0 to 1; a document counts as one row.
-
-    Args:
-        probe: The beginning of a file.
-        fits: Whether a row matches.
-        *needed: Each matching row has one of these fields.
-    """
+    """Return the share of the first rows that match, 0 to 1; a document counts as one row."""
     if probe.fields.isdisjoint(needed):
         return 0.0
     rows = [probe.document] if probe.document is not None else list(probe.rows[:20])

@@ -80,14 +80,7 @@ def _is_line(row: dict[str, Any]) -> bool:
 def read_sessions(
     rows: Iterable[tuple[int, dict[str, Any]]], log: LogFile, report: Report, *, agent: str
 ) -> Iterator[Run]:
-    """Yield the runs of numbered lines shaped as Claude Code writes them: one a session and one for each subagent.
-
-    Args:
-        rows: The lines.
-        log: The file that they come from.
-        report: Gets rejections and notes.
-        agent: Name of the program that wrote the sessions.
-    """
+    """Yield the runs of numbered lines shaped as Claude Code writes them: one a session and one for each subagent."""
     graph = Graph(log.reading, log.path.stem)
     for number, row in rows:
         graph.add(number, row, report)
@@ -134,16 +127,7 @@ def _written(
     *,
     agent: str,
 ) -> tuple[Transcript, int, dict[str, Any]]:
-    """Return the transcript of a branch, the line where it begins, and the further fields of its run.
-
-    Args:
-        branch: Its lines, from the root on.
-        threads: The turns of each session and sidechain.
-        graph: All lines.
-        report: Gets a note on branches that are left out.
-        origin: The session that this one was forked from.
-        agent: Name of the program.
-    """
+    """Return the transcript of a branch, the line where it begins, and the further fields of its run."""
     session, side = branch[-1].thread
     side = side.removeprefix("?")
     involved = {line.thread for line in branch}

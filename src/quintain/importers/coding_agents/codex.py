@@ -94,12 +94,7 @@ _DAYS = 3
 
 
 def _find_repeats(log: LogFile, session: str) -> Callable[[dict[str, Any]], bool] | None:
-    """Return a test whether successive items repeat the session with this id; None if that session is not found.
-
-    Args:
-        log: Of the fork.
-        session: Id of the other session.
-    """
+    """Return a test whether successive items repeat the session with this id; None if that session is not found."""
     place = LogFile(log.path, log.root)  # what a fork repeats does not change: it need not be read again with the other
     for other in _candidates(place, session):
         if other.path != log.path and _session_of(other) == session:

@@ -21,14 +21,7 @@ _NO_TASK = "codex exec --json does not record the task: add a prompt to the runs
 def exec_runs(
     line: int, row: dict[str, Any], rest: Iterable[tuple[int, dict[str, Any]]], report: Report
 ) -> Iterator[Run]:
-    """Yield the runs of such a file, one for each `thread.started`.
-
-    Args:
-        line: Number of the first event.
-        row: That event.
-        rest: The events after it, with their numbers.
-        report: Counts records without a turn.
-    """
+    """Yield the runs of such a file, one for each `thread.started`."""
     thread = _Events(line)
     thread.take(line, row, report)
     for number, event in rest:

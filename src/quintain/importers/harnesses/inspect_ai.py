@@ -155,14 +155,7 @@ class _Events:
 
 
 def _run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    """Yield the run of one sample and epoch.
-
-    Args:
-        sample: As in the log.
-        about: The log's `eval`.
-        line: Which sample of the log it is, from 1.
-        report: Gets notes on unreadable content.
-    """
+    """Yield the run of one sample and epoch."""
     old = as_dict(sample.get("transcript"))  # until 2024: events and attachments stood in here
     attachments = as_dict(sample.get("attachments")) | as_dict(old.get("content"))
     events = dicts_in(sample.get("events")) or dicts_in(old.get("events"))

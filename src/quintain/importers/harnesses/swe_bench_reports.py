@@ -24,13 +24,7 @@ _PREDICTIONS = ("preds.json", "../preds.json", "../all_preds.json")
 
 
 def find_verdict(log: LogFile, own: Iterable[Any], instance: str | None) -> bool | None:
-    """Return whether an instance was resolved, by the log itself, a report beside it, or the harness.
-
-    Args:
-        log: Of the run.
-        own: Reports within it.
-        instance: Id of the instance.
-    """
+    """Return whether an instance was resolved, by the log itself, a report beside it, or the harness."""
     if (own_verdict := first_verdict(own, instance)) is not None or instance is None:
         return own_verdict
     near = (*_NEAR, f"{instance}/report.json", *(f"{above}/logs/{instance}/report.json" for above in _ABOVE))

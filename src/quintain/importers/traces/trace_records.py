@@ -114,16 +114,7 @@ def add_calls(
     report: Report,
     agent_name: Callable[[Any], str | None] = lambda value: None,
 ) -> None:
-    """Convert the nodes to calls of the trace, and count the other nodes. A model call within another is a duplicate.
-
-    Args:
-        trace: Gets the calls.
-        nodes: All records of the trace.
-        model_call: Converts the value of a `model` node.
-        tool_call: Converts the value of a `tool` node.
-        report: Counts the other nodes.
-        agent_name: Returns the name of the agent whose run a value is; None for other values. A call gets the innermost.
-    """
+    """Convert the nodes to calls of the trace, and count the other nodes. A model call within another is a duplicate."""
     parents = {node.id: node.parent for node in nodes}
     agents = {node.id: name for node in nodes if (name := agent_name(node.value))}
     models = {node.id for node in nodes if node.kind == "model"}
@@ -205,12 +196,7 @@ def whole_call(inputs: Any, outputs: Any, start: Any, report: Report) -> ModelCa
 
 
 def tool_result(answer: Any, error: str | None) -> Result:
-    """Return the result of a tool's record: of an MCP server, a message of LangChain with its call id, or any value.
-
-    Args:
-        answer: What the tool returned.
-        error: Error of the record; None if the tool did not fail.
-    """
+    """Return the result of a tool's record: of an MCP server, a message of LangChain with its call id, or any value."""
     known = mcp_result(answer)
     result = parse_result(known, known["content"], "result", Report().refuse) if known else Result(to_text(answer))
     if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
@@ -225,12 +211,7 @@ def tags_of(value: Any) -> tuple[str, ...]:
 
 
 def trace_outcome(error: str | None, scores: dict[str, float]) -> Outcome:
-    """Return the outcome of a trace: an error if it failed, else unknown, because traces do not state success.
-
-    Args:
-        error: Error of the trace; None if it did not fail.
-        scores: Scores of the trace; a single reward among them becomes the reward.
-    """
+    """Return the outcome of a trace: an error if it failed, else unknown, because traces do not state success."""
     return Outcome(
         status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
         reward=single_reward(scores),

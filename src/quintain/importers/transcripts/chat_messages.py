@@ -131,11 +131,6 @@ def extend_run(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajec
 def read_turns(messages: Iterable[Any], transcript: Transcript, refuse: OnInvalid = raise_invalid) -> None:
     """Add the turns of chat messages to a transcript.
 
-    Args:
-        messages: In order, with clean values (`require_clean`).
-        transcript: Gets the steps.
-        refuse: Handles what cannot be read; the strict default raises.
-
     Raises:
         InvalidInput: strict only: names the message by its index, the mistake and the valid values.
     """

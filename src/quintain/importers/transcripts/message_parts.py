@@ -375,12 +375,7 @@ def raise_invalid(_: str, sentence: str) -> None:
 
 
 def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lambda _: None) -> OnInvalid:
-    """Return a handler that counts skipped parts by kind and continues (tolerant).
-
-    Args:
-        skip: Called with the kind of lost content, such as `role:critic` or `part:video`.
-        note: Called with a note on unreadable content.
-    """
+    """Return a handler that counts skipped parts by kind and continues (tolerant)."""
 
     def refuse(kind: str, sentence: str) -> None:
         if kind == "sealed":

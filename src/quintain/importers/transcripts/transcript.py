@@ -204,11 +204,7 @@ class Transcript:
         return self._last_agent_step() is not None
 
     def trajectory(self, **fields: Any) -> Trajectory:
-        """Build the run; a task without a prompt takes the first user text as its prompt that is not added context.
-
-        Args:
-            **fields: As for `pieces`.
-        """
+        """Build the run; a task without a prompt takes the first user text as its prompt that is not added context."""
         return read_trajectory(self._about(**fields) | {"steps": list(self.steps)})
 
     def pieces(self, **fields: Any) -> Iterator[Trajectory]:
