@@ -149,6 +149,8 @@ def refuse_constant(constant: str) -> NoReturn:
 
 def parse_time(value: Any) -> datetime | None:
     """Parse ISO 8601 or seconds, milli-, micro- or nanoseconds since 1970 to UTC; None for other values."""
+    if isinstance(value, datetime):
+        return value
     try:
         if isinstance(value, str) and value.isascii() and value.isdigit() and 9 < len(value) < 25:
             value = int(value)

@@ -35,9 +35,9 @@ from quintain.importers.traces.trace_records import (
     outermost,
     recorded_call,
     tags_of,
+    take_whole,
     tool_result,
     trace_outcome,
-    whole_call,
 )
 from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.values import (
@@ -56,7 +56,6 @@ from quintain.importers.values import (
 
 _TYPES = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 _ANSWERED = "the last answer is in no generation: it is the agent's own record of it, and is not trained on"
-_WHOLE = "some traces have no generation: their runs are the input and output of the outermost observation"
 
 
 def _detect(probe: Probe) -> float:
@@ -165,11 +164,9 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
             _take_answer(last, list(observations.values()), report)
     root = outermost(nodes)
     for whole in (root, about):
-        if not trace.calls and whole.get("type") != "TOOL":
+        if whole.get("type") != "TOOL":
             start = _pick(whole, "startTime") or whole.get("timestamp")
-            if call := whole_call(whole.get("input"), whole.get("output"), start, report):
-                trace.calls = [call]
-                report.note(_WHOLE)
+            take_whole(trace, whole.get("input"), whole.get("output"), start, report)
     trace.agent = next(filter(None, map(_agent, [root, *observations.values()])), None) or nonblank(about.get("name"))
     answer = parse_json_text(root.get("output")) if as_text(root.get("type")) not in {"GENERATION", "TOOL"} else None
     session = nonblank(*(_pick(value, "sessionId") for value in (about, *observations.values())))

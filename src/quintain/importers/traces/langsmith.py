@@ -28,6 +28,7 @@ from quintain.importers.traces.trace_records import (
     outermost,
     recorded_call,
     tags_of,
+    take_whole,
     tool_result,
     trace_outcome,
     whole_call,
@@ -52,7 +53,6 @@ from quintain.records.trajectory import Outcome
 
 _RENDERED = re.compile(r"(?:System: (?P<system>.*?)\n)?Human: ", re.DOTALL)
 _BATCHES = ("post", "patch", "runs")
-_WHOLE = "some traces have no model runs: their runs are the input and output of the outermost run"
 
 
 def _detect(probe: Probe) -> float:
@@ -104,9 +104,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     models = [run for run in runs.values() if run.get("run_type") == "llm"]
     root = outermost(nodes)
     if not trace.calls and root.get("run_type") != "tool":
-        if whole := whole_call(root.get("inputs"), root.get("outputs"), root.get("start_time"), report):
-            report.note(_WHOLE)
-            trace.calls = [whole]
+        take_whole(trace, root.get("inputs"), root.get("outputs"), root.get("start_time"), report)
     elif all(map(_is_text, models)) and trace.calls and (root_call := _of_root(root, models[0], trace.calls, report)):
         trace.calls = [root_call]
     about = as_dict(as_dict(root.get("extra")).get("metadata"))

@@ -22,9 +22,9 @@ from quintain.importers.traces.trace_records import (
     build_trace_runs,
     outermost,
     recorded_call,
+    take_whole,
     tool_result,
     trace_outcome,
-    whole_call,
 )
 from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.values import (
@@ -42,7 +42,6 @@ from quintain.importers.values import (
 
 _TYPE = "mlflow.spanType"
 _KINDS = {"CHAT_MODEL": "model", "LLM": "model", "TOOL": "tool"}
-_WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost span"
 
 
 def _detect(probe: Probe) -> float:
@@ -102,12 +101,8 @@ def _trace(found: dict[str, Any], line: int, report: Report) -> Trace:
     nodes = [TraceNode(span.id, span.parent, _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     root = outermost(nodes)
-    if not trace.calls and root and _kind(root) != "tool":
-        whole = whole_call(_value(root, "mlflow.spanInputs"), _value(root, "mlflow.spanOutputs"), None, report)
-        if whole:
-            whole.start = root.start
-            trace.calls = [whole]
-            report.note(_WHOLE)
+    if root and _kind(root) != "tool":
+        take_whole(trace, _value(root, "mlflow.spanInputs"), _value(root, "mlflow.spanOutputs"), root.start, report)
     agents = [span.name for span in spans if _value(span, _TYPE) == "AGENT"]
     trace.agent = nonblank(*agents, as_dict(info.get("tags")).get("mlflow.traceName"))
     trace.extra = short_fields({"session": about.get("mlflow.trace.session"), "user": about.get("mlflow.trace.user")})
@@ -135,18 +130,16 @@ def _call(span: Span, report: Report) -> ModelCall:
     inputs, outputs = _value(span, "mlflow.spanInputs"), _value(span, "mlflow.spanOutputs")
     named = (_value(span, key) for key in ("mlflow.llm.model", "model", "model_name"))
     about = as_dict(_value(span, "metadata")).get("ls_model_name")
-    call = recorded_call(
+    return recorded_call(
         inputs,
         outputs,
-        None,
+        span.start,
         report,
         model=nonblank(model_of(outputs), *named, about),
         usage=payload_usage(outputs) or parse_usage(_value(span, "mlflow.chat.tokenUsage")),
         settings=[{"tools": _value(span, "mlflow.chat.tools")}],
         error=span.error,
     )
-    call.start = span.start
-    return call
 
 
 def _tool_call(span: Span) -> ToolCall:

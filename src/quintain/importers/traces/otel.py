@@ -16,6 +16,7 @@ from quintain.importers.traces.conversations import ModelCall, whole_exchange
 from quintain.importers.traces.genai_spans import agent_name, conversation, evaluations, kind_of, model_call, tool_call
 from quintain.importers.traces.otel_spans import Span, attributes_of, data_frame_rows, is_export, is_span, spans_in
 from quintain.importers.traces.trace_records import (
+    WHOLE,
     Trace,
     TraceGroup,
     TraceNode,
@@ -31,7 +32,6 @@ from quintain.records.trajectory import Outcome
 
 NO_CONTENT = "metrics only, without messages: content capture is off"
 _ENABLE = "enable the recording of prompts and completions, and export again"
-_WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost span"
 _MARKS = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "claude_code")
 
 _NAMES = "OpenTelemetry, OpenInference or OpenLLMetry"
@@ -101,7 +101,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
         found = [model_call(span, Report()) for span in roots if kind_of(span) == "other"]
         trace.calls = [whole_exchange(call.inputs, call.outputs) for call in found if call]
         if trace.calls:
-            report.note(_WHOLE)
+            report.note(WHOLE)
     trace.agent = next(filter(None, map(agent_name, [*roots, *spans])), None)
     trace.agent = trace.agent or next((span.service for span in spans if span.service), None)
     trace.version = next((span.version for span in spans if span.version), None)

@@ -26,6 +26,7 @@ from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.importers.values import as_dict, as_list, parse_json_text, parse_time, to_text
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
+WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost record"
 _RESTORED = "some model calls have no recorded input: they go on with the call before them under the same record"
 NO_MESSAGES = "expected messages, got a trace whose records have none"
 
@@ -193,6 +194,13 @@ def whole_call(inputs: Any, outputs: Any, start: Any, report: Report) -> ModelCa
     call = whole_exchange(input_turns(inputs, report), output_turns(outputs, report, whole=True))
     call.start = parse_time(start)
     return call if call.inputs or call.outputs else None
+
+
+def take_whole(trace: Trace, inputs: Any, outputs: Any, start: Any, report: Report) -> None:
+    """Give a trace without model calls the input and output of its outermost record as its only call."""
+    if not trace.calls and (call := whole_call(inputs, outputs, start, report)):
+        trace.calls = [call]
+        report.note(WHOLE)
 
 
 def tool_result(answer: Any, error: str | None) -> Result:

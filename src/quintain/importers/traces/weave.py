@@ -25,9 +25,9 @@ from quintain.importers.traces.trace_records import (
     group_records,
     outermost,
     recorded_call,
+    take_whole,
     tool_result,
     trace_outcome,
-    whole_call,
 )
 from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.values import (
@@ -46,7 +46,6 @@ _FIELDS = {"op_name", "trace_id", "inputs", "started_at"}
 _REQUESTS = ("messages", "contents", "input", "prompt")
 _OBJECT = re.compile(r"\A<[\w.]+ object at 0x[0-9a-f]+>\Z|\ANOT_GIVEN\Z")
 """What Weave keeps of an argument without a value in JSON."""
-_WHOLE = "some traces have no model calls: their runs are the input and output of the outermost call"
 
 
 def _detect(probe: Probe) -> float:
@@ -102,9 +101,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     ]
     add_calls(trace, nodes, lambda pair: models[pair[0]], lambda pair: _tool_call(pair[1]), report)
     root = (outermost(nodes) or ("", calls[0]))[1]
-    if not trace.calls and (whole := whole_call(_inputs(root), root.get("output"), root.get("started_at"), report)):
-        trace.calls = [whole]
-        report.note(_WHOLE)
+    take_whole(trace, _inputs(root), root.get("output"), root.get("started_at"), report)
     trace.agent = nonblank(root.get("display_name"), _name(root))
     trace.extra = short_fields({"project": root.get("project_id"), "thread": root.get("thread_id")})
     trace.outcome = trace_outcome(_error(root), {})
