@@ -7,8 +7,7 @@ from typing import Any
 
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.message_parts import join_messages, join_thoughts, visible_content
-from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.transcripts.message_parts import join_thoughts, visible_content
 from quintain.importers.values import as_dict, as_text, nonblank, total_usage
 from quintain.records.trajectory import Outcome
 
@@ -25,7 +24,7 @@ def exec_runs(
     thread = _Events(line)
     thread.take(line, row, report)
     for number, event in rest:
-        if event.get("type") == "thread.started" and thread.script.has_acted:
+        if event.get("type") == "thread.started" and thread.has_acted:
             yield from thread.run(report)
             thread = _Events(number)
         thread.take(number, event, report)
@@ -37,12 +36,11 @@ class _Events:
 
     def __init__(self, line: int) -> None:
         self.line = line
-        self.script = Transcript()
+        self.messages: list[dict[str, Any]] = []
         self.session: str | None = None
         self.failure: str | None = None
         self._spent: list[dict[str, Any]] = []
-        self._messages: list[str] = []
-        self._thoughts: list[str] = []
+        self._reply: dict[str, Any] = {}
         self._running: dict[str, dict[str, Any]] = {}
 
     def take(self, line: int, event: dict[str, Any], report: Report) -> None:
@@ -68,30 +66,35 @@ class _Events:
 
     def _item(self, item: dict[str, Any], report: Report) -> None:
         kind = nonblank(item.get("type"), item.get("item_type"))
-        if kind in ("agent_message", "assistant_message"):
-            if self._messages:
+        if kind in ("agent_message", "assistant_message", "reasoning"):
+            if "content" in self._reply:
                 self._write([])
-            self._messages.append(as_text(item.get("text")))
-        elif kind == "reasoning":
-            if self._messages:
-                self._write([])
-            self._thoughts.append(as_text(item.get("text")))
+            if kind == "reasoning":
+                self._reply.setdefault("thoughts", []).append(as_text(item.get("text")))
+            else:
+                self._reply["content"] = as_text(item.get("text"))
         elif call := _call(item):
             self._write([call])
             answer = _answer(item)
             if answer is not None:
                 status = item.get("status")
                 failed = status in ("failed", "declined") or item.get("exit_code") not in (None, 0)
-                self.script.add_result(answer, call_id=call["call_id"], is_error=failed)
+                result = {"role": "tool", "tool_call_id": call["id"], "content": answer, "is_error": failed}
+                self.messages.append(result)
         else:
             report.skip(f"item/{kind}")
 
     def _write(self, calls: list[dict[str, Any]]) -> None:
-        if self._messages or self._thoughts or calls:
-            self.script.add_agent_turn(
-                join_messages(*self._messages), thought=join_thoughts(self._thoughts), actions=calls
-            )
-        self._messages, self._thoughts = [], []
+        if self._reply or calls:
+            thoughts = join_thoughts(self._reply.get("thoughts", ()))
+            reply = {"content": self._reply.get("content", ""), "thinking": thoughts, "tool_calls": calls}
+            self.messages.append({"role": "assistant", **reply})
+        self._reply = {}
+
+    @property
+    def has_acted(self) -> bool:
+        """Whether the agent has written or called anything."""
+        return bool(self.messages)
 
     def run(self, report: Report) -> Iterator[Run]:
         """Yield the thread as a run."""
@@ -100,29 +103,31 @@ class _Events:
         report.note("the log does not mark the end of a model reply: each call is a step of its own")
         usage = total_usage(self._spent)
         yield from build_session_run(
-            self.script,
+            self.messages,
             report,
             self.line,
-            prompt="",
-            session=self.session,
             agent="codex",
+            session=self.session,
+            prompt="",
             outcome=Outcome(exit_status=self.failure and self.failure[:200]),
             extra={"usage": usage} if usage else {},
         )
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any] | None:
-    kind, call_id = nonblank(item.get("type"), item.get("item_type")), nonblank(item.get("id"))
+    kind = nonblank(item.get("type"), item.get("item_type"))
     if kind == "command_execution":
-        return make_call("shell", {"command": as_text(item.get("command"))}, call_id)
-    if kind == "file_change":
-        return make_call("apply_patch", {"changes": item.get("changes")}, call_id)
-    if kind == "mcp_tool_call":
+        name, arguments = "shell", {"command": as_text(item.get("command"))}
+    elif kind == "file_change":
+        name, arguments = "apply_patch", {"changes": item.get("changes")}
+    elif kind == "mcp_tool_call":
         name = ".".join(filter(None, (as_text(item.get("server")), as_text(item.get("tool")))))
-        return make_call(name, item.get("arguments"), call_id)
-    if kind == "web_search":
-        return make_call("web_search", {"query": as_text(item.get("query"))}, call_id)
-    return None
+        arguments = item.get("arguments")
+    elif kind == "web_search":
+        name, arguments = "web_search", {"query": as_text(item.get("query"))}
+    else:
+        return None
+    return {"id": item.get("id"), "name": name, "arguments": arguments}
 
 
 def _answer(item: dict[str, Any]) -> Any:

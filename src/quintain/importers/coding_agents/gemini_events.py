@@ -7,9 +7,7 @@ from typing import Any
 
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.message_parts import join_messages
-from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.importers.values import as_dict, as_text, nonblank, parse_time
+from quintain.importers.values import as_dict, as_text, nonblank
 from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _KINDS = {"init", "message", "tool_use", "tool_result", "error", "result"}
@@ -42,37 +40,30 @@ def event_runs(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> It
 
 
 class _Session:
+    """One session: the pieces of a message wait for the calls that belong to it."""
+
     def __init__(self, line: int, opening: dict[str, Any]) -> None:
-        self.line = line
-        self.id, self.model = nonblank(opening.get("session_id")), nonblank(opening.get("model"))
-        self.script = Transcript()
+        self.line, self.id, self.model = line, opening.get("session_id"), opening.get("model")
+        self.messages: list[dict[str, Any]] = []
         self.is_over = False
         self.failure: str | None = None
         self.usage: dict[str, Any] = {}
-        self._texts: list[str] = []
-        self._calls: list[dict[str, Any]] = []
-        self._time: Any = None
 
     def take(self, event: dict[str, Any], report: Report) -> None:
         """Process one event."""
-        kind = as_text(event.get("type"))
+        kind, when = as_text(event.get("type")), event.get("timestamp")
         if kind == "message" and event.get("role") == "user":
-            self._write()
-            self.script.add_message("user", as_text(event.get("content")), timestamp=parse_time(event.get("timestamp")))
+            self.messages.append({"role": "user", "content": as_text(event.get("content")), "timestamp": when})
         elif kind == "message":
-            if self._calls:
-                self._write()
-            self._time = self._time or event.get("timestamp")
-            self._texts.append(as_text(event.get("content")))
+            self._reply(when, is_text=True)["content"] += as_text(event.get("content"))
         elif kind == "tool_use":
-            self._time = self._time or event.get("timestamp")
-            call_id = nonblank(event.get("tool_id"))
-            self._calls.append(make_call(as_text(event.get("tool_name")), event.get("parameters"), call_id))
+            call = {"id": event.get("tool_id"), "name": event.get("tool_name"), "arguments": event.get("parameters")}
+            self._reply(when, is_text=False)["tool_calls"].append(call)
         elif kind == "tool_result":
-            self._write()
             answer = nonblank(event.get("output"), as_dict(event.get("error")).get("message")) or ""
             failed = event.get("status") == "error"
-            self.script.add_result(answer, call_id=nonblank(event.get("tool_id")), is_error=failed)
+            result = {"role": "tool", "tool_call_id": event.get("tool_id"), "content": answer, "is_error": failed}
+            self.messages.append(result)
         elif kind == "result":
             self.is_over, self.usage = True, as_dict(event.get("stats"))
             if event.get("status") == "error":
@@ -80,28 +71,25 @@ class _Session:
         else:
             report.skip(kind or "without type")
 
-    def _write(self) -> None:
-        if self._texts or self._calls:
-            self.script.add_agent_turn(
-                join_messages("".join(self._texts)),
-                actions=self._calls,
-                model=self.model,
-                timestamp=parse_time(self._time),
-            )
-        self._texts, self._calls, self._time = [], [], None
+    def _reply(self, when: Any, *, is_text: bool) -> dict[str, Any]:
+        """Return the message of the model that goes on: no text follows its calls."""
+        last = self.messages[-1] if self.messages else {}
+        if last.get("role") != "assistant" or (is_text and last["tool_calls"]):
+            last = {"role": "assistant", "content": "", "tool_calls": [], "model": self.model, "timestamp": when}
+            self.messages.append(last)
+        return last
 
     def run(self, report: Report) -> Iterator[Run]:
         """Yield the session as a run."""
-        self._write()
-        status = OutcomeStatus.ERROR if self.failure else OutcomeStatus.UNKNOWN
         spent = {name: self.usage[name] for name in ("input_tokens", "output_tokens") if name in self.usage}
+        status = OutcomeStatus.ERROR if self.failure else OutcomeStatus.UNKNOWN
         yield from build_session_run(
-            self.script,
+            self.messages,
             report,
             self.line,
-            session=self.id,
             agent="gemini-cli",
             model=self.model,
+            session=self.id,
             outcome=Outcome(status=status, exit_status=self.failure and self.failure[:200]),
             extra={"usage": spent} if spent else {},
         )

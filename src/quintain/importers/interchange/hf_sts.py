@@ -14,9 +14,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
 from quintain.importers.transcripts.message_parts import visible_content
-from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 
 _MESSAGES = ("message", "message_end")
@@ -70,28 +68,19 @@ def _is_line(row: dict[str, Any]) -> bool:
 
 
 def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
-    script = Transcript()
-    for line, row in _branch(lines, report):
-        if row.get("type") == "custom_message" and (context := visible_content(row.get("content"))):
-            script.add_message("user", context, timestamp=parse_time(row.get("timestamp")), extra={"context": True})
-        elif row.get("type") not in _MESSAGES:
-            report.skip(nonblank(row.get("type")) or "without type")
-        elif not isinstance(row.get("message"), dict):
-            report.reject(line, "expected a message object in a line of type message")
-        else:
-            _write(row["message"], row, script, report)
+    messages = list(_messages(_branch(lines, report), report))
     is_openclaw = any((nonblank(row.get("customType")) or "").startswith("openclaw.") for _, row in lines)
     session, harness = nonblank(head.get("id")), nonblank(head.get("harness"), "openclaw" if is_openclaw else None)
     title = nonblank(head.get("name"), head.get("sessionTitle"), head.get("title"))
     yield from build_session_run(
-        script,
+        messages,
         report,
         begin,
         session=session,
         agent=harness or _HEADERS.get(as_text(head.get("type")), "pi"),
         version=head.get("version"),
-        model=script.model or nonblank(head.get("model")),
-        extra={"title": title} if title else {},
+        model=nonblank(*(message.get("model") for message in messages), head.get("model")),
+        about={"title": title},
     )
 
 
@@ -132,10 +121,17 @@ def _call_ids(row: dict[str, Any]) -> list[str]:
     return [call_id for part in called if (call_id := nonblank(part.get("id")))]
 
 
-def _write(message: dict[str, Any], row: dict[str, Any], script: Transcript, report: Report) -> None:
-    calls = message.get("tool_calls", message.get("toolCalls"))
-    known = {key: value for key, value in message.items() if key != "toolCalls"}
-    turn = parse_message({**known, "tool_calls": calls}, "message", report.refuse)
-    if turn is not None:
-        turn.fields["timestamp"] = turn.fields.get("timestamp") or parse_time(row.get("timestamp"))
-        append_turn(turn, script)
+def _messages(lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    for line, row in lines:
+        message = row.get("message")
+        if row.get("type") == "custom_message" and (context := visible_content(row.get("content"))):
+            yield {"role": "user", "content": context, "timestamp": row.get("timestamp"), "context": True}
+        elif row.get("type") not in _MESSAGES:
+            report.skip(nonblank(row.get("type")) or "without type")
+        elif not isinstance(message, dict):
+            report.reject(line, "expected a message object in a line of type message")
+        else:
+            known = {key: value for key, value in message.items() if key != "toolCalls"}
+            stated = message.get("timestamp")
+            known["timestamp"] = stated if parse_time(stated) is not None else row.get("timestamp")
+            yield {**known, "tool_calls": message.get("tool_calls", message.get("toolCalls"))}
