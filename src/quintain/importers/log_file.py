@@ -272,7 +272,6 @@ class _Splitter:
         self.n_values = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the row."""
         self.n_values += chunk.count(b",") + chunk.count(b"[") + chunk.count(b"{")
         if self.n_values > MAX_VALUES:
             raise _NotSplit

@@ -182,7 +182,6 @@ def _complete(transcript: Transcript, row: Mapping[str, Any], report: Report) ->
 
 
 def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:
-    """Yield the messages."""
     lost: Counter[str] = Counter()
     n = 0
     for message in messages:

@@ -39,7 +39,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a conversation."""
     ratings = _ratings(log)
     return read_rows(log, report, lambda row, line, report: _conversation(row, line, report, ratings))
 
@@ -117,7 +116,6 @@ class _Writer:
         self._thoughts: list[str] = []
 
     def write(self, message: dict[str, Any]) -> None:
-        """Write one message."""
         author, content = as_dict(message.get("author")), as_dict(message.get("content"))
         about, role = as_dict(message.get("metadata")), author.get("role")
         fields = {"timestamp": parse_time(message.get("create_time"))}
@@ -177,7 +175,6 @@ def _thought(item: dict[str, Any]) -> str:
 
 
 def _body(content: dict[str, Any]) -> Message:
-    """Return the text and images of a message."""
     if content.get("content_type") == "user_editable_context":
         return "\n\n".join(
             text_fields({key: content.get(key) for key in ("user_profile", "user_instructions")}).values()

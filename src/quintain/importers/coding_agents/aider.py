@@ -159,7 +159,6 @@ class _Writer:
         """Whether the last line was the program's, whether its message goes on, and whether a user has written."""
 
     def write(self, line: str) -> None:
-        """Write one line."""
         is_whole = line.endswith(self._end)
         is_program = self._goes_on or (line.startswith("> ") and (is_whole or self._is_program or not self._is_asked))
         self._is_program, self._goes_on = is_program, is_program and not is_whole

@@ -36,7 +36,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a thread."""
     for line, thread in object_rows(log, report):
         initial = as_dict(as_dict(thread.get("env")).get("initial"))
         tree = next(iter(dicts_in(initial.get("trees"))), {})

@@ -25,7 +25,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a conversation."""
     messages = [message for _, row in object_rows(log, report) if (message := _message(row, report))]
     parts = log.path.parts
     session = parts[-4] if parts[-3:-1] == (".system_generated", "logs") else None

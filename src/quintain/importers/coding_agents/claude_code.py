@@ -64,7 +64,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a session and one for each subagent."""
     yield from read_sessions(object_rows(log, report), log, report, agent="claude-code")
 
 
@@ -182,7 +181,6 @@ class _Writer:
         self._answered: set[str] = set()
 
     def write(self, line: Line) -> None:
-        """Write one line of the branch."""
         if line.uuid in self.written:
             return
         self.written.add(line.uuid)

@@ -45,7 +45,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a task."""
     writer = _Writer(_Models(as_dict(log.sibling_document("task_metadata.json", report))), report)
     for _, message in object_rows(log, report):
         writer.write(message)
@@ -94,7 +93,6 @@ class _Writer:
         self.prompt: str | None = None
 
     def write(self, message: dict[str, Any]) -> None:
-        """Write one message."""
         known = {"role": message.get("role"), "content": message.get("content")}
         results: list[Result] = []
         if message.get("role") == "user" and isinstance(message.get("content"), list):

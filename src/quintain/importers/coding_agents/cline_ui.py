@@ -44,7 +44,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a task."""
     writer = _Writer(report)
     for _, row in object_rows(log, report):
         writer.write(row)
@@ -76,7 +75,6 @@ class _Writer:
         self._about: dict[str, Any] = {}
 
     def write(self, row: dict[str, Any]) -> None:
-        """Write one entry."""
         kind, text = as_text(row.get(as_text(row.get("type")))), as_text(row.get("text"))
         if row.get("partial") is True:
             return

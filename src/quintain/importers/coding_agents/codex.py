@@ -46,7 +46,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a session; a concatenated file yields several."""
     thread: Rollout | None = None
     rows = only_objects(_rows(log, report), report)
     for line, row in rows:

@@ -44,7 +44,6 @@ class _Events:
         self._running: dict[str, dict[str, Any]] = {}
 
     def take(self, line: int, event: dict[str, Any], report: Report) -> None:
-        """Process one event."""
         kind, item = as_text(event.get("type")), as_dict(event.get("item"))
         if kind == "thread.started":
             self.session = nonblank(event.get("thread_id"))
@@ -97,7 +96,6 @@ class _Events:
         return bool(self.messages)
 
     def run(self, report: Report) -> Iterator[Run]:
-        """Yield the thread as a run."""
         self._write([call for item in self._running.values() if (call := _call(item))])
         report.note(_NO_TASK)
         report.note("the log does not mark the end of a model reply: each call is a step of its own")

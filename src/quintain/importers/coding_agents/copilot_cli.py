@@ -42,7 +42,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     writer, end = _Writer(report), dict[str, Any]()
     for line, row in object_rows(log, report):
         if _is_event(row):
@@ -88,7 +87,6 @@ class _Writer:
         """Prompts of subagents that have started: their first message repeats one, and does not name the subagent."""
 
     def write(self, row: dict[str, Any]) -> None:
-        """Write one event."""
         kind, data, when = row["type"], row["data"], row["timestamp"]
         self._model = nonblank(data.get(_CHOSEN.get(kind, ""))) or self._model
         if nonblank(row.get("agentId")) or nonblank(data.get("parentToolCallId")):

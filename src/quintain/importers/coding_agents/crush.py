@@ -23,7 +23,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a session; an agent that another one called has a session of its own."""
     if log.sibling(f"{log.path.name}-wal") is not None:
         report.note(_LOGGED.format(name=log.path.name))
     with opened(log.content()) as connection:

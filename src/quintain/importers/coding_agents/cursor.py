@@ -26,7 +26,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run an export; a file may have several, one behind the other."""
     report.note(_TEXTS_ONLY)
     for chat in _chats(log):
         yield from build_session_run(
@@ -54,7 +53,6 @@ class _Chat:
     """Actor, and the lines of the message."""
 
     def script(self) -> Transcript:
-        """Return the messages as turns."""
         script = Transcript()
         for actor, lines in self.blocks:
             text = "\n".join(lines).strip().removesuffix(f"\n{_RULE}").strip()

@@ -43,7 +43,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     if log.path.suffix == ".txt" and _is_text_form(next((line for _, line in log.text_lines() if line.strip()), "")):
         report.reject(None, _TEXT_FORM)
         return

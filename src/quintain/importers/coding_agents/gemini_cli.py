@@ -49,7 +49,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session, or of each session of a stream of events."""
     session: dict[str, Any] = {}
     messages: dict[str, dict[str, Any]] = {}
     turns: list[dict[str, Any]] = []
@@ -126,7 +125,6 @@ class _Writer:
         """Calls whose result is already recorded."""
 
     def write(self, message: dict[str, Any]) -> None:
-        """Write one message."""
         kind, parts = message.get("type"), message.get("content")
         answers = _answers(parts) if kind == "user" else []
         content = visible_content([part for part in parts if part not in answers] if isinstance(parts, list) else parts)
@@ -142,7 +140,6 @@ class _Writer:
             self.report.skip(kind if isinstance(kind, str) else "message without type")
 
     def write_turn(self, turn: dict[str, Any]) -> None:
-        """Write one message of the API."""
         parts = as_list(turn.get("parts"))
         answers = _answers(parts)
         calls = [call for part in parts if (call := as_dict(as_dict(part).get("functionCall")))]

@@ -50,7 +50,6 @@ class _Session:
         self.usage: dict[str, Any] = {}
 
     def take(self, event: dict[str, Any], report: Report) -> None:
-        """Process one event."""
         kind, when = as_text(event.get("type")), event.get("timestamp")
         if kind == "message" and event.get("role") == "user":
             self.messages.append({"role": "user", "content": as_text(event.get("content")), "timestamp": when})
@@ -80,7 +79,6 @@ class _Session:
         return last
 
     def run(self, report: Report) -> Iterator[Run]:
-        """Yield the session as a run."""
         spent = {name: self.usage[name] for name in ("input_tokens", "output_tokens") if name in self.usage}
         status = OutcomeStatus.ERROR if self.failure else OutcomeStatus.UNKNOWN
         yield from build_session_run(

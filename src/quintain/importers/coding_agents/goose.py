@@ -39,7 +39,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     about: dict[str, Any] = {}
     messages: list[dict[str, Any]] = []
     for line, row in object_rows(log, report):

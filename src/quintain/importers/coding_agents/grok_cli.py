@@ -33,7 +33,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     messages = list(_messages(object_rows(log, report), report))
     about = as_dict(log.sibling_document("summary.json"))
     if "info" in about:

@@ -41,7 +41,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     rows = list(object_rows(log, report))
     if any(is_record(row) for _, row in rows):
         yield from _read_records(log, rows, report)
@@ -151,7 +150,6 @@ def _events_beside(log: LogFile, report: Report) -> _Events:
 
 
 def _context(rows: list[tuple[int, dict[str, Any]]], events: _Events, report: Report) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a context."""
     for _, row in rows:
         role, content = as_text(row.get("role")), blocks(row.get("content"))
         if role in ("_checkpoint", "_usage"):

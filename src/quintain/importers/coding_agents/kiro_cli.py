@@ -20,7 +20,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     session = as_dict(log.sibling_document(f"{log.path.stem}.json", report))
     messages = []
     for _, row in object_rows(log, report):

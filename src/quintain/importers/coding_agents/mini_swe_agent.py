@@ -43,7 +43,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a file or row."""
     for line, row in object_rows(log, report):
         yield from _run(line, row, log, report)
 

@@ -47,7 +47,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     events: dict[str, _Session] = {}
     for line, row in object_rows(log, report):
         if isinstance(row.get("info"), dict):

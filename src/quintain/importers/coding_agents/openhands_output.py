@@ -40,7 +40,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row."""
     return read_rows(log, report, partial(_run, reports=reports_beside(log, _REPORTS)))
 
 

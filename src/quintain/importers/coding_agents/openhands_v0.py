@@ -53,7 +53,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a file or of a folder of events."""
     events: list[dict[str, Any]] = []
     session = None
     for _, row in object_rows(log, report):

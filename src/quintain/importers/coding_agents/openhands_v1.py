@@ -45,7 +45,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a file or a folder of events; one run a folder of an archive."""
     if is_zip(log.path, log.root):
         yield from _archived(log, report)
         return

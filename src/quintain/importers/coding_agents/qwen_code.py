@@ -27,7 +27,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a session."""
     rows = ((number, _line(row, report)) for number, row in object_rows(log, report))
     yield from read_sessions(rows, log, report, agent="qwen-code")
 

@@ -44,7 +44,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a file, or one an attempt if the agent tried several times."""
     for line, row in object_rows(log, report):
         # An agent that tries again keeps its attempts, and once more the one that it submitted beside them.
         attempts = dicts_in(row.get("attempts"))

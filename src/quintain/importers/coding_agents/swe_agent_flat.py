@@ -32,7 +32,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row."""
     for line, row in object_rows(log, report):
         yield from _run(line, row, report)
 

@@ -60,7 +60,6 @@ class _Content(io.RawIOBase):
         self._rest = b""
 
     def readable(self) -> bool:
-        """Return true."""
         return True
 
     def readinto(self, buffer: Any) -> int:

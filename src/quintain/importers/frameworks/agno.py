@@ -30,7 +30,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield each run, once."""
     seen: set[str] = set()
     for line, row in log.rows(report):
         runs = _runs(as_dict(row))

@@ -51,7 +51,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each chat."""
     bare: list[Any] = []
     begins = None
     for line, row in log.rows(report):

@@ -38,7 +38,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each agent of each conversation."""
     bare: list[dict[str, Any]] = []
     begins, stopped = None, None
     for line, row in log.rows(report):

@@ -31,7 +31,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each task."""
     for line, row in object_rows(log, report):
         if _is_entry(row):
             yield from _entry(row, report, line)

@@ -33,7 +33,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each session, and for each conversation of an evaluation set."""
     queries: list[dict[str, Any]] = []
     for line, row in log.rows(report):
         if isinstance(row, dict) and _is_session(row):

@@ -24,7 +24,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a chat."""
     store = as_dict(parse_json_text(log.document()))
     if not _is_store(store):
         raise InvalidInput("expected a chat store with `store` and `class_name`")

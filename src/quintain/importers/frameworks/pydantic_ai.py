@@ -45,7 +45,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each history."""
     bare: list[dict[str, Any]] = []
     begins = None
     for line, row in log.rows(report):

@@ -47,7 +47,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each list of steps; a task within a list continues the conversation."""
     bare: list[dict[str, Any]] = []
     begins = None
     for line, row in log.rows(report):
@@ -132,7 +131,6 @@ class _Writer:
     """Type of the error of the last step."""
 
     def write(self, step: dict[str, Any]) -> None:
-        """Write one step."""
         if _is_action(step):
             self._write_action(step)
         elif "plan" in step:
@@ -184,7 +182,6 @@ def _system_prompt(step: dict[str, Any]) -> str:
 
 
 def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Report) -> list[Result]:
-    """Return the results of a turn's calls."""
     observed = as_text(step.get("observations"))
     ids = [call["call_id"] for call in turn.calls]
     if failure:
@@ -205,7 +202,6 @@ def _is_in_text(call: dict[str, Any], text: str) -> bool:
 
 
 def _about(step: dict[str, Any]) -> dict[str, Any]:
-    """Return time and token counts of a step."""
     message = as_dict(step.get("model_output_message"))
     start = as_dict(step.get("timing")).get("start_time", step.get("start_time"))
     return {"timestamp": parse_time(start), "usage": parse_usage(step.get("token_usage"), message.get("token_usage"))}

@@ -32,7 +32,6 @@ def _is_result(row: dict[str, Any]) -> bool:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of each test."""
     folders = log.parts[:-1]
     place = len(folders) - 1 - folders[::-1].index(_RESULTS) if _RESULTS in folders else None
     model = folders[place + 1] if place is not None and place + 1 < len(folders) else None

@@ -20,7 +20,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of the file; crew uses the file name as the session id."""
     transcript = Transcript()
     start: dict[str, Any] = {}
     status, begins = None, None

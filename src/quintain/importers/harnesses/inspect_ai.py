@@ -55,7 +55,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a sample and epoch."""
     if is_zip(log.path, log.root):
         yield from _archived(log, report)
         return
@@ -155,7 +154,6 @@ class _Events:
 
 
 def _run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    """Yield the run of one sample and epoch."""
     old = as_dict(sample.get("transcript"))  # until 2024: events and attachments stood in here
     attachments = as_dict(sample.get("attachments")) | as_dict(old.get("content"))
     events = dicts_in(sample.get("events")) or dicts_in(old.get("events"))

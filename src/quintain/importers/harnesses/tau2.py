@@ -54,7 +54,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a simulation."""
     document = as_dict(log.document())
     if "simulations" not in document and "termination_reason" in document:
         yield from _run(document, *_shared(log), None, report)

@@ -36,7 +36,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row."""
     report.note("the log does not name the model")
     for line, row in log.rows(report):
         if not isinstance(row, dict) or not isinstance(row.get("traj"), list):

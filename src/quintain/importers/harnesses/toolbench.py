@@ -28,7 +28,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of each answer."""
     for line, row in object_rows(log, report):
         if _are_converted(row):
             for task, answered in row.items():

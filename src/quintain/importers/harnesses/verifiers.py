@@ -56,7 +56,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row; `metadata.json` beside the file names environment and model."""
     about = _companion(log, report)
     attempts: Counter[str] = Counter()
     for line, row in log.rows(report):

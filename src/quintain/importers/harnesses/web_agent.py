@@ -47,7 +47,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row."""
     for line, row in log.rows(report):
         asked = _asked(as_dict(row))
         if not isinstance(row, dict) or asked is None or not _steps(row):

@@ -23,7 +23,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a trial; more if a later episode does not begin with the earlier one (a new context)."""
     held: tuple[int, dict[str, Any]] | None = None
     for line, row in object_rows(log, report):
         if held is not None:

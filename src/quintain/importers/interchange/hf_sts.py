@@ -36,7 +36,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a header."""
     head: dict[str, Any] = {}
     lines: list[tuple[int, dict[str, Any]]] = []
     begin: int | None = None

@@ -21,7 +21,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield all runs of every row."""
     parents: dict[str, str] = {}
 
     def read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:

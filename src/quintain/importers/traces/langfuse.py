@@ -73,7 +73,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
     scores = _scores_beside(log)
     for group in group_records(log, report, _units):
         if all(kind == "score" for kind, _ in group.values):

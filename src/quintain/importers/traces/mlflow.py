@@ -52,7 +52,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
     for line, row in object_rows(log, report):
         found = _found(row)
         if _spans(found):

@@ -57,7 +57,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
     for group in group_records(log, report, _units):
         trace = _trace(group, report)
         if trace.calls or not any(_type(span) == "response" for span in group.values):
@@ -120,7 +119,6 @@ def _kind(span: dict[str, Any]) -> str:
 
 
 def _error(span: dict[str, Any]) -> str | None:
-    """Return the error of a span."""
     error = span.get("error")
     return nonblank(as_dict(error).get("message"), error) or ("error" if error else None)
 

@@ -54,7 +54,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
     has_content, reason = False, NO_CONTENT
     for group in group_records(log, report, _units):
         trace = _trace(group, report)

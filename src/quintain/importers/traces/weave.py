@@ -57,7 +57,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
     for group in group_records(log, report, _units):
         yield from build_trace_runs(_trace(group, report), report)
 

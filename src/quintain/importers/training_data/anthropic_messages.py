@@ -22,7 +22,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a chat."""
     return read_chats(log, report)
 
 
