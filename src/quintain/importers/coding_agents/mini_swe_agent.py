@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from quintain.importers.coding_agents.swe_agent import submission_of
@@ -15,7 +16,7 @@ from quintain.importers.harnesses.swe_bench_reports import find_verdict
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from
 from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.row_reader import read_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import ACTORS
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
@@ -43,8 +44,7 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    for line, row in object_rows(log, report):
-        yield from _run(line, row, log, report)
+    return read_rows(log, report, partial(_run, log=log))
 
 
 IMPORTER = Importer("mini_swe_agent", "mini-swe-agent trajectory", _detect, _read)
@@ -61,7 +61,7 @@ def _is_text_mode(messages: list[dict[str, Any]]) -> bool:
     return acts and any(role == "user" and _CODE.match(text) for role, text in texts)
 
 
-def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterator[Run]:
+def _run(row: dict[str, Any], line: int, report: Report, log: LogFile) -> Iterator[Run]:
     info = as_dict(row.get("info"))
     settings = as_dict(as_dict(info.get("config")).get("model"))
     model = nonblank(settings.get("model_name"), row.get("model"), row.get("model_name"))

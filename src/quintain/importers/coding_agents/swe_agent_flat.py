@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most, object_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import if_most, row_importer
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.transcripts.transcript import Transcript
@@ -31,15 +30,7 @@ def _detect(probe: Probe) -> float:
     return if_most(best, probe, lambda row: "trajectory" in row)
 
 
-def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    for line, row in object_rows(log, report):
-        yield from _run(line, row, report)
-
-
-IMPORTER = Importer("swe_agent_flat", "SWE-agent rows", _detect, _read)
-
-
-def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     script = Transcript()
     for turn in dicts_in(row.get("trajectory")):
         role = turn.get("role")
@@ -64,3 +55,6 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         model=nonblank(row.get("model_name"), row.get("model")),
         outcome=outcome_from(resolved, nonblank(row.get("exit_status"))),
     )
+
+
+IMPORTER = row_importer("swe_agent_flat", "SWE-agent rows", _detect, _row)

@@ -25,7 +25,6 @@ from quintain.importers.traces.genai_spans import (
 from quintain.importers.traces.otel_spans import Span
 from quintain.importers.traces.trace_records import (
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -74,11 +73,12 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     scores = _scores_beside(log)
-    for group in group_records(log, report, _units):
-        if all(kind == "score" for kind, _ in group.values):
-            report.skip("score of a trace that is not in the file", len(group.values))
+    for trace in group_records(log, report, _units):
+        if all(kind == "score" for kind, _ in trace.records):
+            report.skip("score of a trace that is not in the file", len(trace.records))
         else:
-            yield from build_trace_runs(_trace(group, scores.get(group.id, {}), report), report)
+            _fill(trace, scores.get(trace.id, {}), report)
+            yield from build_trace_runs(trace, report)
 
 
 IMPORTER = Importer("langfuse", "Langfuse traces", _detect, _read)
@@ -139,17 +139,16 @@ def _scores_beside(log: LogFile) -> dict[str, dict[str, float]]:
     return found
 
 
-def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace:
+def _fill(trace: Trace, scores: dict[str, float], report: Report) -> None:
     about: dict[str, Any] = {}
     observations: dict[str, dict[str, Any]] = {}
-    for n, (kind, value) in enumerate(group.values):
+    for n, (kind, value) in enumerate(trace.records):
         if kind == "trace":
             about |= value
         elif kind == "score":
             scores = scores | _score(value)
         else:
             add_fields(observations.setdefault(as_name(value.get("id")) or f"#{n}", {}), value)
-    trace = Trace(group.id, line=group.line)
     nodes = [
         TraceNode(key, as_name(_pick(value, "parentObservationId")), _kind(value), value)
         for key, value in observations.items()
@@ -174,7 +173,6 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
     )
     trace.tags = tags_of(about.get("tags"))
     trace.outcome = trace_outcome(_error(root), scores)
-    return trace
 
 
 def _agent(observation: dict[str, Any]) -> str | None:

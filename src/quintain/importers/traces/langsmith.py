@@ -18,7 +18,6 @@ from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -66,8 +65,9 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    for group in group_records(log, report, _units):
-        yield from build_trace_runs(_trace(group, report), report)
+    for trace in group_records(log, report, _units):
+        _fill(trace, report)
+        yield from build_trace_runs(trace, report)
 
 
 IMPORTER = Importer("langsmith", "LangSmith runs", _detect, _read)
@@ -95,9 +95,8 @@ def _run_id(run: dict[str, Any]) -> str | None:
     return as_name(run.get("id")) or as_name(run.get("run_id")) or as_name(last or None) or as_name(root)
 
 
-def _trace(group: TraceGroup, report: Report) -> Trace:
-    runs = _merged(group.values)
-    trace = Trace(group.id, line=group.line)
+def _fill(trace: Trace, report: Report) -> None:
+    runs = _merged(trace.records)
     nodes = [TraceNode(run_id, as_name(run.get("parent_run_id")), _kind(run), run) for run_id, run in runs.items()]
     add_calls(trace, nodes, lambda run: _call(run, report), _tool_call, report)
     models = [run for run in runs.values() if run.get("run_type") == "llm"]
@@ -112,7 +111,6 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     trace.extra = short_fields({"project": root.get("session_name"), "thread": thread})
     trace.tags = tags_of(root.get("tags"))
     trace.outcome = _outcome(root, list(runs.values()))
-    return trace
 
 
 def _kind(run: dict[str, Any]) -> str:

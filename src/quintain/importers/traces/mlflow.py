@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most, object_rows
+from quintain.errors import InvalidInput
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import if_most, row_importer
 from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.otel_spans import Span, spans_in
@@ -51,16 +51,14 @@ def _detect(probe: Probe) -> float:
     return if_most(0.97, probe, lambda row: bool(_spans(_found(row))))
 
 
-def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    for line, row in object_rows(log, report):
-        found = _found(row)
-        if _spans(found):
-            yield from build_trace_runs(_trace(found, line, report), report)
-        else:
-            report.reject(line, "expected a trace with spans of MLflow")
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    found = _found(row)
+    if not _spans(found):
+        raise InvalidInput("expected a trace with spans of MLflow")
+    return build_trace_runs(_trace(found, line, report), report)
 
 
-IMPORTER = Importer("mlflow", "MLflow traces", _detect, _read)
+IMPORTER = row_importer("mlflow", "MLflow traces", _detect, _row)
 
 
 def _found(row: Any) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from quintain.importers.traces.call_payloads import model_of
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -57,12 +56,12 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    for group in group_records(log, report, _units):
-        trace = _trace(group, report)
-        if trace.calls or not any(_type(span) == "response" for span in group.values):
+    for trace in group_records(log, report, _units):
+        _fill(trace, report)
+        if trace.calls or not any(_type(span) == "response" for span in trace.records):
             yield from build_trace_runs(trace, report)
         else:
-            report.reject(group.line, NO_CONTENT)
+            report.reject(trace.line, NO_CONTENT)
 
 
 IMPORTER = Importer("openai_agents", "OpenAI Agents SDK traces", _detect, _read)
@@ -92,15 +91,14 @@ def _type(span: dict[str, Any]) -> str:
     return as_text(as_dict(span.get("span_data")).get("type"))
 
 
-def _trace(group: TraceGroup, report: Report) -> Trace:
-    about: dict[str, Any] = next((item for item in group.values if item.get("object") == "trace"), {})
+def _fill(trace: Trace, report: Report) -> None:
+    about: dict[str, Any] = next((item for item in trace.records if item.get("object") == "trace"), {})
     by_id: dict[str, dict[str, Any]] = {}
-    for item in group.values:
+    for item in trace.records:
         if item.get("object") == "trace.span":  # a processor may write it twice, when it starts and when it has ended
             add_fields(by_id.setdefault(item["id"], {}), item)
     spans = list(by_id.values())
     spans.sort(key=lambda span: as_text(span.get("started_at")))
-    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
     nodes = [TraceNode(span["id"], as_name(span.get("parent_id")), _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     names = (as_dict(span.get("span_data")).get("name") for span in spans if _type(span) == "agent")
@@ -108,7 +106,6 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     trace.extra = short_fields({"workflow": about.get("workflow_name"), "metadata": about.get("metadata")})
     agents = [node for node in nodes if _type(node.value) in ("agent", "generation", "response")]
     trace.outcome = outcome_from(None, _error(outermost(agents)))
-    return trace
 
 
 def _kind(span: dict[str, Any]) -> str:

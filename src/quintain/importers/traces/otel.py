@@ -18,7 +18,6 @@ from quintain.importers.traces.otel_spans import Span, attributes_of, data_frame
 from quintain.importers.traces.trace_records import (
     WHOLE,
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -55,14 +54,14 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     has_content, reason = False, NO_CONTENT
-    for group in group_records(log, report, _units):
-        trace = _trace(group, report)
+    for trace in group_records(log, report, _units):
+        _fill(trace, report)
         if trace.calls:
             has_content = True
             yield from build_trace_runs(trace, report)
         else:
-            reason = _reason(group.values)
-            report.reject(group.line, reason)
+            reason = _reason(trace.records)
+            report.reject(trace.line, reason)
     if not has_content:
         raise InvalidInput(f"expected messages, got {reason}")
 
@@ -88,9 +87,8 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
         report.skip(f"record without spans: {next(iter(as_dict(row)), 'empty')}")
 
 
-def _trace(group: TraceGroup, report: Report) -> Trace:
-    spans: list[Span] = _merged(group.values)
-    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
+def _fill(trace: Trace, report: Report) -> None:
+    spans: list[Span] = _merged(trace.records)
     calls = {span.id: model_call(span, report) for span in spans if kind_of(span) == "model"}
     nodes = [TraceNode(span.id, span.parent, _node_kind(span, calls), span) for span in spans]
     add_calls(trace, nodes, lambda span: calls[span.id], tool_call, report, agent_name)
@@ -105,7 +103,6 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     trace.agent = trace.agent or next((span.service for span in spans if span.service), None)
     trace.version = next((span.version for span in spans if span.version), None)
     trace.outcome = _outcome(roots, trace, {key: value for span in spans for key, value in evaluations(span).items()})
-    return trace
 
 
 def _node_kind(span: Span, calls: dict[str, ModelCall | None]) -> str:

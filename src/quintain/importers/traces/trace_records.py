@@ -46,6 +46,8 @@ class Trace:
     extra: dict[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     line: int | None = None
+    records: list[Any] = field(default_factory=list)
+    """As the log has them."""
 
 
 class TraceRecord(NamedTuple):
@@ -56,20 +58,10 @@ class TraceRecord(NamedTuple):
     conversation: str | None = None
 
 
-@dataclass
-class TraceGroup:
-    """Records of one trace or conversation."""
-
-    id: str
-    is_conversation: bool
-    line: int
-    values: list[Any] = field(default_factory=list)
-
-
 def group_records(
     log: LogFile, report: Report, units: Callable[[Any, Report], Iterator[TraceRecord]]
-) -> Iterator[TraceGroup]:
-    """Yield the records of each trace or conversation as soon as its last record is read.
+) -> Iterator[Trace]:
+    """Yield each trace or conversation with its records as soon as the last of them is read.
 
     The file is read twice, so that only what is not complete yet is held.
     """
@@ -83,18 +75,18 @@ def group_records(
     members: Counter[str] = Counter()
     for trace, n in left.items():
         members[alias.get(trace, trace)] += n
-    open_groups: dict[str, TraceGroup] = {}
+    open_traces: dict[str, Trace] = {}
     for line, row in log.rows(report):
         for unit in units(row, report):
             name = alias.get(unit.trace, unit.trace)
             if not members[name]:  # the file has grown since; the next import reads it anew
                 continue
-            group = open_groups.setdefault(name, TraceGroup(name, unit.trace in alias, line))
-            group.values.append(unit.value)
+            trace = open_traces.setdefault(name, Trace(name, is_conversation=unit.trace in alias, line=line))
+            trace.records.append(unit.value)
             members[name] -= 1
             if not members[name]:
-                yield open_groups.pop(name)
-    yield from open_groups.values()
+                yield open_traces.pop(name)
+    yield from open_traces.values()
 
 
 class TraceNode(NamedTuple):

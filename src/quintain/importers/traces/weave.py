@@ -17,7 +17,6 @@ from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -57,8 +56,9 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    for group in group_records(log, report, _units):
-        yield from build_trace_runs(_trace(group, report), report)
+    for trace in group_records(log, report, _units):
+        _fill(trace, report)
+        yield from build_trace_runs(trace, report)
 
 
 IMPORTER = Importer("weave", "Weave calls", _detect, _read)
@@ -87,9 +87,8 @@ def _name(call: dict[str, Any]) -> str:
     return as_text(call.get("op_name")).rpartition("/")[2].partition(":")[0]
 
 
-def _trace(group: TraceGroup, report: Report) -> Trace:
-    calls: list[dict[str, Any]] = sorted(group.values, key=lambda call: as_text(call.get("started_at")))
-    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
+def _fill(trace: Trace, report: Report) -> None:
+    calls: list[dict[str, Any]] = sorted(trace.records, key=lambda call: as_text(call.get("started_at")))
     ids = [as_name(call.get("id")) or f"#{n}" for n, call in enumerate(calls)]
     counted = {as_name(call.get("parent_id")) for call in calls if _usage(call)}
     models = {id: _call(call, report) for id, call in zip(ids, calls, strict=True) if _is_model(call, id in counted)}
@@ -104,7 +103,6 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     trace.agent = nonblank(root.get("display_name"), _name(root))
     trace.extra = short_fields({"project": root.get("project_id"), "thread": root.get("thread_id")})
     trace.outcome = trace_outcome(_error(root), {})
-    return trace
 
 
 def _usage(call: dict[str, Any]) -> dict[str, Any]:

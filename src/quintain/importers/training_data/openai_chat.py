@@ -7,11 +7,9 @@ text, because that is the protocol to train on. Tagged calls that tool turns ans
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe
 from quintain.importers.row_reader import matching_share
 from quintain.importers.training_data.chat_records import (
     FIELDS,
@@ -41,11 +39,7 @@ def _detect(probe: Probe) -> float:
     return max(named, 0.6 * matching_share(probe, _has_only_chat, *probe.fields))
 
 
-def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    return read_chats(log, report)
-
-
-IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, _read)
+IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, read_chats)
 
 
 def _has_only_chat(row: dict[str, Any]) -> bool:
