@@ -41,7 +41,7 @@ def build_run(
         continues: See `key`.
         **fields: As `Transcript.pieces` takes them. Without `tools` they are inferred from the calls.
     """
-    transcript = _transcript_of(turns, report)
+    transcript = transcript_of(turns, report)
     if not transcript.has_acted:
         report.reject(line, NO_RUN)
         return
@@ -60,7 +60,8 @@ def build_run(
     yield Run(run, line, key, parent, continues, pieces if is_spooled else ())
 
 
-def _transcript_of(turns: Iterable[Turn | Mapping[str, Any]] | Transcript, report: Report) -> Transcript:
+def transcript_of(turns: Iterable[Turn | Mapping[str, Any]] | Transcript, report: Report) -> Transcript:
+    """Return turns or messages of a chat API as a transcript, which holds a long session in bounded memory."""
     if isinstance(turns, Transcript):
         return turns
     transcript = Transcript()
@@ -97,7 +98,7 @@ def build_session_run(
         about: Values of the log for `extra`.
         **fields: As `build_run` takes them.
     """
-    transcript, session = _transcript_of(turns, report), nonblank(session)
+    transcript, session = transcript_of(turns, report), nonblank(session)
     if transcript.has_acted and not transcript.has_system:
         report.note(NO_SYSTEM_PROMPT)
     names = {"key": session, "session_id": session} if session else {}

@@ -25,7 +25,7 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    messages = [message for _, row in object_rows(log, report) if (message := _message(row, report))]
+    messages = (message for _, row in object_rows(log, report) if (message := _message(row, report)))
     parts = log.path.parts
     session = parts[-4] if parts[-3:-1] == (".system_generated", "logs") else None
     yield from build_session_run(messages, report, agent="antigravity", session=session)

@@ -14,7 +14,9 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, only_objects
 from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.chat_messages import read_turns
 from quintain.importers.transcripts.message_parts import join_thoughts, visible_content
+from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, total_usage
 from quintain.records.trajectory import Outcome
 
@@ -146,12 +148,12 @@ def exec_runs(
     line: int, row: dict[str, Any], rest: Iterable[tuple[int, dict[str, Any]]], report: Report
 ) -> Iterator[Run]:
     """Yield the runs of such a file, one for each `thread.started`."""
-    thread = _Events(line)
+    thread = _Events(line, report)
     thread.take(line, row, report)
     for number, event in rest:
-        if event.get("type") == "thread.started" and thread.has_acted:
+        if event.get("type") == "thread.started" and thread.script.has_acted:
             yield from thread.run(report)
-            thread = _Events(number)
+            thread = _Events(number, report)
         thread.take(number, event, report)
     yield from thread.run(report)
 
@@ -159,9 +161,8 @@ def exec_runs(
 class _Events:
     """One thread: messages and thoughts wait for the call that belongs to them."""
 
-    def __init__(self, line: int) -> None:
-        self.line = line
-        self.messages: list[dict[str, Any]] = []
+    def __init__(self, line: int, report: Report) -> None:
+        self.line, self.report, self.script = line, report, Transcript()
         self.session: str | None = None
         self.failure: str | None = None
         self._spent: list[dict[str, Any]] = []
@@ -204,7 +205,7 @@ class _Events:
                 status = item.get("status")
                 failed = status in ("failed", "declined") or item.get("exit_code") not in (None, 0)
                 result = {"role": "tool", "tool_call_id": call["id"], "content": answer, "is_error": failed}
-                self.messages.append(result)
+                read_turns([result], self.script, report.refuse)
         else:
             report.skip(f"item/{kind}")
 
@@ -212,13 +213,8 @@ class _Events:
         if self._reply or calls:
             thoughts = join_thoughts(self._reply.get("thoughts", ()))
             reply = {"content": self._reply.get("content", ""), "thinking": thoughts, "tool_calls": calls}
-            self.messages.append({"role": "assistant", **reply})
+            read_turns([{"role": "assistant", **reply}], self.script, self.report.refuse)
         self._reply = {}
-
-    @property
-    def has_acted(self) -> bool:
-        """Whether the agent has written or called anything."""
-        return bool(self.messages)
 
     def run(self, report: Report) -> Iterator[Run]:
         self._write([call for item in self._running.values() if (call := _call(item))])
@@ -226,7 +222,7 @@ class _Events:
         report.note("the log does not mark the end of a model reply: each call is a step of its own")
         usage = total_usage(self._spent)
         yield from build_session_run(
-            self.messages,
+            self.script,
             report,
             self.line,
             agent="codex",

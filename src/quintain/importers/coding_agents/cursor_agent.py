@@ -7,14 +7,14 @@ Both have the texts and the calls. The results of the calls, the model and the t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.message_parts import plain_text, visible_content
+from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
 _FOLDER, _SUBAGENTS = "agent-transcripts", "subagents"
@@ -46,25 +46,16 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     if log.path.suffix == ".txt" and _is_text_form(next((line for _, line in log.text_lines() if line.strip()), "")):
         report.reject(None, _TEXT_FORM)
         return
-    messages: list[dict[str, Any]] = []
-    for line, row in object_rows(log, report):
-        if _is_line(row):
-            messages += _messages_of_line(row, report)
-        elif _is_row(row):
-            messages += _messages_of_row(row, report)
-        elif _is_end(row):
-            report.skip(f"turn_ended/{as_text(row.get('status'))}")
-        else:
-            report.reject(line, "expected a message with a role")
+    script = transcript_of(_messages(object_rows(log, report), report), report)
     beside = log.sibling(f"{log.path.stem}.txt")  # the same session in its text form
     if beside is not None and beside.path != log.path:
         report.consume(beside.path)
-    if any(message["role"] == "assistant" for message in messages):
+    if script.has_acted:
         report.note(_NO_RESULTS)
-    asked = next((plain_text(visible_content(each["content"])) for each in messages if each["role"] == "user"), "")
+    asked = next((plain_text(step["message"]) for step in script.steps if step["actor"] == "user"), "")
     found, folders = _QUERY.search(asked), log.parts[:-1]
     yield from build_session_run(
-        messages,
+        script,
         report,
         agent="cursor",
         session=log.path.stem,
@@ -99,6 +90,18 @@ def _is_row(row: dict[str, Any]) -> bool:
 def _has_tools(row: dict[str, Any]) -> bool:
     named = [as_dict(row.get("toolResult"))] if row.get("role") == "tool" else dicts_in(row.get("toolCalls"))
     return bool(named) and all(isinstance(each.get("toolName"), str) for each in named)
+
+
+def _messages(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    for line, row in rows:
+        if _is_line(row):
+            yield from _messages_of_line(row, report)
+        elif _is_row(row):
+            yield from _messages_of_row(row, report)
+        elif _is_end(row):
+            report.skip(f"turn_ended/{as_text(row.get('status'))}")
+        else:
+            report.reject(line, "expected a message with a role")
 
 
 def _messages_of_line(row: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.chat_messages import read_turns
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,
@@ -273,7 +274,8 @@ class _Session:
 
     def __init__(self, line: int, opening: dict[str, Any]) -> None:
         self.line, self.id, self.model = line, opening.get("session_id"), opening.get("model")
-        self.messages: list[dict[str, Any]] = []
+        self.script = Transcript()
+        self._reply: dict[str, Any] = {}
         self.is_over = False
         self.failure: str | None = None
         self.usage: dict[str, Any] = {}
@@ -281,17 +283,20 @@ class _Session:
     def take(self, event: dict[str, Any], report: Report) -> None:
         kind, when = as_text(event.get("type")), event.get("timestamp")
         if kind == "message" and event.get("role") == "user":
-            self.messages.append({"role": "user", "content": as_text(event.get("content")), "timestamp": when})
+            self._end()
+            self.script.add_message("user", as_text(event.get("content")), timestamp=parse_time(when))
         elif kind == "message":
-            self._reply(when, is_text=True)["content"] += as_text(event.get("content"))
+            if self._reply.get("tool_calls"):
+                self._end()
+            self._goes_on(when)["content"] += as_text(event.get("content"))
         elif kind == "tool_use":
             call = {"id": event.get("tool_id"), "name": event.get("tool_name"), "arguments": event.get("parameters")}
-            self._reply(when, is_text=False)["tool_calls"].append(call)
+            self._goes_on(when)["tool_calls"].append(call)
         elif kind == "tool_result":
+            self._end()
             answer = nonblank(event.get("output"), as_dict(event.get("error")).get("message")) or ""
             failed = event.get("status") == "error"
-            result = {"role": "tool", "tool_call_id": event.get("tool_id"), "content": answer, "is_error": failed}
-            self.messages.append(result)
+            self.script.add_result(answer, call_id=nonblank(event.get("tool_id")), is_error=failed)
         elif kind == "result":
             self.is_over, self.usage = True, as_dict(event.get("stats"))
             if event.get("status") == "error":
@@ -299,19 +304,22 @@ class _Session:
         else:
             report.skip(kind or "without type")
 
-    def _reply(self, when: Any, *, is_text: bool) -> dict[str, Any]:
-        """Return the message of the model that goes on: no text follows its calls."""
-        last = self.messages[-1] if self.messages else {}
-        if last.get("role") != "assistant" or (is_text and last["tool_calls"]):
-            last = {"role": "assistant", "content": "", "tool_calls": [], "model": self.model, "timestamp": when}
-            self.messages.append(last)
-        return last
+    def _goes_on(self, when: Any) -> dict[str, Any]:
+        """Return the message of the model that goes on; no text follows its calls."""
+        reply = {"role": "assistant", "content": "", "tool_calls": [], "model": self.model, "timestamp": when}
+        self._reply = self._reply or reply
+        return self._reply
+
+    def _end(self) -> None:
+        read_turns([self._reply] if self._reply else [], self.script, Report().refuse)
+        self._reply = {}
 
     def run(self, report: Report) -> Iterator[Run]:
+        self._end()
         spent = {name: self.usage[name] for name in ("input_tokens", "output_tokens") if name in self.usage}
         status = OutcomeStatus.ERROR if self.failure else OutcomeStatus.UNKNOWN
         yield from build_session_run(
-            self.messages,
+            self.script,
             report,
             self.line,
             agent="gemini-cli",

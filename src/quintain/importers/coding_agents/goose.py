@@ -11,7 +11,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import COMPACTED, build_session_run
+from quintain.importers.run_builder import COMPACTED, build_session_run, transcript_of
 from quintain.importers.values import (
     as_dict,
     as_list,
@@ -40,18 +40,21 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     about: dict[str, Any] = {}
-    messages: list[dict[str, Any]] = []
-    for line, row in object_rows(log, report):
-        if _is_message(row):
-            messages += _messages(row, report)
-        elif "working_dir" in row:
-            about = {key: value for key, value in row.items() if key != "conversation"}
-            for message in dicts_in(row.get("conversation")):
-                messages += _messages(message, report)
-        else:
-            report.reject(line, "expected a message or the record of a session")
+
+    def messages() -> Iterator[dict[str, Any]]:
+        for line, row in object_rows(log, report):
+            if _is_message(row):
+                yield from _messages(row, report)
+            elif "working_dir" in row:
+                about.update((key, value) for key, value in row.items() if key != "conversation")
+                for message in dicts_in(row.get("conversation")):
+                    yield from _messages(message, report)
+            else:
+                report.reject(line, "expected a message or the record of a session")
+
+    script = transcript_of(messages(), report)
     yield from build_session_run(
-        messages,
+        script,
         report,
         agent="goose",
         model=as_dict(about.get("model_config")).get("model_name"),

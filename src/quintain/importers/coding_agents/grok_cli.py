@@ -12,7 +12,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import build_session_run
+from quintain.importers.run_builder import build_session_run, transcript_of
 from quintain.importers.transcripts.message_parts import join_thoughts
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
@@ -33,7 +33,7 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    messages = list(_messages(object_rows(log, report), report))
+    script = transcript_of(_messages(object_rows(log, report), report), report)
     about = as_dict(log.sibling_document("summary.json"))
     if "info" in about:
         report.consume(log.path.with_name("summary.json"))
@@ -42,10 +42,10 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     info, is_part = as_dict(about.get("info")), about.get("session_kind") == "subagent"
     session = nonblank(info.get("id"))
     yield from build_session_run(
-        messages,
+        script,
         report,
         agent="grok-cli",
-        model=nonblank(*(message.get("model") for message in messages), about.get("current_model_id")),
+        model=nonblank(script.model, about.get("current_model_id")),
         key=None if is_part else session,
         parent=session if is_part else None,
         session_id=session,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from quintain.importers.log_file import LogFile
@@ -21,14 +21,8 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     session = as_dict(log.sibling_document(f"{log.path.stem}.json", report))
-    messages = []
-    for _, row in object_rows(log, report):
-        if _is_message(row):
-            messages.append(_message(_ROLES[row["kind"]], row["data"]))
-        else:
-            report.skip(as_text(row.get("kind")) or "without a kind")
     yield from build_session_run(
-        messages,
+        _messages(object_rows(log, report), report),
         report,
         agent="kiro",
         session=nonblank(session.get("session_id"), log.path.stem),
@@ -42,6 +36,14 @@ IMPORTER = Importer("kiro_cli", "Kiro CLI session", _detect, _read)
 def _is_message(row: dict[str, Any]) -> bool:
     parts = dicts_in(as_dict(row.get("data")).get("content"))
     return as_text(row.get("kind")) in _ROLES and bool(parts) and all({"kind", "data"} <= part.keys() for part in parts)
+
+
+def _messages(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    for _, row in rows:
+        if _is_message(row):
+            yield _message(_ROLES[row["kind"]], row["data"])
+        else:
+            report.skip(as_text(row.get("kind")) or "without a kind")
 
 
 def _message(role: str, data: dict[str, Any]) -> dict[str, Any]:

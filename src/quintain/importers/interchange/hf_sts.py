@@ -13,7 +13,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import build_session_run
+from quintain.importers.run_builder import build_session_run, transcript_of
 from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 
@@ -67,18 +67,18 @@ def _is_line(row: dict[str, Any]) -> bool:
 
 
 def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
-    messages = list(_messages(_branch(lines, report), report))
+    script = transcript_of(_messages(_branch(lines, report), report), report)
     is_openclaw = any((nonblank(row.get("customType")) or "").startswith("openclaw.") for _, row in lines)
     session, harness = nonblank(head.get("id")), nonblank(head.get("harness"), "openclaw" if is_openclaw else None)
     title = nonblank(head.get("name"), head.get("sessionTitle"), head.get("title"))
     yield from build_session_run(
-        messages,
+        script,
         report,
         begin,
         session=session,
         agent=harness or _HEADERS.get(as_text(head.get("type")), "pi"),
         version=head.get("version"),
-        model=nonblank(*(message.get("model") for message in messages), head.get("model")),
+        model=nonblank(script.model, head.get("model")),
         about={"title": title},
     )
 
