@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from quintain.exporters.registry import EXPORTERS
-from quintain.importers.importer import Importer
+from quintain.importers.protocol import Importer
 from quintain.importers.registry import IMPORTERS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "log-formats.md"

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.importers.files.probing import probe
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
-from quintain.importers.protocol import Probe, Report
+from quintain.importers.protocol import Importer, Probe, Report
 from quintain.importers.registry import detect, importer
 from quintain.importers.run_sink import DryRun
 from quintain.records.imports import ImportReport

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.chat_messages import from_messages
-from quintain.importers.transcripts.token_usage import parse_usage, total_usage
 from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import parse_usage, total_usage
 from quintain.records.trajectory import Actor, AgentInfo, ImagePart, Outcome, OutcomeStatus, Task, TextPart
 
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from hostile import CALM, JSON, WRONG, imported, log, mutations, read_calmly, zip_of
 from quintain.errors import InvalidInput
 from quintain.importers.files.probing import probe
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe
+from quintain.importers.protocol import Importer, Probe
 from quintain.importers.registry import IMPORTERS, detect, importer
 from small_logs import SMALL_LOGS, content
 

@@ -11,7 +11,8 @@ import pytest
 from agent_logs import counts, detected, message, outline, read, read_file, read_one, read_rows, tokens, write
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.chat_messages import from_messages
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import parse_time
 from quintain.records.trajectory import OutcomeStatus, read_trajectory
 from small_logs import small_log
 

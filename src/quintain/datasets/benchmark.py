@@ -29,12 +29,7 @@ def rank_references(references: Sequence[Reference]) -> list[Reference]:
 
 
 def benchmark_row(run: Trajectory, references: Sequence[Reference]) -> BenchmarkRow:
-    """Build the row of a task.
-
-    Args:
-        run: Of the first reference; gives the task and its tools, and the plan if it succeeded.
-        references: Best first.
-    """
+    """Build the row of a task."""
     calls = [action.tool for step in run.agent_steps for action in step.actions] if references[0].success else []
     rewards = [reference.reward for reference in references if reference.reward is not None]
     return BenchmarkRow(

@@ -154,12 +154,6 @@ def write_dataset(
 ) -> WrittenDataset:
     """Stream rows into a new dataset folder, which appears whole or not at all.
 
-    Args:
-        lines: Rows of the kind of `options`, read once.
-        folder: The dataset's final place; must not exist.
-        options: The split, and the entries of the manifest.
-        tally: Counts of what was left out; may still change while `lines` is read.
-
     Raises:
         Conflict: the folder exists.
         InvalidInput: no row is left to train on; lists the drops and the remedy.

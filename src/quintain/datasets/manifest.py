@@ -27,15 +27,7 @@ def write_manifest(
     counts: Mapping[str, Any],
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the manifest into a folder under construction; renaming the folder publishes it.
-
-    Args:
-        folder: Where the rows are now.
-        dataset: As it will be stored; its `path` is the final one.
-        selection: The options that chose the rows, as JSON values.
-        counts: Further counts, such as the distinct trajectories.
-        more: Further entries by name.
-    """
+    """Write the manifest into a folder under construction; renaming the folder publishes it."""
     content = {
         "dataset": dataset.model_dump(mode="json"),
         "selection": selection,

@@ -39,11 +39,7 @@ class RunCalls(NamedTuple):
 
 
 def tool_document(definition: Mapping[str, Any]) -> str:
-    """Return the text by which a tool is found: its name in words, its description, and the names of its parameters.
-
-    Args:
-        definition: A JSON schema in the OpenAI function style, as in `Trajectory.tools`.
-    """
+    """Return the text by which a tool is found: its name in words, its description, and the names of its parameters."""
     function = _function(definition)
     parameters = function.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None

@@ -149,12 +149,7 @@ class ExportCounts:
     """Further notes on the selection, as sentences."""
 
     def reject(self, rows: Iterable[Rejected], n: int | None = None) -> None:
-        """Count unreadable rows and keep the first ones.
-
-        Args:
-            rows: With their reasons.
-            n: How many there are, where `rows` are not all of them.
-        """
+        """Count unreadable rows and keep the first ones."""
         rows = list(rows)
         self.rejected += rows[: _MAX_REJECTED - len(self.rejected)]
         if n := len(rows) if n is None else n:
@@ -163,13 +158,7 @@ class ExportCounts:
 
 
 def filter_runs(runs: Iterable[ValuedRun], criteria: Criteria, tally: ExportCounts) -> Iterator[ValuedRun]:
-    """Stream the runs that meet the criteria, and count the others with their reasons.
-
-    Args:
-        runs: Read once, one at a time.
-        criteria: What a run must be to stay.
-        tally: Counts every run seen and every run left out.
-    """
+    """Stream the runs that meet the criteria, and count the others with their reasons."""
     contents: set[int] = set()
     for run in runs:
         tally.seen += 1

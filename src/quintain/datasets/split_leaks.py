@@ -51,10 +51,6 @@ def near_prompts_together(lines: Iterable[KeyedRow], threshold: float) -> Iterat
     """Stream the rows with each task keyed to the oldest task with a similar prompt.
 
     A task keeps its side when newer ones are added, as long as those that are older than it stay in.
-
-    Args:
-        lines: Oldest task first.
-        threshold: Jaccard index from which on two prompts ask the same; see `near_duplicates`.
     """
     prompts, keys, oldest = NearDuplicateIndex(threshold), list[str](), dict[str, str]()
     for key, row in lines:

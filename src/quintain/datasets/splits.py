@@ -36,9 +36,6 @@ def task_key(trajectory: Trajectory) -> str:
 def check_shares(shares: Mapping[SplitName, float]) -> None:
     """Raise if the shares leave nothing to train on.
 
-    Args:
-        shares: Share of the tasks of each split except `train`, which gets the rest.
-
     Raises:
         InvalidInput: a share that is not in 0..1, or a sum that is not below 1.
     """
@@ -52,13 +49,7 @@ def check_shares(shares: Mapping[SplitName, float]) -> None:
 
 
 def split_of(key: str, shares: Mapping[SplitName, float], seed: int) -> SplitName:
-    """Return the split of a task by a stable hash of seed and key, independent of other tasks.
-
-    Args:
-        key: From `task_key`.
-        shares: Share of the tasks of each split except `train`, which gets the rest.
-        seed: Seed of the hash.
-    """
+    """Return the split of a task by a stable hash of seed and key, independent of other tasks."""
     position = _position(key, seed)
     for name in sorted(shares):
         if position < shares[name]:
@@ -80,12 +71,6 @@ def stratifying_moves(
 
     Without a missing label nothing moves. A split that lacks one gets the task whose hash is nearest to it; a task stays
     where it is if its split would then lack a label.
-
-    Args:
-        sides: Key of a task -> its split.
-        labels: Key of a task -> labels of its rows.
-        shares: Splits other than train.
-        seed: As in `split_of`.
     """
     counts = Counter((split, label) for key, split in sides.items() for label in labels[key])
     targets: tuple[SplitName, ...] = (*sorted(shares), "train")
@@ -108,11 +93,6 @@ def uneven_split(sides: Mapping[str, SplitName], shares: Mapping[SplitName, floa
     """Return a warning if a split is empty or has far fewer or more tasks than its share, with a seed that meets it.
 
     Hashes meet the shares on average only, because a task's split may not depend on other tasks.
-
-    Args:
-        sides: Key of a task -> its split.
-        shares: As in `split_of`, without shares of 0.
-        seed: As in `split_of`.
     """
     n, counts = len(sides), Counter(sides.values())
     wanted = {name: share * n for name, share in shares.items()}

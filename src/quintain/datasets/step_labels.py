@@ -34,12 +34,7 @@ def outcome_labels(run: Trajectory, value: float) -> tuple[float | None, ...]:
 
 
 def score_labels(run: Trajectory, scores: Sequence[Score]) -> StepLabels:
-    """Return the mean verdict of the raters on each agent step, from each rater's newest score with steps.
-
-    Args:
-        run: The run.
-        scores: Of this run, newest first.
-    """
+    """Return the mean verdict of the raters on each agent step, from each rater's newest score with steps."""
     newest: dict[str | None, Score] = {}
     for score in scores:
         if score.steps:

@@ -48,15 +48,7 @@ def write_text(
     *,
     redact: Sequence[RedactionLevel] = BOTH_LEVELS,
 ) -> WrittenDataset:
-    """Stream plain text into a new dataset folder of kind `text`, which appears whole or not at all.
-
-    Args:
-        sources: Files or texts. Unreadable parts are listed in `tally.rejected`.
-        folder: The dataset's final place; must not exist.
-        options: Of kind `text`. Of equal documents the first is kept.
-        tally: Counts what is left out, and what was redacted.
-        redact: What is removed.
-    """
+    """Stream plain text into a new dataset folder of kind `text`, which appears whole or not at all."""
     tally = tally or ExportCounts()
     return write_dataset(_lines(sources, tally, redact=redact), folder, options, tally)
 

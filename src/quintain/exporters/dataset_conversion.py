@@ -31,11 +31,6 @@ def require_kind(writer: Exporter, kind: DatasetKind) -> None:
 def convert_dataset(dataset: Dataset, writer: Exporter, folder: Path) -> Export:
     """Write a dataset in another format.
 
-    Args:
-        dataset: Frozen, its folder unchanged.
-        writer: Supports this kind of dataset.
-        folder: The final place; must not exist.
-
     Raises:
         Conflict: the folder exists.
         InvalidInput: the format supports neither this kind nor any of the rows.

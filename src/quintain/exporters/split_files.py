@@ -24,12 +24,6 @@ Write = Callable[[Iterable[Line], SplitName], tuple[str, int]]
 def write_splits(dataset: Dataset, rows: Rows, convert: Convert, write: Write) -> Export:
     """Write each split that has lines.
 
-    Args:
-        dataset: Names the splits.
-        rows: Of the dataset.
-        convert: Converts a row to its lines.
-        write: Writes the lines; a split without lines leaves no file.
-
     Raises:
         InvalidInput: no line is left; lists the reasons.
     """

@@ -59,10 +59,6 @@ def judged_steps(row: StepLabelRow, losses: Losses) -> dict[str, Any]:
 def flat_text(turns: Sequence[Turn], losses: Losses) -> tuple[str, int]:
     """Return knowlyr's text of the agent's steps and their number.
 
-    Args:
-        turns: From the agent's first.
-        losses: Counts content that moves to another place.
-
     Raises:
         InvalidInput: somebody else speaks in between, or the text could not be read back.
     """

@@ -197,14 +197,7 @@ class LogFile:
 
 
 def parse_piece(piece: RawValue, parser: Parser, report: Report, spooled: Collection[str] | None) -> list[Any]:
-    """Return the values of a piece, usually one; report why there is none.
-
-    Args:
-        piece: A line or an element.
-        parser: Counts the repairs.
-        report: Gets the rejection.
-        spooled: Names of fields whose lists of objects may be a `SpooledList` in a long row; None: all fields.
-    """
+    """Return the values of a piece, usually one; report why there is none."""
     number, raw = piece.number, piece.raw
     if raw is None:
         report.reject(number, f"larger than {MAX_LINE_BYTES // 2**20} MB")
@@ -244,11 +237,6 @@ class _NotSplit(Exception):
 def parse_long_row(raw: LongValue, parser: Parser, names: Collection[str] | None) -> Any:
     """Return the value of a long row, where long lists of objects in some fields are a `SpooledList`.
 
-    Args:
-        raw: The row.
-        parser: Parses a row that cannot be split, reports what is wrong with it, and counts the repairs.
-        names: Names of the fields with such lists; None: all fields. A field inside another list is not split.
-
     Raises:
         InvalidInput: as `Parser.parse`.
         Unavailable: the temporary file cannot be written.
@@ -284,7 +272,6 @@ class _Splitter:
         self.n_values = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the row."""
         self.n_values += chunk.count(b",") + chunk.count(b"[") + chunk.count(b"{")
         if self.n_values > MAX_VALUES:
             raise _NotSplit

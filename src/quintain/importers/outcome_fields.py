@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_number, nonblank
+from quintain.importers.values import as_dict, as_list, as_number, nonblank
 from quintain.records.trajectory import Outcome, OutcomeStatus
 
 COLUMNS = ("resolved", "verified", "success", "is_correct", "test_result", "label")
@@ -39,12 +39,7 @@ _FAILED = ("unresolved_ids", "unresolved", "empty_patch_ids", "no_generation", "
 
 
 def outcome_from(verdict: bool | float | None, ended: str | None) -> Outcome:
-    """Return the outcome of a verdict, or without one of an exit status.
-
-    Args:
-        verdict: As `status_of` takes it.
-        ended: The exit status that the agent's program gave, or the exception that ended it.
-    """
+    """Return the outcome of a verdict, or without one of an exit status."""
     status = status_of(verdict)
     if status is OutcomeStatus.UNKNOWN and ended:
         status = OutcomeStatus.TRUNCATED if _LIMIT.search(ended) else status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -12,22 +13,21 @@ from pydantic import ValidationError
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_of
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.transcripts.chat_messages import ACTORS, read_turns, role_of
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_name,
-    as_text,
-    first_text,
-    nonblank,
-    short_fields,
-    transpose_columns,
-)
-from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import declared_tools, offered_tools
 from quintain.importers.transcripts.tool_tags import parse_tagged_calls
 from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import (
+    as_dict,
+    as_name,
+    as_text,
+    nonblank,
+    parse_usage,
+    short_fields,
+    transpose_columns,
+)
 from quintain.records.record import clip, explain
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 
@@ -68,13 +68,7 @@ def read_one(format: str, read: ReadRow, row: dict[str, Any]) -> Trajectory:
 
 
 def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed: str) -> float:
-    """Return the share of the first rows that match, 0 to 1; a document counts as one row.
-
-    Args:
-        probe: The beginning of a file.
-        fits: Whether a row matches.
-        *needed: Each matching row has one of these fields.
-    """
+    """Return the share of the first rows that match, 0 to 1; a document counts as one row."""
     if probe.fields.isdisjoint(needed):
         return 0.0
     rows = [probe.document] if probe.document is not None else list(probe.rows[:20])
@@ -117,6 +111,11 @@ def read_rows(log: LogFile, report: Report, read: ReadRow) -> Iterator[Run]:
     """Yield the runs of every row."""
     for line, row in log.rows(report):
         yield from read_row(row, line, report, read)
+
+
+def row_importer(name: str, title: str, detect: Callable[[Probe], float], read: ReadRow) -> Importer:
+    """Return the importer of a format whose rows are read one by one (`read_rows`)."""
+    return Importer(name, title, detect, partial(read_rows, read=read))
 
 
 def read_row(row: Any, line: int, report: Report, read: ReadRow) -> list[Run]:
@@ -183,7 +182,6 @@ def _complete(transcript: Transcript, row: Mapping[str, Any], report: Report) ->
 
 
 def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:
-    """Yield the messages."""
     lost: Counter[str] = Counter()
     n = 0
     for message in messages:
@@ -209,7 +207,7 @@ def agent_of(row: Mapping[str, Any]) -> AgentInfo:
     """Return the agent named by the columns."""
     model, about = row.get("model"), as_dict(row.get("metadata"))
     named = model.get("name") if isinstance(model, Mapping) else None
-    model = first_text(model, row.get("model_name"), named, about.get("model"), about.get("model_name"))
+    model = nonblank(model, row.get("model_name"), named, about.get("model"), about.get("model_name"))
     return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
 
 

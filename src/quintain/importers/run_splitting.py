@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.importers.protocol import Report, Run
-from quintain.importers.transcripts.field_values import text_chars
+from quintain.importers.values import text_chars
 from quintain.records.trajectory import MAX_TRAJECTORY_CHARS, Actor, Content, Outcome, Step, TextPart, Trajectory
 
 PART_CHARS = 2_000_000
@@ -97,11 +97,6 @@ def split_run(run: Run, report: Report, clean: Clean = lambda run: (run, ())) ->
 
     Other runs that point to it find its last part, and the run that started it its first. A turn that is too long ends
     the run and is reported.
-
-    Args:
-        run: As a reader yields it.
-        report: Gets a note, or the rejection.
-        clean: Applied to the run before it is split, piece by piece.
     """
     before, n = run.continues, 0
     try:

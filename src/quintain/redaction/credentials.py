@@ -205,14 +205,7 @@ def _quoted(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _can_be_secret(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
-    """Return whether a value can be a secret.
-
-    Args:
-        kind: The kind that its name marks.
-        value: As written.
-        plain: Quoted, assigned to a name in capitals, or the argument of a flag; otherwise it can also be code.
-        sure: The name is data too: a quoted key, a name in capitals, or a flag.
-    """
+    """Return whether a value can be a secret."""
     if len(value) < (4 if kind == "password" else 6) or is_stand_in(value):
         return False
     if _SPACE.search(value):

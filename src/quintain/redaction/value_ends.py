@@ -40,14 +40,7 @@ _MAX_LINE = 4096
 
 
 def bare_value_end(text: str, start: int, name_start: int, surroundings: Surroundings) -> int | None:
-    """Return the end of the value that starts at `start`; None if it is empty or an expression of code.
-
-    Args:
-        text: Any text.
-        start: Position after the operator, such as `=`.
-        name_start: Position of the name of the value.
-        surroundings: What surrounds the value.
-    """
+    """Return the end of the value that starts at `start`; None if it is empty or an expression of code."""
     limit = start + MAX_EXAMINED
     item = ITEM.match(text, start, limit)
     if item is None and (surroundings != "text" or not text.startswith((")", "]", "}"), start)):

@@ -16,7 +16,6 @@ from quintain.records.dataset import Dataset, DatasetRow, GroupRow, LabelledRow,
 
 
 def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
-    """Write one file a split, one document a line."""
     export = Export()
     for split in splits_of(dataset):
         name = f"{split}.jsonl"

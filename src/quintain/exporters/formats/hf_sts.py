@@ -25,7 +25,6 @@ _REST = "outcomes, rewards, masks and schemas of tools are lost"
 
 
 def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
-    """A folder a split."""
 
     def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
         return split, _write_sessions(lines, folder / split)

@@ -41,7 +41,6 @@ class _SourceCounts:
 
 
 def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
-    """One file a split."""
     counts, features = _SourceCounts(), FEATURES[dataset.kind]
     in_parquet = has_pyarrow()
 

@@ -31,7 +31,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
-    """One file a split."""
     return write_splits(dataset, rows, _lines, json_lines(folder))
 
 

@@ -9,20 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_list,
-    as_text,
-    dicts_in,
-    first_text,
-    nonblank,
-    text_fields,
-)
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_thoughts,
@@ -30,8 +20,9 @@ from quintain.importers.transcripts.message_parts import (
     simplify_content,
     visible_content,
 )
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import DESIRABLE, AgentInfo
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, text_fields
+from quintain.records.trajectory import DESIRABLE
 
 OTHER_BRANCHES = "only the branch that the application showed is imported: other branches are alternatives and left out"
 _NO_LEAF = "a conversation does not name its current message: the branch of its last message is imported"
@@ -48,7 +39,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a conversation."""
     ratings = _ratings(log)
     return read_rows(log, report, lambda row, line, report: _conversation(row, line, report, ratings))
 
@@ -61,14 +51,15 @@ def _conversation(
     for message in branch:
         writer.write(message)
     writer.end()
-    session = first_text(row.get("conversation_id"), row.get("id"))
+    session = nonblank(row.get("conversation_id"), row.get("id"))
     label = _label(ratings.get(session or "", []), row, branch)
     yield from build_session_run(
         writer.script,
         report,
         line,
         session=session,
-        agent=AgentInfo(name="chatgpt", model=writer.script.model or nonblank(row.get("default_model_slug"))),
+        agent="chatgpt",
+        model=writer.script.model or nonblank(row.get("default_model_slug")),
         extra=text_fields({"title": row.get("title"), "gizmo_id": row.get("gizmo_id")})
         | ({} if label is None else {DESIRABLE: label}),
     )
@@ -125,7 +116,6 @@ class _Writer:
         self._thoughts: list[str] = []
 
     def write(self, message: dict[str, Any]) -> None:
-        """Write one message."""
         author, content = as_dict(message.get("author")), as_dict(message.get("content"))
         about, role = as_dict(message.get("metadata")), author.get("role")
         fields = {"timestamp": parse_time(message.get("create_time"))}
@@ -185,7 +175,6 @@ def _thought(item: dict[str, Any]) -> str:
 
 
 def _body(content: dict[str, Any]) -> Message:
-    """Return the text and images of a message."""
     if content.get("content_type") == "user_editable_context":
         return "\n\n".join(
             text_fields({key: content.get(key) for key in ("user_profile", "user_instructions")}).values()

@@ -10,15 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.chat_apps.chatgpt import OTHER_BRANCHES
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share
+from quintain.importers.row_reader import matching_share, row_importer
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank, text_fields
-from quintain.importers.transcripts.message_parts import CALLS, RESULTS, join_messages, part_kind
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.message_parts import CALLS, RESULTS, part_kind
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
 _ROLES = {"human": "user", "assistant": "assistant"}
 _FILES = "attached files are not in the export: only their names are kept"
@@ -35,17 +31,14 @@ def _read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
 
 
 def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    script = Transcript()
-    for message in _branch(row, report):
-        _write(message, script, report)
-    session = nonblank(row.get("uuid"))
     yield from build_session_run(
-        script,
+        (each for message in _branch(row, report) for each in _messages(message, report)),
         report,
         line,
-        session=session,
-        agent=AgentInfo(name="claude.ai", model=nonblank(row.get("model"))),
-        extra=text_fields({"title": row.get("name"), "project": as_dict(row.get("project")).get("name")}),
+        agent="claude.ai",
+        model=row.get("model"),
+        session=row.get("uuid"),
+        about={"title": row.get("name"), "project": as_dict(row.get("project")).get("name")},
     )
 
 
@@ -87,8 +80,8 @@ def _branch(row: dict[str, Any], report: Report) -> list[dict[str, Any]]:
     return list(reversed(path.values()))
 
 
-def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
-    """Write one message: a turn of the user, or the turns of the agent between its results."""
+def _messages(message: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield a turn of the user, or the turns of the agent with their results."""
     role = _ROLES.get(as_text(message.get("sender")))
     if role is None:
         report.skip(f"sender:{message.get('sender')}")
@@ -101,26 +94,20 @@ def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
             turns.append([])
         turns[-1].append(block)
     for place, parts in enumerate(turns):
-        results = [part for part in parts if part_kind(part) in RESULTS]
         rest = [part for part in parts if part_kind(part) not in RESULTS]
-        times = (as_dict(part).get("start_timestamp") for part in rest)
-        began = next((time for time in times if nonblank(time)), message.get("created_at"))
-        turn = parse_message({"role": role, "content": rest}, "message", report.refuse)
-        if turn is not None:
-            turn.fields["timestamp"] = parse_time(began)
-            if role == "user" and place == 0:
-                _attach(message, turn, report)
-            if turn:
-                append_turn(turn, script)
-        read_turns(({"role": "tool", "content": [result]} for result in results), script, report.refuse)
+        attached = _attached(message, report) if role == "user" and place == 0 else {}
+        texts = attached.pop("texts", [])
+        if any(rest) or any(texts):
+            began = nonblank(*(as_dict(part).get("start_timestamp") for part in rest)) or message.get("created_at")
+            yield {"role": role, "content": [*rest, *texts], "timestamp": began, **attached}
+        yield from ({"role": "tool", "content": [part]} for part in parts if part_kind(part) in RESULTS)
 
 
-def _attach(message: dict[str, Any], turn: Any, report: Report) -> None:
-    """Add the texts that the application extracted from attachments to a turn, and the names of files."""
+def _attached(message: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return the texts that the application extracted from attachments, and the names of files."""
     attached = dicts_in(message.get("attachments"))
-    turn.content = join_messages(turn.content, *(as_text(item.get("extracted_content")) for item in attached))
     names = [name for item in (*attached, *dicts_in(message.get("files"))) if (name := nonblank(item.get("file_name")))]
     if message.get("files"):
         report.note(_FILES)
-    if names:
-        turn.fields["extra"] = {"files": names[:100]}
+    texts = [text for item in attached if (text := as_text(item.get("extracted_content")))]
+    return {"texts": texts, **({"files": names[:100]} if names else {})}

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile, NumberedValue
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import ROLES
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import parse_time
 
 CHAT_FILE = ".aider.chat.history.md"
 _STARTED, _PROMPT = "# aider chat started at ", "#### "
@@ -77,7 +76,8 @@ def _session(session: _Session, log: LogFile, report: Report) -> Iterator[Run]:
         session.line,
         key=f"{'/'.join(log.parts)}:{session.line}",
         episode_key=session.started,
-        agent=AgentInfo(name="aider", version=version, model=script.script.model),
+        agent="aider",
+        version=version,
         extra={"started_at": session.started},
     )
 
@@ -106,7 +106,6 @@ def _calls(log: LogFile, report: Report) -> Iterator[Run]:
         when, reply = ended
         thought, spoken = _without_thought(reply)
         script.add_agent_turn(spoken, thought=thought, model=model)
-        agent = AgentInfo(name="aider", model=model)
         asked = next((text for role, text in reversed(messages) if role == "USER"), None)
         yield from build_session_run(
             script,
@@ -114,8 +113,8 @@ def _calls(log: LogFile, report: Report) -> Iterator[Run]:
             line,
             prompt=asked,
             episode_key=f"{began}/{line}",
-            agent=agent,
-            extra={"started_at": began, "ended_at": when},  # local times of an unknown zone
+            agent="aider",
+            extra={"started_at": began, "ended_at": when},
         )
 
 
@@ -160,7 +159,6 @@ class _Writer:
         """Whether the last line was the program's, whether its message goes on, and whether a user has written."""
 
     def write(self, line: str) -> None:
-        """Write one line."""
         is_whole = line.endswith(self._end)
         is_program = self._goes_on or (line.startswith("> ") and (is_whole or self._is_program or not self._is_asked))
         self._is_program, self._goes_on = is_program, is_program and not is_whole

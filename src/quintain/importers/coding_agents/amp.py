@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, dicts_in, first_text, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import (
+    as_dict,
+    as_list,
+    as_text,
+    dicts_in,
+    nonblank,
+)
 
 _RECORDED = "results are the output of each run as the program recorded it: the model may have seen other words"
 
@@ -35,25 +36,17 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a thread."""
     for line, thread in object_rows(log, report):
-        script = Transcript()
-        for message in dicts_in(thread.get("messages")):
-            _write(message, script, report)
         initial = as_dict(as_dict(thread.get("env")).get("initial"))
         tree = next(iter(dicts_in(initial.get("trees"))), {})
-        session = nonblank(thread.get("id"))
-        place = first_text(tree.get("uri"))
-        extra = {"cwd": place and place.removeprefix("file://"), "title": thread.get("title")}
         yield from build_session_run(
-            script,
+            (_message(message, report) for message in dicts_in(thread.get("messages"))),
             report,
             line,
-            session=session,
-            agent=AgentInfo(
-                name="amp", version=nonblank(as_dict(initial.get("platform")).get("clientVersion")), model=script.model
-            ),
-            extra=text_fields(extra),
+            agent="amp",
+            version=as_dict(initial.get("platform")).get("clientVersion"),
+            session=thread.get("id"),
+            about={"cwd": as_text(tree.get("uri")).removeprefix("file://"), "title": thread.get("title")},
         )
 
 
@@ -65,19 +58,13 @@ def _is_run(block: Any) -> bool:
     return isinstance(as_dict(block).get("run"), dict) and "toolUseID" in block
 
 
-def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
-    content = message.get("content")
+def _message(message: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Return a message as Anthropic's API has it."""
+    content, usage = message.get("content"), as_dict(message.get("usage"))
     blocks = [_result(block, report) if _is_run(block) else block for block in as_list(content)]
     known = {"role": message.get("role"), "content": blocks if isinstance(content, list) else content}
-    turn = parse_message(known, "message", report.refuse)
-    if turn is None:
-        return
-    usage = as_dict(message.get("usage"))
-    sent = as_dict(message.get("meta")).get("sentAt")
-    turn.fields["timestamp"] = parse_time(usage.get("timestamp")) or parse_time(sent)
-    if turn.actor == "agent":
-        turn.fields |= {"model": nonblank(usage.get("model")), "usage": parse_usage(usage)}
-    append_turn(turn, script)
+    known["timestamp"] = usage.get("timestamp") or as_dict(message.get("meta")).get("sentAt")
+    return known | ({"model": usage.get("model"), "usage": usage} if message.get("role") == "assistant" else {})
 
 
 def _result(block: dict[str, Any], report: Report) -> dict[str, Any]:
@@ -90,7 +77,7 @@ def _result(block: dict[str, Any], report: Report) -> dict[str, Any]:
     if answer is None and isinstance(result, list) and all(isinstance(item, str) for item in result):
         answer = "\n".join(result)
     if answer is None:
-        answer = visible_content(result if result is not None else first_text(as_dict(error).get("message"), error))
+        answer = visible_content(result if result is not None else nonblank(as_dict(error).get("message"), error))
     code = fields.get("exitCode")
     failed = error is not None or run.get("status") not in ("done", None) or fields.get("success") is False
     failed = failed or (type(code) is int and code != 0)

@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_text, dicts_in, nonblank
-from quintain.importers.transcripts.message_parts import parse_call
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_text, dicts_in
 
 _FIELDS = {"step_index", "source", "type", "status"}
 
@@ -29,28 +25,25 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a conversation."""
-    script = Transcript()
-    for _, row in object_rows(log, report):
-        _write(row, script, report)
+    messages = (message for _, row in object_rows(log, report) if (message := _message(row, report)))
     parts = log.path.parts
     session = parts[-4] if parts[-3:-1] == (".system_generated", "logs") else None
-    yield from build_session_run(script, report, None, session=session, agent=AgentInfo(name="antigravity"))
+    yield from build_session_run(messages, report, agent="antigravity", session=session)
 
 
 IMPORTER = Importer("antigravity", "Antigravity transcript", _detect, _read)
 
 
-def _write(row: dict[str, Any], script: Transcript, report: Report) -> None:
-    kind, content, time = as_text(row.get("type")), as_text(row.get("content")), parse_time(row.get("created_at"))
+def _message(row: dict[str, Any], report: Report) -> dict[str, Any] | None:
+    """Return a step as a message of a chat API; None if it has no content."""
+    kind, content = as_text(row.get("type")), as_text(row.get("content"))
+    known = {"content": content, "timestamp": row.get("created_at")}
     if kind == "PLANNER_RESPONSE":
-        calls = [parse_call(call, "call", report.refuse) for call in dicts_in(row.get("tool_calls"))]
-        actions = [call for call in calls if call]
-        script.add_agent_turn(content, thought=nonblank(row.get("thinking")), actions=actions, timestamp=time)
-    elif not content:
+        calls = dicts_in(row.get("tool_calls"))
+        return {**known, "role": "assistant", "thinking": as_text(row.get("thinking")), "tool_calls": calls}
+    if not content:
         report.skip(kind or "without a type")
-    elif row.get("source") == "MODEL":
-        script.add_result(content, tool=kind.lower(), is_error=row.get("status") == "ERROR")
-    else:
-        extra = {} if kind == "USER_INPUT" else {"context": True}
-        script.add_message("user", content, timestamp=time, extra=extra)
+        return None
+    if row.get("source") == "MODEL":
+        return {"role": "tool", "content": content, "name": kind.lower(), "is_error": row.get("status") == "ERROR"}
+    return {**known, "role": "user"} | ({} if kind == "USER_INPUT" else {"context": True})

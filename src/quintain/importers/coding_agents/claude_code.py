@@ -11,12 +11,10 @@ from typing import Any
 
 from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line, blocks_in, results_in
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import (
     join_messages,
     join_thoughts,
@@ -24,9 +22,9 @@ from quintain.importers.transcripts.message_parts import (
     spoken_content,
     visible_content,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo, Outcome
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_text, nonblank, parse_time, parse_usage
+from quintain.records.trajectory import Outcome
 
 _SIDE_RECORDS = {
     "summary",
@@ -53,7 +51,7 @@ def _detect(probe: Probe) -> float:
     """Match lines with a session id and a message or another known record type, or with messages alone."""
     best = 0.0
     for row in map(as_dict, [*probe.rows, probe.document]):
-        kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
+        kind, session = row.get("type"), nonblank(row.get("sessionId"), row.get("session_id"))
         if kind in ("user", "assistant") and "content" in as_dict(row.get("message")):
             if session:
                 return if_most(0.95, probe, _is_line)
@@ -66,7 +64,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a session and one for each subagent."""
     yield from read_sessions(object_rows(log, report), log, report, agent="claude-code")
 
 
@@ -82,14 +79,7 @@ def _is_line(row: dict[str, Any]) -> bool:
 def read_sessions(
     rows: Iterable[tuple[int, dict[str, Any]]], log: LogFile, report: Report, *, agent: str
 ) -> Iterator[Run]:
-    """Yield the runs of numbered lines shaped as Claude Code writes them: one a session and one for each subagent.
-
-    Args:
-        rows: The lines.
-        log: The file that they come from.
-        report: Gets rejections and notes.
-        agent: Name of the program that wrote the sessions.
-    """
+    """Yield the runs of numbered lines shaped as Claude Code writes them: one a session and one for each subagent."""
     graph = Graph(log.reading, log.path.stem)
     for number, row in rows:
         graph.add(number, row, report)
@@ -105,7 +95,7 @@ def read_sessions(
         known = origin if not thread[1] and origin and origin.session != thread[0] else None
         script, line, fields = _written(branches[thread], threads, graph, report, known, agent=agent)
         if fields["parent"]:
-            fields["extra"] |= beside
+            fields["about"] |= beside
         if thread == chosen[-1]:
             for lines in (graph.lines, threads, branches):
                 lines.clear()  # as large as the run, which is built and stored from here on
@@ -136,16 +126,7 @@ def _written(
     *,
     agent: str,
 ) -> tuple[Transcript, int, dict[str, Any]]:
-    """Return the transcript of a branch, the line where it begins, and the further fields of its run.
-
-    Args:
-        branch: Its lines, from the root on.
-        threads: The turns of each session and sidechain.
-        graph: All lines.
-        report: Gets a note on branches that are left out.
-        origin: The session that this one was forked from.
-        agent: Name of the program.
-    """
+    """Return the transcript of a branch, the line where it begins, and the further fields of its run."""
     session, side = branch[-1].thread
     side = side.removeprefix("?")
     involved = {line.thread for line in branch}
@@ -165,9 +146,10 @@ def _written(
         "parent": session if side else None,
         "continues": origin.session if origin else None,
         "prompt": writer.prompt or writer.command or "",
-        "agent": AgentInfo(name=agent, version=nonblank(last_row.get("version")), model=writer.script.model),
+        "agent": agent,
+        "version": last_row.get("version"),
         "outcome": Outcome(exit_status=end or None),
-        "extra": text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),
+        "about": {"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")},
     }
     return writer.script, branch[0].number, fields
 
@@ -199,7 +181,6 @@ class _Writer:
         self._answered: set[str] = set()
 
     def write(self, line: Line) -> None:
-        """Write one line of the branch."""
         if line.uuid in self.written:
             return
         self.written.add(line.uuid)

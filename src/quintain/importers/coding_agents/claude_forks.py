@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.values import as_dict, as_text, nonblank
 
 _HEAD = 200
 """Lines searched for a session's first turn."""
@@ -93,7 +93,7 @@ def _head(log: LogFile) -> _Head:
         if uuid and as_dict(row).get("type") in ("user", "assistant"):
             turn_key = [uuid, row.get("timestamp"), row.get("message")]
             return _Head(
-                first_text(row.get("sessionId")),
+                nonblank(row.get("sessionId")),
                 hashlib.sha256(json.dumps(turn_key, sort_keys=True).encode()).hexdigest(),
             )
     return _Head(None, None)

@@ -13,8 +13,8 @@ from typing import Any
 from quintain.importers.files.byte_streams import ReadState
 from quintain.importers.files.spooled_list import Place, Spool
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
+from quintain.importers.values import as_dict, as_text, nonblank
 
 _LINKS = {"user", "assistant", "system", "attachment", "progress"}
 _NO_REPLY = "No response requested."
@@ -104,7 +104,7 @@ class Graph:
     def add(self, number: int, row: dict[str, Any], report: Report) -> None:
         """Add a line, or report why it is not added."""
         kind = nonblank(row.get("type")) or "without type"
-        session = first_text(row.get("sessionId"), row.get("session_id")) or self._session
+        session = nonblank(row.get("sessionId"), row.get("session_id")) or self._session
         if kind in ("tool_use", "tool_result"):
             kind, row = _wrapped(kind, row)
         if kind == "result":
@@ -123,8 +123,8 @@ class Graph:
                 return
             uuid = f"{uuid}#{number}"
         called_by = nonblank(row.get("parent_tool_use_id"))
-        side = first_text(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
-        parent = first_text(row.get("parentUuid"), row.get("logicalParentUuid"))
+        side = nonblank(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
+        parent = nonblank(row.get("parentUuid"), row.get("logicalParentUuid"))
         is_loose = parent is None and not {"parentUuid", "logicalParentUuid"} & row.keys()
         thread = (session, side or "")
         thread = self._threads.setdefault(thread, thread)  # one object for all lines
@@ -247,7 +247,7 @@ def _wrapped(kind: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if kind == "tool_result":
         block |= {"tool_use_id": row.get("tool_use_id"), "content": row.get("content", row.get("output"))}
     else:
-        block["id"] = first_text(row.get("id"), row.get("tool_use_id"))
+        block["id"] = nonblank(row.get("id"), row.get("tool_use_id"))
     role = "assistant" if kind == "tool_use" else "user"
     return role, {**row, "type": role, "message": {"role": role, "content": [block]}}
 

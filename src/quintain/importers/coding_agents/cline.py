@@ -10,18 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.training_data.chat_records import is_message
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time, parse_usage
 
 _FILE = "api_conversation_history.json"
 _ASKED = re.compile(r"\A\s*<(task|user_message)>\s*(.*?)\s*</\1>", re.DOTALL)
@@ -48,7 +45,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a task."""
     writer = _Writer(_Models(as_dict(log.sibling_document("task_metadata.json", report))), report)
     for _, message in object_rows(log, report):
         writer.write(message)
@@ -58,14 +54,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     folders = log.path.parts[:-1]
     program = next((name for folder in reversed(folders) if (name := _PROGRAMS.get(folder))), "cline")
     task = log.parts[-2] if len(log.parts) > 1 else None
-    yield from build_session_run(
-        writer.script,
-        report,
-        None,
-        prompt=writer.prompt,
-        session=task,
-        agent=AgentInfo(name=program, model=writer.script.model),
-    )
+    yield from build_session_run(writer.script, report, prompt=writer.prompt, session=task, agent=program)
 
 
 IMPORTER = Importer("cline", "Cline or Roo Code task", _detect, _read)
@@ -104,7 +93,6 @@ class _Writer:
         self.prompt: str | None = None
 
     def write(self, message: dict[str, Any]) -> None:
-        """Write one message."""
         known = {"role": message.get("role"), "content": message.get("content")}
         results: list[Result] = []
         if message.get("role") == "user" and isinstance(message.get("content"), list):

@@ -11,16 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, nonblank, parse_json_text
 from quintain.importers.transcripts.message_parts import join_thoughts
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_text, nonblank, parse_json_text, parse_time, parse_usage
 
 _NOTE = "the log is what a person saw: the arguments of calls have the names of the interface, not those of the model"
 _CALLS = {"command": ("execute_command", "command"), "completion_result": ("attempt_completion", "result")}
@@ -47,7 +44,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a task."""
     writer = _Writer(report)
     for _, row in object_rows(log, report):
         writer.write(row)
@@ -56,10 +52,9 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     yield from build_session_run(
         writer.script,
         report,
-        None,
         prompt=writer.prompt,
         session=log.parts[-2] if len(log.parts) > 1 else None,
-        agent=AgentInfo(name="cline", model=writer.script.model),
+        agent="cline",
     )
 
 
@@ -80,7 +75,6 @@ class _Writer:
         self._about: dict[str, Any] = {}
 
     def write(self, row: dict[str, Any]) -> None:
-        """Write one entry."""
         kind, text = as_text(row.get(as_text(row.get("type")))), as_text(row.get("text"))
         if row.get("partial") is True:
             return

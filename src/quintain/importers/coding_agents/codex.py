@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from quintain.importers.coding_agents.codex_events import EXEC_EVENTS, exec_runs
 from quintain.importers.coding_agents.codex_rollouts import ITEMS, Rollout
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, only_objects
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.chat_messages import read_turns
+from quintain.importers.transcripts.message_parts import join_thoughts, visible_content
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, total_usage
+from quintain.records.trajectory import Outcome
 
 _LINES = {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
 
@@ -47,7 +50,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a session; a concatenated file yields several."""
     thread: Rollout | None = None
     rows = only_objects(_rows(log, report), report)
     for line, row in rows:
@@ -55,7 +57,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         if thread is None and kind in EXEC_EVENTS:
             yield from exec_runs(line, row, rows, report)
             return
-        other = first_text(payload.get("id"), payload.get("session_id")) if kind == "session_meta" else None
+        other = nonblank(payload.get("id"), payload.get("session_id")) if kind == "session_meta" else None
         if thread is None or (other and other != thread.session and thread.has_model_output):
             if thread is not None:
                 yield from thread.run()
@@ -95,12 +97,7 @@ _DAYS = 3
 
 
 def _find_repeats(log: LogFile, session: str) -> Callable[[dict[str, Any]], bool] | None:
-    """Return a test whether successive items repeat the session with this id; None if that session is not found.
-
-    Args:
-        log: Of the fork.
-        session: Id of the other session.
-    """
+    """Return a test whether successive items repeat the session with this id; None if that session is not found."""
     place = LogFile(log.path, log.root)  # what a fork repeats does not change: it need not be read again with the other
     for other in _candidates(place, session):
         if other.path != log.path and _session_of(other) == session:
@@ -131,7 +128,7 @@ def _session_of(log: LogFile) -> str | None:
 def _session(path: Path, root: Path, mtime_ns: int, size: int) -> str | None:
     for _, row in islice(LogFile(path, root).rows(Report()), 1):
         meta = as_dict(as_dict(row).get("payload"))
-        return first_text(meta.get("id"), meta.get("session_id"))
+        return nonblank(meta.get("id"), meta.get("session_id"))
     return None
 
 
@@ -139,3 +136,124 @@ def _items(log: LogFile) -> Iterator[dict[str, Any]]:
     for _, row in log.rows(Report()):
         if as_dict(row).get("type") == "response_item":
             yield as_dict(row.get("payload"))
+
+
+EXEC_EVENTS = {"thread.started", "turn.started", "turn.completed", "turn.failed", "item.started", "item.updated"}
+EXEC_EVENTS |= {"item.completed"}
+
+_NO_TASK = "codex exec --json does not record the task: add a prompt to the runs before training"
+
+
+def exec_runs(
+    line: int, row: dict[str, Any], rest: Iterable[tuple[int, dict[str, Any]]], report: Report
+) -> Iterator[Run]:
+    """Yield the runs of such a file, one for each `thread.started`."""
+    thread = _Events(line, report)
+    thread.take(line, row, report)
+    for number, event in rest:
+        if event.get("type") == "thread.started" and thread.script.has_acted:
+            yield from thread.run(report)
+            thread = _Events(number, report)
+        thread.take(number, event, report)
+    yield from thread.run(report)
+
+
+class _Events:
+    """One thread: messages and thoughts wait for the call that belongs to them."""
+
+    def __init__(self, line: int, report: Report) -> None:
+        self.line, self.report, self.script = line, report, Transcript()
+        self.session: str | None = None
+        self.failure: str | None = None
+        self._spent: list[dict[str, Any]] = []
+        self._reply: dict[str, Any] = {}
+        self._running: dict[str, dict[str, Any]] = {}
+
+    def take(self, line: int, event: dict[str, Any], report: Report) -> None:
+        kind, item = as_text(event.get("type")), as_dict(event.get("item"))
+        if kind == "thread.started":
+            self.session = nonblank(event.get("thread_id"))
+        elif kind == "turn.completed":
+            self._spent.append(as_dict(event.get("usage")))
+            self._write([])
+        elif kind in ("turn.failed", "error"):
+            self.failure = nonblank(as_dict(event.get("error")).get("message"), event.get("message"), kind)
+            report.skip(kind)
+        elif kind == "item.started":
+            self._running[as_text(item.get("id"))] = item
+        elif kind == "item.completed" and item:
+            self._running.pop(as_text(item.get("id")), None)
+            self._item(item, report)
+        elif kind == "item.completed":
+            report.reject(line, "expected an item in item.completed")
+        else:
+            report.skip(kind or "without type")
+
+    def _item(self, item: dict[str, Any], report: Report) -> None:
+        kind = nonblank(item.get("type"), item.get("item_type"))
+        if kind in ("agent_message", "assistant_message", "reasoning"):
+            if "content" in self._reply:
+                self._write([])
+            if kind == "reasoning":
+                self._reply.setdefault("thoughts", []).append(as_text(item.get("text")))
+            else:
+                self._reply["content"] = as_text(item.get("text"))
+        elif call := _call(item):
+            self._write([call])
+            answer = _answer(item)
+            if answer is not None:
+                status = item.get("status")
+                failed = status in ("failed", "declined") or item.get("exit_code") not in (None, 0)
+                result = {"role": "tool", "tool_call_id": call["id"], "content": answer, "is_error": failed}
+                read_turns([result], self.script, report.refuse)
+        else:
+            report.skip(f"item/{kind}")
+
+    def _write(self, calls: list[dict[str, Any]]) -> None:
+        if self._reply or calls:
+            thoughts = join_thoughts(self._reply.get("thoughts", ()))
+            reply = {"content": self._reply.get("content", ""), "thinking": thoughts, "tool_calls": calls}
+            read_turns([{"role": "assistant", **reply}], self.script, self.report.refuse)
+        self._reply = {}
+
+    def run(self, report: Report) -> Iterator[Run]:
+        self._write([call for item in self._running.values() if (call := _call(item))])
+        report.note(_NO_TASK)
+        report.note("the log does not mark the end of a model reply: each call is a step of its own")
+        usage = total_usage(self._spent)
+        yield from build_session_run(
+            self.script,
+            report,
+            self.line,
+            agent="codex",
+            session=self.session,
+            prompt="",
+            outcome=Outcome(exit_status=self.failure and self.failure[:200]),
+            extra={"usage": usage} if usage else {},
+        )
+
+
+def _call(item: dict[str, Any]) -> dict[str, Any] | None:
+    kind = nonblank(item.get("type"), item.get("item_type"))
+    if kind == "command_execution":
+        name, arguments = "shell", {"command": as_text(item.get("command"))}
+    elif kind == "file_change":
+        name, arguments = "apply_patch", {"changes": item.get("changes")}
+    elif kind == "mcp_tool_call":
+        name = ".".join(filter(None, (as_text(item.get("server")), as_text(item.get("tool")))))
+        arguments = item.get("arguments")
+    elif kind == "web_search":
+        name, arguments = "web_search", {"query": as_text(item.get("query"))}
+    else:
+        return None
+    return {"id": item.get("id"), "name": name, "arguments": arguments}
+
+
+def _answer(item: dict[str, Any]) -> Any:
+    """Return the result of a call; None if the event has none."""
+    if "aggregated_output" in item:
+        return as_text(item["aggregated_output"])
+    if item.get("error") is not None:
+        return as_text(as_dict(item["error"]).get("message"))
+    result = item.get("result")
+    return visible_content(as_dict(result).get("content", result)) if result is not None else None

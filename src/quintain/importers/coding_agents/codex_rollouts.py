@@ -14,15 +14,6 @@ from typing import Any
 
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_text,
-    dicts_in,
-    first_text,
-    nonblank,
-    parse_json_text,
-    text_fields,
-)
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,
@@ -33,10 +24,17 @@ from quintain.importers.transcripts.message_parts import (
     visible_content,
 )
 from quintain.importers.transcripts.responses_api import item_call
-from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import inferred_tools, parse_tool_schemas
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import (
+    as_dict,
+    as_text,
+    dicts_in,
+    nonblank,
+    parse_json_text,
+    parse_time,
+    parse_usage,
+)
 
 ITEMS = {"message", "reasoning", "local_shell_call", "web_search_call"} | {
     f"{maker}_{end}" for maker in ("function", "custom_tool") for end in ("call", "call_output")
@@ -107,7 +105,7 @@ class Rollout:
     @property
     def session(self) -> str | None:
         """Session id."""
-        return first_text(self.meta.get("id"), self.meta.get("session_id"))
+        return nonblank(self.meta.get("id"), self.meta.get("session_id"))
 
     @property
     def has_model_output(self) -> bool:
@@ -119,7 +117,7 @@ class Rollout:
         if kind == "session_meta" or (not kind and "id" in row):  # the first generation wrote it without a type
             self._open(payload or row)
         elif kind == "turn_context":
-            known = first_text(payload.get("model"), as_dict(payload.get("turn_context")).get("model"))
+            known = nonblank(payload.get("model"), as_dict(payload.get("turn_context")).get("model"))
             self.model = known or self.model
         elif kind == "response_item":
             self._item(line, payload, row.get("timestamp"))
@@ -147,7 +145,7 @@ class Rollout:
             if self._repeats is None:
                 self.report.note(UNMARKED)
         instructions = meta.get("base_instructions")
-        if system := first_text(as_dict(instructions).get("text"), instructions, meta.get("instructions")):
+        if system := nonblank(as_dict(instructions).get("text"), instructions, meta.get("instructions")):
             self.script.add_message("system", system, timestamp=parse_time(meta.get("timestamp")))
 
     def _item(self, line: int, item: dict[str, Any], time: Any) -> None:
@@ -329,7 +327,7 @@ class Rollout:
                 self.script.steps[place] = {**step, "observations": corrected}
         source, session = as_dict(as_dict(self.meta.get("source")).get("subagent")), self.session
         spawned = as_dict(source.get("thread_spawn"))
-        parent = first_text(spawned.get("parent_thread_id"), self.meta.get("parent_thread_id"))
+        parent = nonblank(spawned.get("parent_thread_id"), self.meta.get("parent_thread_id"))
         forked = nonblank(self.meta.get("forked_from_id"))
         known = parse_tool_schemas(self.meta.get("dynamic_tools"))
         names = {tool["function"]["name"] for tool in known}
@@ -347,8 +345,9 @@ class Rollout:
             prompt=self.asked or self.prompt or "",
             session=session,
             tools=tools,
-            agent=AgentInfo(name="codex", version=nonblank(self.meta.get("cli_version")), model=self.script.model),
-            extra=text_fields(where | {"tools": "inferred" if tools else None}),
+            agent="codex",
+            version=self.meta.get("cli_version"),
+            about=where | {"tools": "inferred" if tools else None},
         )
 
 

@@ -9,22 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share
+from quintain.importers.row_reader import matching_share, row_importer
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_list,
-    as_text,
-    dicts_in,
-    first_text,
-    nonblank,
-    text_fields,
-)
 from quintain.importers.transcripts.message_parts import join_thoughts
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
 _SHOWN_ONLY = (
     "some requests keep only what the editor showed: their calls lack arguments and results and are not trained on"
@@ -42,19 +31,17 @@ def _detect(probe: Probe) -> float:
 
 
 def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    script, session, version = Transcript(), nonblank(row.get("sessionId")), None
-    for request in dicts_in(row.get("requests")):
-        about = as_dict(as_dict(request.get("result")).get("metadata"))
-        session = session or nonblank(about.get("sessionId"))
-        version = nonblank(as_dict(request.get("agent")).get("extensionVersion")) or version
-        _write(request, about, script, report)
+    requests = dicts_in(row.get("requests"))
+    metadata = [as_dict(as_dict(request.get("result")).get("metadata")) for request in requests]
+    pairs = zip(requests, metadata, strict=True)
     yield from build_session_run(
-        script,
+        (message for request, about in pairs for message in _messages(request, about, report)),
         report,
         line,
-        session=session,
-        agent=AgentInfo(name="github-copilot", version=version, model=script.model),
-        extra=text_fields({"title": row.get("customTitle")}),
+        agent="github-copilot",
+        version=nonblank(*(as_dict(request.get("agent")).get("extensionVersion") for request in reversed(requests))),
+        session=nonblank(row.get("sessionId"), *(about.get("sessionId") for about in metadata)),
+        about={"title": row.get("customTitle")},
     )
 
 
@@ -69,24 +56,23 @@ def _is_session(row: dict[str, Any]) -> bool:
     return spoken and isinstance(row.get("responderUsername"), str)
 
 
-def _write(request: dict[str, Any], about: dict[str, Any], script: Transcript, report: Report) -> None:
-    """Write one request: the prompt, and the turns of the agent."""
-    message, when = request.get("message"), parse_time(request.get("timestamp"))
+def _messages(request: dict[str, Any], about: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the messages of one request: the prompt, and the turns of the agent with the results of their calls."""
+    message, when = request.get("message"), request.get("timestamp")
     parts = "".join(as_text(part.get("text")) for part in dicts_in(as_dict(message).get("parts")))
     names = [name for each in _variables(request) if (name := nonblank(each.get("name")))]
-    prompt = first_text(message, as_dict(message).get("text"), parts) or ""
-    script.add_message("user", prompt, timestamp=when, extra={"attached": names[:100]} if names else None)
+    prompt = nonblank(message, as_dict(message).get("text"), parts) or ""
+    yield {"role": "user", "content": prompt, "timestamp": when} | ({"attached": names[:100]} if names else {})
     report.note(_PROMPTS)
-    model = _model(request)
-    rounds = dicts_in(about.get("toolCallRounds"))
+    rounds, model = dicts_in(about.get("toolCallRounds")), _model(request)
     if any(nonblank(each.get("response")) or each.get("toolCalls") for each in rounds):
         results = as_dict(about.get("toolCallResults"))
         for each in rounds:
-            _add_round(each, results, script, {"model": model})
+            yield from _round(each, results, model)
     else:
-        _add_shown(as_list(request.get("response")), script, report, {"model": model, "timestamp": when})
-    error = as_dict(as_dict(request.get("result")).get("errorDetails"))
-    if nonblank(error.get("message")):
+        for shown in _shown(as_list(request.get("response")), report):
+            yield {"role": "assistant", "model": model, "timestamp": when, **shown}
+    if nonblank(as_dict(as_dict(request.get("result")).get("errorDetails")).get("message")):
         report.note("some requests ended in an error or were cancelled")
 
 
@@ -101,24 +87,17 @@ def _variables(request: dict[str, Any]) -> list[dict[str, Any]]:
     return dicts_in(as_dict(request.get("variableData")).get("variables"))
 
 
-def _add_round(each: dict[str, Any], results: dict[str, Any], script: Transcript, fields: dict[str, Any]) -> None:
-    """Write one reply of the model, and the results of its calls."""
-    calls = [
-        make_call(as_text(call.get("name")), call.get("arguments"), nonblank(call.get("id")))
-        for call in dicts_in(each.get("toolCalls"))
-    ]
-    thinking = each.get("thinking")
+def _round(each: dict[str, Any], results: dict[str, Any], model: str | None) -> Iterator[dict[str, Any]]:
+    """Yield one reply of the model, and the results of its calls."""
+    calls, thinking = dicts_in(each.get("toolCalls")), each.get("thinking")
     pieces = as_dict(thinking).get("text", thinking)
-    thought = join_thoughts(map(as_text, pieces if isinstance(pieces, list) else [pieces]))
-    spoken = as_text(each.get("response"))
-    if spoken or calls or thought:
-        when = parse_time(each.get("timestamp"))
-        script.add_agent_turn(spoken, thought=thought, actions=calls, timestamp=when, **fields)
-    for call in calls:
-        if call["call_id"] in results:
-            held = as_dict(results[call["call_id"]])
-            text = _result_text(held.get("content"))
-            script.add_result(text, call_id=call["call_id"], is_error=text.startswith(_FAILED))
+    reply = {"content": as_text(each.get("response")), "tool_calls": calls}
+    reply["thinking"] = join_thoughts(map(as_text, pieces if isinstance(pieces, list) else [pieces]))
+    if any(reply.values()):
+        yield {"role": "assistant", "model": model, "timestamp": each.get("timestamp"), **reply}
+    for call_id in (call_id for call in calls if (call_id := nonblank(call.get("id"))) in results):
+        text = _result_text(as_dict(results[call_id]).get("content"))
+        yield {"role": "tool", "tool_call_id": call_id, "content": text, "is_error": text.startswith(_FAILED)}
 
 
 def _result_text(value: Any) -> str:
@@ -134,19 +113,17 @@ def _result_text(value: Any) -> str:
     return _result_text(value.get("children", value.get("value")))
 
 
-def _add_shown(parts: list[Any], script: Transcript, report: Report, fields: dict[str, Any]) -> None:
-    """Write the parts that the editor showed as turns; a call ends a turn, for its result is not shown."""
+def _shown(parts: list[Any], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield turns of the parts that the editor showed; a call ends a turn, for its result is not shown."""
     spoken, thoughts, calls = "", list[str](), list[dict[str, Any]]()
-    for part in [*(as_dict(part) for part in parts), None]:
-        kind = None if part is None else part.get("kind")
+    for part in (as_dict(part) for part in parts):
+        kind = part.get("kind")
         if calls and kind != "toolInvocationSerialized":
-            script.add_agent_turn(spoken, thought=join_thoughts(thoughts), actions=calls, train=False, **fields)
+            yield {"content": spoken, "thinking": join_thoughts(thoughts), "tool_calls": calls, "train": False}
             spoken, thoughts, calls = "", [], []
-        if part is None:
-            break
         if kind == "toolInvocationSerialized":
             report.note(_SHOWN_ONLY)
-            calls.append(make_call(as_text(part.get("toolId")), None, nonblank(part.get("toolCallId"))))
+            calls.append({"name": as_text(part.get("toolId")), "id": nonblank(part.get("toolCallId"))})
         elif kind == "thinking":
             value = part.get("value")
             thoughts += map(as_text, value if isinstance(value, list) else [value])
@@ -157,5 +134,6 @@ def _add_shown(parts: list[Any], script: Transcript, report: Report, fields: dic
             spoken += as_text(part.get("name")) or as_text(as_dict(part.get("inlineReference")).get("name"))
         elif as_text(kind) not in _HIDDEN:
             report.skip(f"part:{kind}")
-    if spoken.strip() or any(thoughts):
-        script.add_agent_turn(spoken, thought=join_thoughts(thoughts), **fields)
+    if spoken.strip() or any(thoughts) or calls:
+        last = {"content": spoken, "thinking": join_thoughts(thoughts), "tool_calls": calls}
+        yield last | ({"train": False} if calls else {})

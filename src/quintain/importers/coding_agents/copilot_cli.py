@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.chat_messages import SEALED
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank, text_fields
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.chat_messages import SEALED, read_turns
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import (
+    as_dict,
+    as_text,
+    dicts_in,
+    nonblank,
+    parse_time,
+)
 
 _CHOSEN = {
     "session.start": "selectedModel",
@@ -39,7 +42,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     writer, end = _Writer(report), dict[str, Any]()
     for line, row in object_rows(log, report):
         if _is_event(row):
@@ -50,21 +52,15 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         else:
             report.reject(line, "expected an event with a type, data and a time")
     start = writer.start
-    session = first_text(start.get("sessionId"), end.get("sessionId"))
     place = as_dict(start.get("context"))
-    where = {"cwd": place.get("cwd"), "git_branch": place.get("branch"), "git_commit": place.get("headCommit")}
     yield from build_session_run(
         writer.script,
         report,
-        None,
+        agent="copilot-cli",
+        version=start.get("copilotVersion"),
+        session=nonblank(start.get("sessionId"), end.get("sessionId")),
         prompt=writer.prompt,
-        session=session,
-        agent=AgentInfo(
-            name="copilot-cli",
-            version=nonblank(start.get("copilotVersion")),
-            model=writer.script.model,
-        ),
-        extra=text_fields(where),
+        about={"cwd": place.get("cwd"), "git_branch": place.get("branch"), "git_commit": place.get("headCommit")},
     )
 
 
@@ -83,7 +79,7 @@ class _Writer:
         self.prompt: str | None = None
         self.start: dict[str, Any] = {}
         self._model: str | None = None
-        self._usage: dict[str, int | None] | None = None
+        self._usage: dict[str, Any] | None = None
         self._system: str | None = None
         self._started: dict[str, dict[str, Any]] = {}
         """Call id -> arguments of the calls that were started."""
@@ -91,8 +87,7 @@ class _Writer:
         """Prompts of subagents that have started: their first message repeats one, and does not name the subagent."""
 
     def write(self, row: dict[str, Any]) -> None:
-        """Write one event."""
-        kind, data, when = row["type"], row["data"], parse_time(row["timestamp"])
+        kind, data, when = row["type"], row["data"], row["timestamp"]
         self._model = nonblank(data.get(_CHOSEN.get(kind, ""))) or self._model
         if nonblank(row.get("agentId")) or nonblank(data.get("parentToolCallId")):
             self.report.note(_SUBAGENTS)
@@ -106,10 +101,10 @@ class _Writer:
             self.report.skip("event of a subagent")
         elif kind == "user.message":
             self.prompt = self.prompt or nonblank(data.get("content"))
-            text = first_text(data.get("transformedContent"), data.get("content")) or ""
-            self.script.add_message("user", text, timestamp=when)
+            text = nonblank(data.get("transformedContent"), data.get("content")) or ""
+            self.script.add_message("user", text, timestamp=parse_time(when))
         elif kind == "session.usage_record":
-            self._usage = parse_usage(as_dict(data.get("usage")))
+            self._usage = as_dict(data.get("usage"))
         elif kind == "assistant.message":
             self._answer(data, when)
         elif kind == "tool.execution_complete":
@@ -134,23 +129,24 @@ class _Writer:
             self._system = text
 
     def _answer(self, data: dict[str, Any], when: Any) -> None:
-        calls = [
-            make_call(as_text(call.get("name")), call.get("arguments"), nonblank(call.get("toolCallId")))
-            for call in dicts_in(data.get("toolRequests"))
-        ]
-        thought = nonblank(data.get("reasoningText"))
-        usage = self._usage or parse_usage({"output_tokens": data.get("outputTokens")})
-        if thought is None and nonblank(data.get("reasoningOpaque")):
+        usage, self._usage = self._usage or {"output_tokens": data.get("outputTokens")}, None
+        if not nonblank(data.get("reasoningText")) and nonblank(data.get("reasoningOpaque")):
             self.report.note(SEALED)
-        self._usage = None
-        text = as_text(data.get("content"))
-        if text or calls or thought:
-            model = first_text(data.get("model"), self._model)
-            self.script.add_agent_turn(text, thought=thought, actions=calls, model=model, timestamp=when, usage=usage)
+        message = {
+            "role": "assistant",
+            "content": as_text(data.get("content")),
+            "thinking": data.get("reasoningText"),
+            "tool_calls": dicts_in(data.get("toolRequests")),
+            "model": nonblank(data.get("model"), self._model),
+            "timestamp": when,
+            "usage": usage,
+        }
+        if message["content"] or message["tool_calls"] or nonblank(message["thinking"]):
+            read_turns([message], self.script, self.report.refuse)
 
     def _result(self, data: dict[str, Any]) -> None:
         failed = data.get("success") is False
         result = data.get("result")  # an object or, in some versions, the text alone
         texts = (as_dict(result).get("content") or nonblank(result), as_dict(data.get("error")).get("message"))
-        text = first_text(*(reversed(texts) if failed else texts)) or ""
+        text = nonblank(*(reversed(texts) if failed else texts)) or ""
         self.script.add_result(text, call_id=nonblank(data.get("toolCallId")), is_error=failed)

@@ -6,21 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.files.databases import opened, records
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_text,
-    dicts_in,
-    nonblank,
-    parse_json_text,
-    text_fields,
-)
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text
 
 _TABLES = {"goose_db_version", "sessions", "messages", "files"}
 _SESSIONS = "SELECT * FROM sessions ORDER BY created_at, id"
@@ -34,40 +23,31 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a session; an agent that another one called has a session of its own."""
     if log.sibling(f"{log.path.name}-wal") is not None:
         report.note(_LOGGED.format(name=log.path.name))
     with opened(log.content()) as connection:
         for session in list(records(connection, _SESSIONS)):
-            script = Transcript()
-            for message in records(connection, _MESSAGES, session["id"]):
-                _write(message, script, report)
+            messages = (_message(message) for message in records(connection, _MESSAGES, session["id"]))
             yield from build_session_run(
-                script,
+                (message for message in messages if message["content"]),
                 report,
-                None,
-                session=nonblank(session["id"]),
+                agent="crush",
+                session=session["id"],
                 parent=nonblank(session.get("parent_session_id")),
-                agent=AgentInfo(name="crush", model=script.model),
-                extra=text_fields({"title": session.get("title")}),
+                about={"title": session.get("title")},
             )
 
 
 IMPORTER = Importer("crush", "Crush sessions", _detect, _read)
 
 
-def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
-    """Write one message; its parts get the shape of a chat API."""
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message and its parts as a chat API has them."""
     parts = dicts_in(parse_json_text(message["parts"]))
     blocks = [_block(as_text(part.get("type")), as_dict(part.get("data"))) for part in parts]
     content = [block for block in blocks if block["type"] != "finish"]
-    turn = parse_message({"role": message["role"], "content": content}, "message", report.refuse)
-    if turn is None or not turn:
-        return
-    turn.fields["timestamp"] = parse_time(message["created_at"])
-    if turn.actor == "agent":
-        turn.fields["model"] = nonblank(message["model"])
-    append_turn(turn, script)
+    known = {"role": message["role"], "content": content, "timestamp": message["created_at"]}
+    return known | ({"model": message["model"]} if message["role"] == "assistant" else {})
 
 
 def _block(kind: str, data: dict[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import text_fields
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.trajectory import AgentInfo
 
 _EXPORTED = re.compile(r"_Exported on (.{1,60}) from Cursor \(([^)\s]{1,30})\)_\s*\Z")
 _ACTORS = {"**User**": "user", "**Cursor**": "agent"}
@@ -29,15 +26,15 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run an export; a file may have several, one behind the other."""
     report.note(_TEXTS_ONLY)
     for chat in _chats(log):
         yield from build_session_run(
             chat.script(),
             report,
             chat.line,
-            agent=AgentInfo(name="cursor", version=chat.version),
-            extra=text_fields({"title": chat.title, "exported_on": chat.exported}),
+            agent="cursor",
+            version=chat.version,
+            about={"title": chat.title, "exported_on": chat.exported},
         )
 
 
@@ -56,7 +53,6 @@ class _Chat:
     """Actor, and the lines of the message."""
 
     def script(self) -> Transcript:
-        """Return the messages as turns."""
         script = Transcript()
         for actor, lines in self.blocks:
             text = "\n".join(lines).strip().removesuffix(f"\n{_RULE}").strip()

@@ -7,23 +7,18 @@ Both have the texts and the calls. The results of the calls, the model and the t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
-from quintain.importers.transcripts.message_parts import plain_text, visible_content
-from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.transcripts.message_parts import plain_text
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
 _FOLDER, _SUBAGENTS = "agent-transcripts", "subagents"
 _QUERY = re.compile(r"<user_query>\s*(.*?)\s*</user_query>", re.DOTALL)
-_THOUGHT = re.compile(r"\A<think>\s*(.*?)\s*</think>\s*", re.DOTALL)
 _HIDDEN = "[REDACTED]"
 """Stands at the end of a text in place of the thoughts."""
 _ASKED, _REPLIED = "user:", "assistant:"
@@ -48,34 +43,24 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     if log.path.suffix == ".txt" and _is_text_form(next((line for _, line in log.text_lines() if line.strip()), "")):
         report.reject(None, _TEXT_FORM)
         return
-    writer = _Writer(report)
-    for line, row in object_rows(log, report):
-        if _is_line(row):
-            writer.write_message(row)
-        elif _is_row(row):
-            writer.write_row(row)
-        elif _is_end(row):
-            report.skip(f"turn_ended/{as_text(row.get('status'))}")
-        else:
-            report.reject(line, "expected a message with a role")
+    script = transcript_of(_messages(object_rows(log, report), report), report)
     beside = log.sibling(f"{log.path.stem}.txt")  # the same session in its text form
     if beside is not None and beside.path != log.path:
         report.consume(beside.path)
-    if writer.script.has_acted:
+    if script.has_acted:
         report.note(_NO_RESULTS)
-    folders = log.parts[:-1]
+    asked = next((plain_text(step["message"]) for step in script.steps if step["actor"] == "user"), "")
+    found, folders = _QUERY.search(asked), log.parts[:-1]
     yield from build_session_run(
-        writer.script,
+        script,
         report,
-        None,
-        prompt=writer.prompt,
+        agent="cursor",
         session=log.path.stem,
         parent=folders[-2] if len(folders) > 1 and folders[-1] == _SUBAGENTS else None,
-        agent=AgentInfo(name="cursor"),
+        prompt=found[1] if found else nonblank(asked),
     )
 
 
@@ -107,58 +92,49 @@ def _has_tools(row: dict[str, Any]) -> bool:
     return bool(named) and all(isinstance(each.get("toolName"), str) for each in named)
 
 
-class _Writer:
-    """Writes messages as turns."""
-
-    def __init__(self, report: Report) -> None:
-        self.script, self.report = Transcript(), report
-        self.prompt: str | None = None
-
-    def write_message(self, row: dict[str, Any]) -> None:
-        """Write a message of the newer form."""
-        content = row["message"]["content"]
-        blocks = as_list(content) or [{"type": "text", "text": content}]
-        if row["role"] == "assistant":
-            blocks = [block for block in map(self._shown, blocks) if block != {"type": "text", "text": ""}]
+def _messages(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    for line, row in rows:
+        if _is_line(row):
+            yield from _messages_of_line(row, report)
+        elif _is_row(row):
+            yield from _messages_of_row(row, report)
+        elif _is_end(row):
+            report.skip(f"turn_ended/{as_text(row.get('status'))}")
         else:
-            self._asked(plain_text(visible_content(blocks)))
-        if not blocks:
-            self.report.skip("hidden thought")
-            return
-        turn = parse_message({"role": row["role"], "content": blocks}, "message", self.report.refuse)
-        if turn is not None:
-            append_turn(turn, self.script)
+            report.reject(line, "expected a message with a role")
 
-    def _shown(self, block: Any) -> Any:
-        """Return a block of an answer without the mark of a hidden thought."""
-        text = as_dict(block).get("text")
-        if not isinstance(text, str) or not text.endswith(_HIDDEN):
-            return block
-        self.report.note(_THOUGHTS_HIDDEN)
-        return {**block, "text": text.removesuffix(_HIDDEN).rstrip()}
 
-    def write_row(self, row: dict[str, Any]) -> None:
-        """Write a message of the older form."""
-        text = as_text(row.get("text"))
-        if row["role"] == "user":
-            self._asked(text)
-            self.script.add_message("user", text)
-        elif row["role"] == "assistant":
-            calls = [
-                make_call(as_text(call.get("toolName")), call.get("args")) for call in dicts_in(row.get("toolCalls"))
-            ]
-            thought = _THOUGHT.match(text)
-            spoken = text[thought.end() :] if thought else text
-            self.script.add_agent_turn(spoken, thought=thought[1] if thought else None, actions=calls)
-        else:
-            result = as_dict(row.get("toolResult"))
-            content = first_text(result.get("result"), result.get("output"), result.get("content"))
-            if content is None:
-                self.report.skip("result without its text")
-            else:
-                self.script.add_result(content, tool=nonblank(result.get("toolName")))
+def _messages_of_line(row: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the message of the newer form, unless hidden thoughts are all that it has."""
+    content = row["message"]["content"]
+    blocks = as_list(content) or [{"type": "text", "text": content}]
+    if row["role"] == "assistant":
+        blocks = [block for each in blocks if (block := _shown(each, report)) != {"type": "text", "text": ""}]
+    if blocks:
+        yield {"role": row["role"], "content": blocks}
+    else:
+        report.skip("hidden thought")
 
-    def _asked(self, text: str) -> None:
-        if self.prompt is None:
-            found = _QUERY.search(text)
-            self.prompt = found[1] if found else nonblank(text)
+
+def _shown(block: Any, report: Report) -> Any:
+    """Return a block of an answer without the mark of a hidden thought."""
+    text = as_dict(block).get("text")
+    if not isinstance(text, str) or not text.endswith(_HIDDEN):
+        return block
+    report.note(_THOUGHTS_HIDDEN)
+    return {**block, "text": text.removesuffix(_HIDDEN).rstrip()}
+
+
+def _messages_of_row(row: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the message of the older form, unless it is a result without its text."""
+    if row["role"] != "tool":
+        calls = [{**call, "id": None} for call in dicts_in(row.get("toolCalls"))]
+        more = {"tool_calls": calls} if row["role"] == "assistant" else {}
+        yield {"role": row["role"], "content": as_text(row.get("text")), **more}
+        return
+    result = as_dict(row.get("toolResult"))
+    content = nonblank(result.get("result"), result.get("output"), result.get("content"))
+    if content is None:
+        report.skip("result without its text")
+    else:
+        yield {"role": "tool", "content": content, "name": result.get("toolName")}

@@ -6,18 +6,16 @@ Sessions are `~/.gemini/tmp/<project>/chats/session-*.json` (one object) or `.js
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from quintain.importers.coding_agents.gemini_events import event_runs, is_event, is_opening
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.chat_messages import read_turns
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,
@@ -25,9 +23,9 @@ from quintain.importers.transcripts.message_parts import (
     plain_text,
     visible_content,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
+from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _SAME_BATCH = timedelta(milliseconds=100)
 """Parallel calls are logged together when the last one ends; a model reply takes longer than this."""
@@ -52,7 +50,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session, or of each session of a stream of events."""
     session: dict[str, Any] = {}
     messages: dict[str, dict[str, Any]] = {}
     turns: list[dict[str, Any]] = []
@@ -79,11 +76,10 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     yield from build_session_run(
         writer.script,
         report,
-        None,
         parent=above[0] if key and is_part else None,
         prompt=writer.prompt or "",
         session=key,
-        agent=AgentInfo(name="gemini-cli", model=writer.script.model),
+        agent="gemini-cli",
         extra={"project_hash": session["projectHash"]} if nonblank(session.get("projectHash")) else {},
     )
 
@@ -130,7 +126,6 @@ class _Writer:
         """Calls whose result is already recorded."""
 
     def write(self, message: dict[str, Any]) -> None:
-        """Write one message."""
         kind, parts = message.get("type"), message.get("content")
         answers = _answers(parts) if kind == "user" else []
         content = visible_content([part for part in parts if part not in answers] if isinstance(parts, list) else parts)
@@ -146,7 +141,6 @@ class _Writer:
             self.report.skip(kind if isinstance(kind, str) else "message without type")
 
     def write_turn(self, turn: dict[str, Any]) -> None:
-        """Write one message of the API."""
         parts = as_list(turn.get("parts"))
         answers = _answers(parts)
         calls = [call for part in parts if (call := as_dict(as_dict(part).get("functionCall")))]
@@ -235,7 +229,7 @@ def _response(part: Any) -> Message:
     if not isinstance(answer, dict):
         return visible_content([part])
     response = answer.get("response")
-    content = first_text(as_dict(response).get("output"), as_dict(response).get("error"))
+    content = nonblank(as_dict(response).get("output"), as_dict(response).get("error"))
     return join_messages(
         content if content is not None else visible_content(response), visible_content(answer.get("parts"))
     )
@@ -244,3 +238,93 @@ def _response(part: Any) -> Message:
 def _answers(content: Any) -> list[dict[str, Any]]:
     """Return the parts that answer a call."""
     return [part for part in dicts_in(content) if isinstance(part.get("functionResponse"), dict)]
+
+
+_KINDS = {"init", "message", "tool_use", "tool_result", "error", "result"}
+
+
+def is_opening(row: dict[str, Any]) -> bool:
+    """Whether a row opens a session."""
+    return row.get("type") == "init" and nonblank(row.get("session_id")) is not None and "model" in row
+
+
+def is_event(row: dict[str, Any]) -> bool:
+    """Whether a row has the kind and the time of an event."""
+    return as_text(row.get("type")) in _KINDS and "timestamp" in row
+
+
+def event_runs(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
+    """Yield the run of each session; lines before its `init` or after its `result` are of another program."""
+    session: _Session | None = None
+    for line, row in rows:
+        if is_opening(row):
+            if session is not None:
+                yield from session.run(report)
+            session = _Session(line, row)
+        elif session is None or session.is_over:
+            report.skip("line outside a session")
+        else:
+            session.take(row, report)
+    if session is not None:
+        yield from session.run(report)
+
+
+class _Session:
+    """One session: the pieces of a message wait for the calls that belong to it."""
+
+    def __init__(self, line: int, opening: dict[str, Any]) -> None:
+        self.line, self.id, self.model = line, opening.get("session_id"), opening.get("model")
+        self.script = Transcript()
+        self._reply: dict[str, Any] = {}
+        self.is_over = False
+        self.failure: str | None = None
+        self.usage: dict[str, Any] = {}
+
+    def take(self, event: dict[str, Any], report: Report) -> None:
+        kind, when = as_text(event.get("type")), event.get("timestamp")
+        if kind == "message" and event.get("role") == "user":
+            self._end()
+            self.script.add_message("user", as_text(event.get("content")), timestamp=parse_time(when))
+        elif kind == "message":
+            if self._reply.get("tool_calls"):
+                self._end()
+            self._goes_on(when)["content"] += as_text(event.get("content"))
+        elif kind == "tool_use":
+            call = {"id": event.get("tool_id"), "name": event.get("tool_name"), "arguments": event.get("parameters")}
+            self._goes_on(when)["tool_calls"].append(call)
+        elif kind == "tool_result":
+            self._end()
+            answer = nonblank(event.get("output"), as_dict(event.get("error")).get("message")) or ""
+            failed = event.get("status") == "error"
+            self.script.add_result(answer, call_id=nonblank(event.get("tool_id")), is_error=failed)
+        elif kind == "result":
+            self.is_over, self.usage = True, as_dict(event.get("stats"))
+            if event.get("status") == "error":
+                self.failure = nonblank(as_dict(event.get("error")).get("message"), "error")
+        else:
+            report.skip(kind or "without type")
+
+    def _goes_on(self, when: Any) -> dict[str, Any]:
+        """Return the message of the model that goes on; no text follows its calls."""
+        reply = {"role": "assistant", "content": "", "tool_calls": [], "model": self.model, "timestamp": when}
+        self._reply = self._reply or reply
+        return self._reply
+
+    def _end(self) -> None:
+        read_turns([self._reply] if self._reply else [], self.script, Report().refuse)
+        self._reply = {}
+
+    def run(self, report: Report) -> Iterator[Run]:
+        self._end()
+        spent = {name: self.usage[name] for name in ("input_tokens", "output_tokens") if name in self.usage}
+        status = OutcomeStatus.ERROR if self.failure else OutcomeStatus.UNKNOWN
+        yield from build_session_run(
+            self.script,
+            report,
+            self.line,
+            agent="gemini-cli",
+            model=self.model,
+            session=self.id,
+            outcome=Outcome(status=status, exit_status=self.failure and self.failure[:200]),
+            extra={"usage": spent} if spent else {},
+        )

@@ -8,24 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.run_builder import COMPACTED, build_session_run, transcript_of
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
-    text_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
 
 _PARTS = frozenset({"toolRequest", "toolResponse", "frontendToolRequest"})
 _APPLICATION = frozenset({"toolConfirmationRequest", "actionRequired", "systemNotification", "contextLengthExceeded"})
@@ -46,33 +39,31 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     about: dict[str, Any] = {}
-    script = Transcript()
-    for line, row in object_rows(log, report):
-        if _is_message(row):
-            _write(row, script, report)
-        elif "working_dir" in row:
-            about = {key: value for key, value in row.items() if key != "conversation"}
-            for message in dicts_in(row.get("conversation")):
-                _write(message, script, report)
-        else:
-            report.reject(line, "expected a message or the record of a session")
-    session = nonblank(about.get("id")) or log.path.stem
-    config = as_dict(about.get("model_config"))
+
+    def messages() -> Iterator[dict[str, Any]]:
+        for line, row in object_rows(log, report):
+            if _is_message(row):
+                yield from _messages(row, report)
+            elif "working_dir" in row:
+                about.update((key, value) for key, value in row.items() if key != "conversation")
+                for message in dicts_in(row.get("conversation")):
+                    yield from _messages(message, report)
+            else:
+                report.reject(line, "expected a message or the record of a session")
+
+    script = transcript_of(messages(), report)
     yield from build_session_run(
         script,
         report,
-        None,
-        session=session,
-        agent=AgentInfo(name="goose", model=first_text(config.get("model_name"), script.model)),
-        extra=text_fields(
-            {
-                "cwd": about.get("working_dir"),
-                "title": first_text(about.get("name"), about.get("description")),
-                "provider": about.get("provider_name"),
-            }
-        ),
+        agent="goose",
+        model=as_dict(about.get("model_config")).get("model_name"),
+        session=nonblank(about.get("id"), log.path.stem),
+        about={
+            "cwd": about.get("working_dir"),
+            "title": nonblank(about.get("name"), about.get("description")),
+            "provider": about.get("provider_name"),
+        },
     )
 
 
@@ -87,30 +78,27 @@ def _has_call(row: dict[str, Any]) -> bool:
     return any(as_text(part.get("type")) in _PARTS for part in dicts_in(row.get("content")))
 
 
-def _write(message: dict[str, Any], script: Transcript, report: Report) -> None:
-    """Write one message; results and calls get the shape of a chat API."""
-    about = as_dict(message.get("metadata"))
+def _messages(message: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the results in a message, and the rest of it, as a chat API has them."""
+    about, role = as_dict(message.get("metadata")), message.get("role")
     if about.get("agentVisible") is False:
-        if about.get("userVisible") is not False:  # a summary has taken its place for the model
-            report.note(COMPACTED)
-        else:
+        if about.get("userVisible") is False:
             report.skip("message for nobody")
             return
+        report.note(COMPACTED)  # a summary has taken its place for the model
     parts = [part for part in as_list(message.get("content")) if not _is_for_person(part, report)]
     results = [part for part in parts if as_dict(part).get("type") == "toolResponse"]
-    others = [_block(part) for part in parts if as_dict(part).get("type") != "toolResponse"]
-    for part in results:
-        read_turns([{"role": "tool", **_result(part)}], script, report.refuse)
-    turn = parse_message({"role": message.get("role"), "content": others}, "message", report.refuse)
-    if turn:
-        turn.fields["timestamp"] = parse_time(message.get("created"))
-        if turn.actor == "agent":
-            inference = as_dict(about.get("inference"))
-            turn.fields["model"] = first_text(inference.get("resolvedModel"), inference.get("requestedModel"))
-            turn.fields["usage"] = parse_usage(about.get("usage"))
+    yield from ({"role": "tool", **_result(part)} for part in results)
+    others = [_block(part) for part in parts if part not in results]
+    if any(others):
+        known = {"role": role, "content": others, "timestamp": message.get("created")}
+        inference = as_dict(about.get("inference"))
+        if role == "assistant":
+            known["model"] = nonblank(inference.get("resolvedModel"), inference.get("requestedModel"))
+            known["usage"] = about.get("usage")
         elif about.get("userVisible") is False:
-            turn.fields["extra"] = {"context": True}
-        append_turn(turn, script)
+            known["context"] = True
+        yield known
 
 
 def _is_for_person(part: Any, report: Report) -> bool:
@@ -127,7 +115,7 @@ def _block(part: Any) -> Any:
         return part
     call = as_dict(held.get("toolCall"))
     value = as_dict(call.get("value")) or call
-    return {"type": "tool_use", "id": held.get("id"), "name": first_text(value.get("name")) or "unknown"} | (
+    return {"type": "tool_use", "id": held.get("id"), "name": nonblank(value.get("name")) or "unknown"} | (
         {"input": value["arguments"]} if isinstance(value.get("arguments"), dict) else {}
     )
 

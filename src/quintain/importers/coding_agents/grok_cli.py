@@ -5,18 +5,16 @@ A line is a message, a thought, or the result of a call. The thoughts of a reply
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank, text_fields
-from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.transcripts.message_parts import join_thoughts
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool_result": "tool"}
 _KINDS = {*_ROLES, "reasoning", "backend_tool_call"}
@@ -35,86 +33,58 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
-    writer = _Writer(report)
-    for line, row in object_rows(log, report):
-        writer.write(line, row)
-    writer.end()
+    script = transcript_of(_messages(object_rows(log, report), report), report)
     about = as_dict(log.sibling_document("summary.json"))
     if "info" in about:
         report.consume(log.path.with_name("summary.json"))
     else:
         about = {}
-    session = nonblank(as_dict(about.get("info")).get("id"))
-    is_part = about.get("session_kind") == "subagent"
-    where = {"cwd": as_dict(about.get("info")).get("cwd")}
-    where |= {"git_branch": about.get("head_branch"), "git_commit": about.get("head_commit")}
-    model = writer.script.model or first_text(about.get("current_model_id"))
+    info, is_part = as_dict(about.get("info")), about.get("session_kind") == "subagent"
+    session = nonblank(info.get("id"))
     yield from build_session_run(
-        writer.script,
+        script,
         report,
-        None,
-        key=session if session and not is_part else None,
-        parent=session if session and is_part else None,
+        agent="grok-cli",
+        model=nonblank(script.model, about.get("current_model_id")),
+        key=None if is_part else session,
+        parent=session if is_part else None,
         session_id=session,
-        agent=AgentInfo(name="grok-cli", model=model),
-        extra=text_fields(where | {"agent_type": about.get("agent_name") if is_part else None}),
+        about={
+            "cwd": info.get("cwd"),
+            "git_branch": about.get("head_branch"),
+            "git_commit": about.get("head_commit"),
+            "agent_type": about.get("agent_name") if is_part else None,
+        },
     )
 
 
 IMPORTER = Importer("grok_cli", "Grok CLI session", _detect, _read)
 
 
-class _Writer:
-    """Writer of turns from lines; thoughts and calls of the vendor's own tools wait for the reply that they belong to."""
-
-    def __init__(self, report: Report) -> None:
-        self.script, self.report = Transcript(), report
-        self._thoughts: list[str] = []
-        self._vendor_calls: list[dict[str, Any]] = []
-
-    def write(self, line: int, row: dict[str, Any]) -> None:
-        """Write one line."""
+def _messages(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the messages; thoughts and calls of the vendor's own tools wait for the reply that they belong to."""
+    thoughts, calls = list[str](), list[dict[str, Any]]()
+    for line, row in chain(rows, [(0, {"type": "user"})]):
         kind = as_text(row.get("type"))
         if kind == "reasoning":
-            self._thoughts += [as_text(piece.get("text")) for piece in dicts_in(row.get("summary"))]
+            thoughts += [as_text(piece.get("text")) for piece in dicts_in(row.get("summary"))]
             if row.get("encrypted_content"):
-                self.report.note("thoughts are encrypted; their summaries are used where the log has them")
+                report.note("thoughts are encrypted; their summaries are used where the log has them")
         elif kind == "backend_tool_call":
             call = as_dict(row.get("kind"))
-            name = first_text(call.get("tool_type")) or ""
-            self._vendor_calls.append(make_call(name, call.get("action"), nonblank(call.get("id"))))
+            calls.append({"id": call.get("id"), "name": call.get("tool_type"), "arguments": call.get("action")})
         elif kind in _ROLES:
-            self._message(kind, row)
+            message = {key: row[key] for key in ("content", "tool_call_id", "is_error") if row.get(key) is not None}
+            if kind == "assistant":
+                thoughts.append(as_text(as_dict(row.get("reasoning")).get("text")))
+                calls += as_list(row.get("tool_calls"))
+            if kind == "assistant" or (kind == "user" and (any(thoughts) or calls)):  # else it was interrupted
+                reply = {"thinking": join_thoughts(thoughts), "tool_calls": calls, "model": row.get("model_id")}
+                yield {"role": "assistant", **(message if kind == "assistant" else {}), **reply}
+                thoughts, calls = [], []
+            if kind != "assistant" and line:
+                yield {"role": _ROLES[kind], **message} | ({"context": True} if row.get("synthetic_reason") else {})
         elif not kind:
-            self.report.reject(line, "expected a line with a type")
+            report.reject(line, "expected a line with a type")
         else:
-            self.report.skip(kind)
-
-    def _message(self, kind: str, row: dict[str, Any]) -> None:
-        keys = ("content", "tool_call_id", "is_error")
-        message = {"role": _ROLES[kind], **{key: row[key] for key in keys if row.get(key) is not None}}
-        if kind == "assistant":
-            beside = as_dict(row.get("reasoning")).get("text")
-            message |= {"tool_calls": row.get("tool_calls"), "model": row.get("model_id")}
-            self._thoughts += [beside] if isinstance(beside, str) else []
-        elif kind == "user":
-            self.end()
-        turn = parse_message(message, "message", self.report.refuse)
-        if turn is None:
-            return
-        if kind == "assistant":
-            turn.thoughts, self._thoughts = [*self._thoughts, *turn.thoughts], []
-            turn.calls, self._vendor_calls = [*self._vendor_calls, *turn.calls], []
-        elif kind == "user" and nonblank(row.get("synthetic_reason")):
-            turn.fields["extra"] = {"context": True}
-        append_turn(turn, self.script)
-
-    def end(self) -> None:
-        """Write thoughts and calls without a reply: the turn was interrupted."""
-        if any(self._thoughts) or self._vendor_calls:
-            turn = parse_message({"role": "assistant", "content": ""}, "message", self.report.refuse)
-            if turn is not None:
-                turn.thoughts, turn.calls = self._thoughts, self._vendor_calls
-                append_turn(turn, self.script)
-        self._thoughts, self._vendor_calls = [], []
+            report.skip(kind)

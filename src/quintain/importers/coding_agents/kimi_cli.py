@@ -11,16 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record, usage_of
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, parse_message, read_turns
-from quintain.importers.transcripts.field_values import as_dict, as_text
-from quintain.importers.transcripts.message_parts import plain_text
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.chat_messages import ACTORS
+from quintain.importers.transcripts.message_parts import plain_text, visible_content
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, dicts_in
 
 _MARKS = frozenset({"_checkpoint", "_usage", "_system_prompt"})
 _FAILED = "<system>ERROR: "
@@ -43,29 +41,25 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     rows = list(object_rows(log, report))
     if any(is_record(row) for _, row in rows):
         yield from _read_records(log, rows, report)
         return
     parts = log.parts
-    session, parent, script = (parts[-2] if len(parts) > 1 else None), None, Transcript()
-    if len(parts) > 3 and parts[-3] == "subagents":
-        parent = parts[-4]
+    session = parts[-2] if len(parts) > 1 else None
     if any(_is_event(row) for _, row in rows):
         report.note(_EVENTS_ONLY)
-        _Events().replay(rows, script, report)
+        messages = _Events().messages(rows, report)
     else:
-        _read_context(rows, _events_beside(log, report), script, report)
+        messages = _context(rows, _events_beside(log, report), report)
     is_current = log.path.stem in ("context", "wire")  # the others were replaced by a compaction or a return
     yield from build_session_run(
-        script,
+        messages,
         report,
-        None,
         key=session if session and is_current else None,
-        parent=parent,
+        parent=parts[-4] if len(parts) > 3 and parts[-3] == "subagents" else None,
         session_id=session,
-        agent=AgentInfo(name="kimi-cli", model=script.model),
+        agent="kimi-cli",
     )
 
 
@@ -83,12 +77,11 @@ def _read_records(log: LogFile, rows: list[tuple[int, dict[str, Any]]], report: 
     yield from build_session_run(
         records.script,
         report,
-        None,
         key=session if is_main else f"{session}/{agent}",
         parent=None if is_main else session,
         prompt=records.prompt,
         session_id=session if is_main else f"{session}/{agent}",
-        agent=AgentInfo(name="kimi-code", model=records.script.model),
+        agent="kimi-code",
         tools=records.tools,
     )
 
@@ -105,19 +98,18 @@ class _Events:
     times: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, bool] = field(default_factory=dict)
 
-    def replay(self, rows: list[tuple[int, dict[str, Any]]], script: Transcript, report: Report) -> None:
-        """Note what the events add to calls, and add their turns to a transcript."""
+    def messages(self, rows: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+        """Yield the messages of the events, and note what the events add to calls."""
         reply: dict[str, Any] = {}
-        for _, row in rows:
+        for _, row in [*rows, (0, {"message": {"type": "TurnEnd"}})]:
             event = as_dict(row.get("message"))
             kind, payload = as_text(event.get("type")), as_dict(event.get("payload"))
-            when = parse_time(row.get("timestamp"))
+            when = row.get("timestamp")
             if kind == "ContentPart":
                 reply.setdefault("content", []).append(blocks([payload])[0])
             elif kind == "ToolCall":
-                reply.setdefault("tool_calls", []).append(
-                    payload | {"function": dict(as_dict(payload.get("function")))}
-                )
+                calls = reply.setdefault("tool_calls", [])
+                calls.append(payload | {"function": dict(as_dict(payload.get("function")))})
                 self.times[as_text(payload.get("id"))] = when
             elif kind == "ToolCallPart" and (calls := reply.get("tool_calls")):
                 function = calls[-1]["function"]
@@ -126,37 +118,25 @@ class _Events:
             elif kind == "StatusUpdate":
                 reply["usage"] = usage_of(payload.get("token_usage")) or reply.get("usage")
             else:
-                reply = _end(reply, script, report)
+                if reply.get("content") or reply.get("tool_calls"):
+                    yield {"role": "assistant", "content": [], **reply}
+                    reply = {}
                 if kind in ("TurnBegin", "SteerInput"):
-                    message = {"role": "user", "content": blocks(payload.get("user_input"))}
-                    if (turn := parse_message(message, "message", report.refuse)) is not None:
-                        turn.fields["timestamp"] = when
-                        append_turn(turn, script)
+                    yield {"role": "user", "content": blocks(payload.get("user_input")), "timestamp": when}
                 elif kind == "ToolResult":
-                    self._result(payload, script, report)
+                    yield self._result(payload)
                 elif kind == "StepBegin":
-                    reply = {"timestamp": row.get("timestamp")}
+                    reply = {"timestamp": when}
                 elif kind == "CompactionEnd":
                     report.note(COMPACTED)
                 elif kind != "TurnEnd" and "message" in row:
                     report.skip(kind)
-        _end(reply, script, report)
 
-    def _result(self, payload: dict[str, Any], script: Transcript, report: Report) -> None:
+    def _result(self, payload: dict[str, Any]) -> dict[str, Any]:
         call_id, value = as_text(payload.get("tool_call_id")), as_dict(payload.get("return_value"))
         self.failed[call_id] = value.get("is_error") is True
-        bodies = (value.get("output"), value.get("message"))
-        body = next((body for body in bodies if body), "")
-        message = {"role": "tool", "tool_call_id": call_id, "content": body, "is_error": self.failed[call_id]}
-        read_turns([message], script, report.refuse)
-
-
-def _end(reply: dict[str, Any], script: Transcript, report: Report) -> dict[str, Any]:
-    """Add a reply that has any content to a transcript; return the next one, empty."""
-    if reply.get("content") or reply.get("tool_calls"):
-        read_turns([{"role": "assistant", "content": [], **reply}], script, report.refuse)
-        return {}
-    return reply if "timestamp" in reply and not reply.get("usage") else {}
+        body = value.get("output") or value.get("message") or ""
+        return {"role": "tool", "tool_call_id": call_id, "content": body, "is_error": self.failed[call_id]}
 
 
 def _events_beside(log: LogFile, report: Report) -> _Events:
@@ -164,29 +144,27 @@ def _events_beside(log: LogFile, report: Report) -> _Events:
     if beside is not None:
         report.consume(beside.path)
         unused = Report()
-        events.replay(list(object_rows(beside, unused)), Transcript(), unused)
+        for _ in events.messages(list(object_rows(beside, unused)), unused):
+            pass
     return events
 
 
-def _read_context(rows: list[tuple[int, dict[str, Any]]], events: _Events, script: Transcript, report: Report) -> None:
-    """Add the messages of a context to a transcript."""
-    for line, row in rows:
-        role = as_text(row.get("role"))
+def _context(rows: list[tuple[int, dict[str, Any]]], events: _Events, report: Report) -> Iterator[dict[str, Any]]:
+    for _, row in rows:
+        role, content = as_text(row.get("role")), blocks(row.get("content"))
         if role in ("_checkpoint", "_usage"):
             continue
-        message = {**row, "role": "system" if role == "_system_prompt" else role, "content": blocks(row.get("content"))}
-        message.pop("partial", None)
-        turn = parse_message(message, f"line {line}", report.refuse)
-        if turn is None:
-            continue
-        text = plain_text(turn.content)
-        for n, result in enumerate(turn.results):
-            failed = plain_text(result.content).startswith(_FAILED) or events.failed.get(result.call_id or "", False)
-            turn.results[n] = result._replace(is_error=failed)
-        if turn.actor == "agent":
-            turn.fields["timestamp"] = next((events.times[i] for i in turn.call_ids if i in events.times), None)
-        elif turn.actor == "user" and text.startswith(_INSERTED):
-            turn.fields["extra"] = {"context": True}
+        message = {key: value for key, value in row.items() if key != "partial"}
+        message |= {"role": "system" if role == "_system_prompt" else role, "content": content}
+        text = plain_text(visible_content(content))
+        if role == "tool":
+            is_known = events.failed.get(as_text(row.get("tool_call_id")), False)
+            message["is_error"] = text.startswith(_FAILED) or is_known
+        elif role == "assistant":
+            ids = [as_text(call.get("id")) for call in dicts_in(row.get("tool_calls"))]
+            message["timestamp"] = next((events.times[i] for i in ids if i in events.times), None)
+        elif role == "user" and text.startswith(_INSERTED):
+            message["context"] = True
             if text.startswith(_SUMMARY):
                 report.note(COMPACTED)
-        append_turn(turn, script)
+        yield message

@@ -13,10 +13,10 @@ from typing import Any
 from quintain.importers.protocol import Report
 from quintain.importers.run_builder import COMPACTED
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message, read_turns
-from quintain.importers.transcripts.field_values import as_count, as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_count, as_dict, as_text, nonblank, parse_time
 
 _INPUT_COUNTS = (
     ("inputOther", "input_other"),
@@ -82,11 +82,11 @@ class KimiRecords:
             elif kind == "llm.tools_snapshot":
                 self.tools = parse_tool_schemas(row.get("tools")) or self.tools
             elif kind == "llm.request":
-                self._model = first_text(row.get("model"), self._model)
+                self._model = nonblank(row.get("model"), self._model)
             elif kind == "context.apply_compaction":
                 self._end_step()
                 self.report.note(COMPACTED)
-                summary = first_text(row.get("contextSummary"), row.get("summary")) or ""
+                summary = nonblank(row.get("contextSummary"), row.get("summary")) or ""
                 self.script.add_message("user", summary, timestamp=parse_time(row.get("time")), extra={"context": True})
             elif kind == "context.undo":
                 self._undo(as_count(row.get("count")) or 0)
@@ -98,7 +98,7 @@ class KimiRecords:
         self._end_step()
 
     def _configure(self, row: dict[str, Any]) -> None:
-        self._model = first_text(self._model, row.get("modelAlias"))
+        self._model = nonblank(self._model, row.get("modelAlias"))
         prompt = nonblank(row.get("systemPrompt"))
         if prompt is not None and not self.script.has_system:
             self.script.prepend_system(prompt)

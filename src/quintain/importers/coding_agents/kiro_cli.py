@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank
 
 _ROLES = {"Prompt": "user", "AssistantMessage": "assistant", "ToolResults": "user"}
 
@@ -24,29 +20,13 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     session = as_dict(log.sibling_document(f"{log.path.stem}.json", report))
-    script = Transcript()
-    for _, row in object_rows(log, report):
-        if not _is_message(row):
-            report.skip(as_text(row.get("kind")) or "without a kind")
-            continue
-        data = row["data"]
-        parts = dicts_in(data["content"])
-        message = {"role": _ROLES[row["kind"]], "content": [_part(part) for part in parts]}
-        if (turn := parse_message(message, "message", report.refuse)) is None:
-            continue
-        turn.fields["timestamp"] = parse_time(as_dict(data.get("meta")).get("timestamp"))
-        if turn.actor == "agent":
-            turn.fields["model"] = first_text(*(as_dict(part.get("data")).get("modelId") for part in parts))
-        append_turn(turn, script)
     yield from build_session_run(
-        script,
+        _messages(object_rows(log, report), report),
         report,
-        None,
-        session=nonblank(session.get("session_id")) or log.path.stem,
+        agent="kiro",
+        session=nonblank(session.get("session_id"), log.path.stem),
         parent=nonblank(session.get("parent_session_id")),
-        agent=AgentInfo(name="kiro", model=script.model),
     )
 
 
@@ -58,17 +38,29 @@ def _is_message(row: dict[str, Any]) -> bool:
     return as_text(row.get("kind")) in _ROLES and bool(parts) and all({"kind", "data"} <= part.keys() for part in parts)
 
 
+def _messages(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    for _, row in rows:
+        if _is_message(row):
+            yield _message(_ROLES[row["kind"]], row["data"])
+        else:
+            report.skip(as_text(row.get("kind")) or "without a kind")
+
+
+def _message(role: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as Anthropic's API has it."""
+    parts = dicts_in(data["content"])
+    known = {"role": role, "content": [_part(part) for part in parts]}
+    known["timestamp"] = as_dict(data.get("meta")).get("timestamp")
+    if role == "assistant":
+        known["model"] = nonblank(*(as_dict(part.get("data")).get("modelId") for part in parts))
+    return known
+
+
 def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part as Anthropic's API writes it."""
     kind, data = part.get("kind"), part.get("data")
     fields = as_dict(data)
     if kind == "toolUse":
-        return {
-            "type": "tool_use",
-            "id": fields.get("toolUseId"),
-            "name": fields.get("name"),
-            "input": fields.get("input"),
-        }
+        return {**fields, "type": "tool_use", "id": fields.get("toolUseId")}
     if kind == "toolResult":
         content = [_part(inner) for inner in dicts_in(fields.get("content"))]
         failed = fields.get("status") == "error"

@@ -7,24 +7,22 @@ because that is the protocol to be trained. In tool mode calls and results are s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from quintain.importers.coding_agents.swe_agent import submission_of
 from quintain.importers.harnesses.swe_bench_reports import find_verdict
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from
-from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.row_reader import read_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
-from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
+from quintain.importers.transcripts.chat_messages import ACTORS
+from quintain.importers.transcripts.message_parts import plain_text, visible_content
 from quintain.importers.transcripts.responses_api import items_to_messages
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time
+from quintain.records.trajectory import Task
 
 _BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\n")
 _CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
@@ -46,9 +44,7 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a file or row."""
-    for line, row in object_rows(log, report):
-        yield from _run(line, row, log, report)
+    return read_rows(log, report, partial(_run, log=log))
 
 
 IMPORTER = Importer("mini_swe_agent", "mini-swe-agent trajectory", _detect, _read)
@@ -65,68 +61,62 @@ def _is_text_mode(messages: list[dict[str, Any]]) -> bool:
     return acts and any(role == "user" and _CODE.match(text) for role, text in texts)
 
 
-def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterator[Run]:
+def _run(row: dict[str, Any], line: int, report: Report, log: LogFile) -> Iterator[Run]:
     info = as_dict(row.get("info"))
     settings = as_dict(as_dict(info.get("config")).get("model"))
-    writer = _Writer(report, first_text(settings.get("model_name"), row.get("model"), row.get("model_name")))
-    for message in dicts_in(row.get("messages")):
-        writer.write(message)
+    model = nonblank(settings.get("model_name"), row.get("model"), row.get("model_name"))
+    messages = dicts_in(row.get("messages"))
+    exits = [as_dict(m.get("extra")).get("exit_status") for m in reversed(messages) if not _is_spoken(m)]
     stem = log.path.name.removesuffix(".traj.json") if log.path.name.endswith(".traj.json") else None
     # The program names the folder of a run after its instance.
-    instance = first_text(row.get("instance_id"), info.get("instance_id"), stem if stem in log.parts[:-1] else None)
+    instance = nonblank(row.get("instance_id"), info.get("instance_id"), stem if stem in log.parts[:-1] else None)
     own = ({"resolved": row.get("verified")}, {"resolved": row.get("resolved")}, row.get("report"))
     is_file = bool(info) or _named(row)
     resolved = find_verdict(log, own, instance) if is_file else first_verdict(own, instance)
     cost = as_dict(info.get("model_stats")).get("instance_cost")
-    ended = first_text(info.get("exit_status"), writer.exit_status, row.get("exit_status"))
+    ended = nonblank(info.get("exit_status"), *exits, row.get("exit_status"))
     yield from build_session_run(
-        writer.script,
+        (each for message in messages for each in _messages(message, model, report)),
         report,
         line,
-        task=Task(id=first_text(instance, row.get("id"))),
-        agent=AgentInfo(name="mini-swe-agent", version=nonblank(info.get("mini_version")), model=writer.model),
+        task=Task(id=nonblank(instance, row.get("id"))),
+        agent="mini-swe-agent",
+        version=info.get("mini_version"),
+        model=model,
         outcome=outcome_from(resolved, ended),
         extra=({"cost": cost} if isinstance(cost, int | float) and not isinstance(cost, bool) else {})
         | submission_of(info, report),
     )
 
 
-class _Writer:
-    """Writes messages as turns."""
-
-    def __init__(self, report: Report, model: str | None) -> None:
-        self.script, self.report, self.model = Transcript(), report, model
-        self.exit_status: str | None = None
-
-    def write(self, message: dict[str, Any]) -> None:
-        """Write one message; responses and items of the Responses API are converted to chat messages first."""
-        extra = as_dict(message.get("extra"))
-        time = parse_time(message.get("timestamp")) or parse_time(extra.get("timestamp"))
-        role = message.get("role")
-        if message.get("object") == "response":
-            messages = list(items_to_messages(as_list(message.get("output"))))
-        elif message.get("type") == "function_call_output":
-            messages = list(items_to_messages([message]))
-        elif as_text(role) not in ACTORS:
-            self.exit_status = nonblank(extra.get("exit_status")) or self.exit_status
-            self.report.skip(f"role:{role}")
-            return
-        else:
-            messages = [{key: value for key, value in message.items() if key not in ("extra", "timestamp")}]
-        for each in messages:
-            if (turn := parse_message(each, "message", self.report.refuse)) is None:
-                continue
-            turn.fields["timestamp"] = time
-            if turn.actor == "agent":
-                response = as_dict(extra.get("response")) or message
-                turn.fields["model"] = first_text(response.get("model"), self.model)
-                turn.fields["usage"] = parse_usage(response.get("usage"))
-            code = extra.get("returncode")
-            turn.results = [result._replace(is_error=_failed(result, code)) for result in turn.results]
-            append_turn(turn, self.script)
+def _is_spoken(message: dict[str, Any]) -> bool:
+    """Whether a message is one of a chat, or a response or an item of the Responses API."""
+    is_response = message.get("object") == "response" or message.get("type") == "function_call_output"
+    return is_response or as_text(message.get("role")) in ACTORS
 
 
-def _failed(result: Result, code: Any) -> bool:
+def _messages(message: dict[str, Any], model: str | None, report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the chat messages of a message; responses and items of the Responses API are several."""
+    extra, role = as_dict(message.get("extra")), message.get("role")
+    if not _is_spoken(message):
+        report.skip(f"role:{role}")
+        return
+    if as_text(role) in ACTORS and message.get("object") != "response":
+        spoken: Iterable[Any] = [{key: value for key, value in message.items() if key != "extra"}]
+    else:
+        spoken = items_to_messages(as_list(message.get("output")) if message.get("object") else [message])
+    response, code = as_dict(extra.get("response")) or message, extra.get("returncode")
+    for each in spoken:
+        stated = message.get("timestamp")
+        known = {**each, "timestamp": stated if parse_time(stated) is not None else extra.get("timestamp")}
+        if each.get("role") == "assistant":
+            known |= {"model": nonblank(response.get("model"), model), "usage": response.get("usage")}
+        elif each.get("role") == "tool":
+            known["is_error"] = _failed(each, code)
+        yield known
+
+
+def _failed(message: dict[str, Any], code: Any) -> bool:
     """Whether a result failed, by the return code beside the message or at the start of its text."""
-    found = _CODE.match(plain_text(result.content))
-    return bool(code) if isinstance(code, int) else result.is_error or (found is not None and int(found[1]) != 0)
+    found = _CODE.match(plain_text(visible_content(message.get("content"))))
+    return bool(code) if isinstance(code, int) else found is not None and int(found[1]) != 0

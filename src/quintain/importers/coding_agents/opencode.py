@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,
@@ -24,9 +22,7 @@ from quintain.importers.transcripts.message_parts import (
     plain_text,
     visible_content,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
 _EVENTS = ("step_start", "text", "tool_use", "step_finish", "reasoning")
 _NO_MESSAGES = "expected the messages of this session in the folder, got none; import all of `storage`"
@@ -51,7 +47,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a session."""
     events: dict[str, _Session] = {}
     for line, row in object_rows(log, report):
         if isinstance(row.get("info"), dict):
@@ -60,7 +55,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         elif isinstance(row.get("part"), dict) and nonblank(row.get("sessionID")):
             events.setdefault(row["sessionID"], _Session({"id": row["sessionID"]}, [])).part(row["part"])
         elif "part" in row or "sessionID" in row:
-            report.skip(first_text(row.get("type")) or "without type")
+            report.skip(nonblank(row.get("type")) or "without type")
         else:
             session = _Session(row, _stored(log, row, report))
             if session.messages:
@@ -138,105 +133,102 @@ def _created(message: dict[str, Any]) -> float:
 
 
 def _run(line: int, session: _Session, report: Report) -> Iterator[Run]:
-    writer = _Writer(report)
+    info, messages = session.info, list[dict[str, Any]]()
     for message, parts in session.messages:
-        writer.write(message, parts)
-    info = session.info
-    key, parent = nonblank(info.get("id")), nonblank(info.get("parentID"))
-    kept = {"title": info.get("title"), "cwd": info.get("directory")}
+        role = message.get("role")
+        if role == "user":
+            messages += _asked(message, parts, report)
+        elif role == "assistant":
+            messages += _replies(message, parts, report)
+        else:
+            report.skip(f"message of role {role}" if isinstance(role, str) else "message without role")
+    typed = (_typed(parts) for message, parts in session.messages if message.get("role") == "user")
+    key = nonblank(info.get("id"))
     yield from build_session_run(
-        writer.script,
+        messages,
         report,
         line,
-        parent=parent if key else None,
-        prompt=writer.prompt or "",
+        agent="opencode",
+        version=info.get("version"),
         session=key,
-        agent=AgentInfo(name="opencode", version=nonblank(info.get("version")), model=writer.script.model),
-        extra={name: value for name, value in kept.items() if nonblank(value)},
+        parent=nonblank(info.get("parentID")) if key else None,
+        prompt=nonblank(*typed) or "",
+        about={"title": info.get("title"), "cwd": info.get("directory")},
     )
 
 
-class _Writer:
-    """Writes messages as turns."""
+def _asked(message: dict[str, Any], parts: list[dict[str, Any]], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield a message of the user, after the system prompt that it states."""
+    if system := nonblank(message.get("system")):
+        yield {"role": "system", "content": system}
+    for part in parts:
+        if part.get("type") not in ("text", "file", *_QUIET):
+            report.skip(f"part/{part.get('type')}")
+    yield {"role": "user", "content": visible_content(_shown(parts)), "timestamp": _created(message) or None}
 
-    def __init__(self, report: Report) -> None:
-        self.script, self.report = Transcript(), report
-        self.prompt: str | None = None
 
-    def write(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        """Write one message."""
-        role = message.get("role")
-        if role == "user":
-            self._ask(message, parts)
-        elif role == "assistant":
-            self._reply(message, parts)
+def _shown(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [part for part in parts if part.get("type") in ("text", "file") and part.get("ignored") is not True]
+
+
+def _typed(parts: list[dict[str, Any]]) -> str:
+    return plain_text(visible_content([part for part in _shown(parts) if part.get("synthetic") is not True]))
+
+
+def _replies(message: dict[str, Any], parts: list[dict[str, Any]], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the turns of a message of the assistant, each with the results of its calls."""
+    if message.get("summary") is True:
+        report.note(COMPACTED)
+    if message.get("error") is not None:
+        report.skip(f"error/{nonblank(as_dict(message['error']).get('name')) or 'unknown'}")
+    turns: list[list[dict[str, Any]]] = [[]]
+    for part in parts:
+        if part.get("type") == "step-start":
+            if any(one.get("type") not in _QUIET for one in turns[-1]):
+                turns.append([])
         else:
-            self.report.skip(f"message of role {role}" if isinstance(role, str) else "message without role")
+            turns[-1].append(part)
+    for turn in turns:
+        yield from _turn(message, turn, as_dict(message.get("tokens")) if len(turns) == 1 else {}, report)
 
-    def _ask(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        if system := nonblank(message.get("system")):
-            self.script.add_message("system", system)
-        asked = [part for part in parts if part.get("type") in ("text", "file") and part.get("ignored") is not True]
-        for part in parts:
-            if part.get("type") not in ("text", "file", *_QUIET):
-                self.report.skip(f"part/{part.get('type')}")
-        typed = plain_text(visible_content([part for part in asked if part.get("synthetic") is not True]))
-        if self.prompt is None and typed.strip():
-            self.prompt = typed
-        time = parse_time(as_dict(message.get("time")).get("created"))
-        self.script.add_message("user", visible_content(asked), timestamp=time)
 
-    def _reply(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        if message.get("summary") is True:
-            self.report.note(COMPACTED)
-        if message.get("error") is not None:
-            self.report.skip(f"error/{first_text(as_dict(message['error']).get('name')) or 'unknown'}")
-        turns: list[list[dict[str, Any]]] = [[]]
-        for part in parts:
-            if part.get("type") == "step-start":
-                if any(one.get("type") not in _QUIET for one in turns[-1]):
-                    turns.append([])
-            else:
-                turns[-1].append(part)
-        for turn in turns:
-            self._turn(message, turn, alone=len(turns) == 1)
-
-    def _turn(self, message: dict[str, Any], parts: list[dict[str, Any]], *, alone: bool) -> None:
-        contents: list[Message] = []
-        thought_parts, calls, usage = [], [], as_dict(message.get("tokens")) if alone else {}
-        for part in parts:
-            kind = part.get("type")
-            if kind == "tool":
-                calls.append(part)
-            elif kind == "reasoning":
-                thought_parts.append(as_text(part.get("text")))
-            elif kind in ("text", "file"):
-                contents.append(visible_content(part))
-            elif kind == "step-finish":
-                usage = as_dict(part.get("tokens")) or usage
-            else:
-                self.report.skip(f"part/{kind}")
-        if not (contents or thought_parts or calls):
-            return
-        model = first_text(message.get("modelID"), as_dict(message.get("model")).get("modelID"))
-        self.script.add_agent_turn(
-            join_messages(*contents),
-            thought=join_thoughts(thought_parts),
-            actions=[make_call(as_text(c.get("tool")), as_dict(c.get("state")).get("input"), _id(c)) for c in calls],
-            model=model,
-            timestamp=parse_time(as_dict(message.get("time")).get("created")),
-            usage=parse_usage(usage),
-            extra={"summary": True} if message.get("summary") is True else None,
-        )
-        for call in calls:
-            state = as_dict(call.get("state"))
-            if state.get("status") in ("completed", "error"):
-                failed = state["status"] == "error"
-                answer = state.get("error") if failed else state.get("output")
-                content = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
-                self.script.add_result(content, call_id=_id(call), is_error=failed)
+def _turn(
+    message: dict[str, Any], parts: list[dict[str, Any]], usage: dict[str, Any], report: Report
+) -> Iterator[dict[str, Any]]:
+    contents: list[Message] = []
+    thoughts, calls = list[str](), list[dict[str, Any]]()
+    for part in parts:
+        kind = part.get("type")
+        if kind == "tool":
+            calls.append(part)
+        elif kind == "reasoning":
+            thoughts.append(as_text(part.get("text")))
+        elif kind in ("text", "file"):
+            contents.append(visible_content(part))
+        elif kind == "step-finish":
+            usage = as_dict(part.get("tokens")) or usage
+        else:
+            report.skip(f"part/{kind}")
+    if not (contents or thoughts or calls):
+        return
+    states = [(_id(call), call.get("tool"), as_dict(call.get("state"))) for call in calls]
+    yield {
+        "role": "assistant",
+        "content": join_messages(*contents),
+        "thinking": join_thoughts(thoughts),
+        "tool_calls": [{"id": name, "name": tool, "arguments": state.get("input")} for name, tool, state in states],
+        "model": nonblank(message.get("modelID"), as_dict(message.get("model")).get("modelID")),
+        "timestamp": _created(message) or None,
+        "usage": usage,
+    } | ({"summary": True} if message.get("summary") is True else {})
+    for call_id, _, state in states:
+        if state.get("status") in ("completed", "error"):
+            failed = state["status"] == "error"
+            answer = state.get("error") if failed else state.get("output")
+            content = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
+            yield {"role": "tool", "tool_call_id": call_id, "content": content, "is_error": failed}
 
 
 def _id(call: dict[str, Any]) -> str | None:
     """Return the id of a call, or of its part if the log has no call id."""
-    return first_text(call.get("callID"), call.get("id"))
+    return nonblank(call.get("callID"), call.get("id"))

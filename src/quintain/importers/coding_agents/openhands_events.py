@@ -11,9 +11,8 @@ from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_dict, as_text, nonblank
 
 _CONDENSED = "the context was condensed: the model no longer saw some turns before the summary"
 
@@ -33,22 +32,21 @@ class EventStream(ABC):
     def write(self, event: dict[str, Any]) -> None:
         """Write one event."""
 
-    @property
-    def agent(self) -> AgentInfo:
-        """Agent of the run."""
-        model = self.script.model or self.model
-        return AgentInfo(name=self.agent_class or "openhands", version=self.version, model=model)
-
-    def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Write events in their order."""
+    def run(
+        self, events: Iterable[dict[str, Any]], line: int | None = None, *, agent: str | None = None, **fields: Any
+    ) -> Iterator[Run]:
+        """Write the events and yield the conversation as a run, with the further fields of `build_session_run`."""
         for event in events:
             self.write(event)
-
-    def run(self, events: Iterable[dict[str, Any]], session: str | None) -> Iterator[Run]:
-        """Write the events and yield the conversation as a run."""
-        self.write_all(events)
         yield from build_session_run(
-            self.script, self.report, None, session=session, tools=self.tools, agent=self.agent
+            self.script,
+            self.report,
+            line,
+            agent=nonblank(agent, self.agent_class, "openhands"),
+            version=self.version,
+            model=nonblank(self.script.model, self.model),
+            tools=self.tools,
+            **fields,
         )
 
     def _condense(self, kind: str, event: dict[str, Any]) -> None:

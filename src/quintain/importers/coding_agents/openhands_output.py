@@ -8,18 +8,18 @@ place of `instance_id`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+from quintain.errors import InvalidInput
 from quintain.importers.coding_agents import openhands_v0, openhands_v1
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from, reports_beside
-from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
+from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.row_reader import if_most, read_rows
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
-from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
+from quintain.records.trajectory import Outcome, OutcomeStatus, Task
 
 _REPORTS = ("report.json", "output.report.json", "output.swebench_eval.report.json", "results.json")
 
@@ -40,10 +40,7 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row."""
-    reports = reports_beside(log, _REPORTS)
-    for line, row in object_rows(log, report):
-        yield from _run(line, row, reports, report)
+    return read_rows(log, report, partial(_run, reports=reports_beside(log, _REPORTS)))
 
 
 IMPORTER = Importer("openhands_output", "OpenHands evaluation output", _detect, _read)
@@ -57,40 +54,31 @@ def _events(row: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> Iterator[Run]:
+def _run(row: dict[str, Any], line: int, report: Report, reports: list[Any]) -> Iterator[Run]:
     events = _events(row)
     if not events:
-        why = first_text(row.get("error")) or "its history is empty"
-        report.reject(line, f"expected events, got none: {why[:80]}")
-        return
+        why = nonblank(row.get("error")) or "its history is empty"
+        raise InvalidInput(f"expected events, got none: {why[:80]}")
     settings = as_dict(row.get("metadata"))
-    model = first_text(as_dict(settings.get("llm_config")).get("model"), as_dict(settings.get("llm")).get("model"))
+    model = nonblank(as_dict(settings.get("llm_config")).get("model"), as_dict(settings.get("llm")).get("model"))
     is_new = any(map(openhands_v1.is_event, events))
     stream = openhands_v1.V1Stream(report, model) if is_new else openhands_v0.V0Stream(report, model)
-    stream.write_all(events)
-    agent = stream.agent
     issue = as_dict(row.get("issue"))
     place = "/".join(filter(None, (as_text(issue.get("owner")), as_text(issue.get("repo")))))
     number = f"#{issue['number']}" if isinstance(issue.get("number"), int) else ""
-    instance = first_text(row.get("instance_id"), row.get("task_id"), place + number)
+    instance = nonblank(row.get("instance_id"), row.get("task_id"), place + number)
     attempt = row.get("attempt")
     kept = {
         "cost": as_dict(row.get("metrics")).get("accumulated_cost"),
         "claimed_success": row.get("success") if issue else None,
-        "base_commit": first_text(row.get("base_commit"), as_dict(row.get("instance")).get("base_commit")),
+        "base_commit": nonblank(row.get("base_commit"), as_dict(row.get("instance")).get("base_commit")),
     }
-    yield from build_session_run(
-        stream.script,
-        report,
+    yield from stream.run(
+        events,
         line,
         prompt=nonblank(plain_text(visible_content(row.get("instruction")))),
         task=Task(id=instance),
-        tools=stream.tools,
-        agent=AgentInfo(
-            name=first_text(settings.get("agent_class"), settings.get("agent"), agent.name) or "openhands",
-            version=agent.version,
-            model=agent.model,
-        ),
+        agent=nonblank(settings.get("agent_class"), settings.get("agent")),
         outcome=_outcome(row, instance, reports),
         episode_key=f"attempt-{attempt}" if isinstance(attempt, int) else None,
         extra={name: value for name, value in kept.items() if isinstance(value, str | bool | int | float)},
@@ -102,7 +90,7 @@ def _outcome(row: dict[str, Any], instance: str | None, reports: list[Any]) -> O
     tested = as_dict(row.get("test_result"))
     own = (row.get("report"), tested.get("report"), tested, {"resolved": row.get("resolved")})
     resolved = first_verdict([*own, *reports], instance)
-    error = first_text(row.get("error"))
+    error = nonblank(row.get("error"))
     known = outcome_from(resolved, error)
     is_failed = error and known.status is OutcomeStatus.UNKNOWN
     return known.model_copy(update={"status": OutcomeStatus.ERROR}) if is_failed else known

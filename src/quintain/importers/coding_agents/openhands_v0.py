@@ -12,16 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import join_messages, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import make_call, parse_time
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
 
 _FIRST_FILE = re.compile(r"0+\.json")
 _NO_TURN = {"recall", "change_agent_state", "agent_state_changed", "null", "condensation_request", "pause", "resume"}
@@ -55,7 +53,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a file or of a folder of events."""
     events: list[dict[str, Any]] = []
     session = None
     for _, row in object_rows(log, report):
@@ -64,7 +61,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         others, session = folder_events(log, re.compile(r"\d+\.json"), report)
         events += others
         events.sort(key=lambda event: event["id"] if isinstance(event.get("id"), int) else 0)
-    yield from V0Stream(report).run(events, session)
+    yield from V0Stream(report).run(events, session=session)
 
 
 IMPORTER = Importer("openhands_v0", "OpenHands events (before 1.0)", _detect, _read)

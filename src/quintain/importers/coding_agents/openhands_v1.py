@@ -15,11 +15,9 @@ from quintain.errors import InvalidInput
 from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
 from quintain.importers.files.archives import archive, is_zip
 from quintain.importers.files.json_parser import Parser
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,
@@ -29,7 +27,8 @@ from quintain.importers.transcripts.message_parts import (
     visible_content,
 )
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import function_tool, make_call, parse_time
+from quintain.importers.transcripts.transcript import function_tool, make_call
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 
 _FIRST_FILE = re.compile(r"event[-_]0+([-_].*)?\.json")
 _FILE = re.compile(r"event[-_]\d+([-_].*)?\.json")
@@ -46,7 +45,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of a file or a folder of events; one run a folder of an archive."""
     if is_zip(log.path, log.root):
         yield from _archived(log, report)
         return
@@ -56,7 +54,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         others, session = folder_events(log, _FILE, report)
         events += others
     state = _state(log)
-    yield from _run(events, state, first_text(state.get("id"), session), report)
+    yield from _run(events, state, nonblank(state.get("id"), session), report)
 
 
 IMPORTER = Importer("openhands_v1", "OpenHands events (1.0 and later)", _detect, _read)
@@ -84,7 +82,7 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
                     events.append(document)
                 else:
                     about = document
-            yield from _run(events, about, first_text(about.get("id"), _file(above.strip("/"))), report)
+            yield from _run(events, about, nonblank(about.get("id"), _file(above.strip("/"))), report)
 
 
 def _file(name: str) -> str:
@@ -93,8 +91,8 @@ def _file(name: str) -> str:
 
 
 def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
-    model = first_text(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
-    yield from V1Stream(report, model).run(events, session)
+    model = nonblank(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
+    yield from V1Stream(report, model).run(events, session=session)
 
 
 def is_event(row: Any) -> bool:
@@ -137,9 +135,9 @@ class V1Stream(EventStream):
     def _action(self, event: dict[str, Any]) -> None:
         call, action = as_dict(event.get("tool_call")), as_dict(event.get("action"))
         function = as_dict(call.get("function")) or call
-        call_id = first_text(event.get("tool_call_id"), call.get("id"))
+        call_id = nonblank(event.get("tool_call_id"), call.get("id"))
         arguments = function.get("arguments", {name: value for name, value in action.items() if name != "kind"})
-        calling = make_call(first_text(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
+        calling = make_call(nonblank(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
         if (name := nonblank(event.get("id"))) and call_id:
             self._calls[name] = call_id
         content, thought = _content_and_thought(visible_content(event.get("thought")), event)
@@ -215,4 +213,4 @@ def _model(event: dict[str, Any]) -> str | None:
     value = as_dict(event.get("value"))
     metrics = as_dict(value.get("usage_to_metrics"))
     named = (as_dict(metrics.get(name)).get("model_name") for name in ("agent", "default"))
-    return first_text(as_dict(as_dict(value.get("agent")).get("llm")).get("model"), *named)
+    return nonblank(as_dict(as_dict(value.get("agent")).get("llm")).get("model"), *named)

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.coding_agents.claude_code import read_sessions
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
 from quintain.importers.run_builder import COMPACTED
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text
+from quintain.importers.values import as_dict, as_list, as_text
 
 _ASKED = (None, "mid_turn_user_message")
 """Subtypes of a line of the user that a person typed."""
@@ -28,7 +27,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a session."""
     rows = ((number, _line(row, report)) for number, row in object_rows(log, report))
     yield from read_sessions(rows, log, report, agent="qwen-code")
 

@@ -12,24 +12,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.harnesses.swe_bench_reports import find_verdict
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_list,
-    dicts_in,
-    first_text,
-    nonblank,
-    parse_json_text,
-)
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.importers.values import as_dict, as_list, dicts_in, nonblank, parse_json_text
+from quintain.records.trajectory import Task
 
 MAX_PATCH = 100_000
 """Characters up to which a submitted patch is kept."""
@@ -52,7 +44,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a file, or one an attempt if the agent tried several times."""
     for line, row in object_rows(log, report):
         # An agent that tries again keeps its attempts, and once more the one that it submitted beside them.
         attempts = dicts_in(row.get("attempts"))
@@ -79,20 +70,18 @@ def _run(
     info, settings = as_dict(row.get("info")), as_dict(parse_json_text(row.get("replay_config")))
     problem = as_dict(settings.get("problem_statement"))
     stem = log.path.stem if log.path.suffix == ".traj" else None
-    instance = first_text(problem.get("id"), row.get("instance_id"), stem)
+    instance = nonblank(problem.get("id"), row.get("instance_id"), stem)
     resolved = find_verdict(log, [row.get("report"), info], instance) if is_judged else None
     cost = as_dict(info.get("model_stats")).get("instance_cost")
     yield from build_session_run(
         script,
         report,
         line,
-        prompt=first_text(problem.get("text"), problem.get("problem_statement")),
+        prompt=nonblank(problem.get("text"), problem.get("problem_statement")),
         task=Task(id=instance, environment=nonblank(row.get("environment"))),
-        agent=AgentInfo(
-            name="swe-agent",
-            version=nonblank(info.get("swe_agent_version")),
-            model=first_text(as_dict(as_dict(settings.get("agent")).get("model")).get("name")),
-        ),
+        agent="swe-agent",
+        version=info.get("swe_agent_version"),
+        model=as_dict(as_dict(settings.get("agent")).get("model")).get("name"),
         outcome=outcome_from(resolved, nonblank(info.get("exit_status"))),
         episode_key="" if attempt is None else f"attempt-{attempt}",
         extra=({"cost": cost} if isinstance(cost, int | float) and cost else {}) | submission_of(info, report),
@@ -164,14 +153,14 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
 
 def _write_step(step: dict[str, Any], script: Transcript, report: Report, *, is_last: bool) -> None:
     spoken = {key: step.get(key) for key in ("tool_calls", "action", "thinking_blocks")}
-    command = first_text(step.get("action")) or ""
+    command = nonblank(step.get("action")) or ""
     if not spoken["tool_calls"] and command.isidentifier() and script.called:
         # as the last one mostly is: submit
         spoken["tool_calls"] = [{"function": {"name": command, "arguments": {}}}]
     _write_history([{"role": "assistant", "content": step.get("response"), **spoken}], script, report)
     observation = visible_content(step.get("observation"))
     if script.steps[-1]["actions"]:
-        script.add_result(observation, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
+        script.add_result(observation, call_id=nonblank(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
     elif observation and not is_last:
         script.add_message("user", observation)
 

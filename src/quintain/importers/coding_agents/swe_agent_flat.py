@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
-from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import if_most, object_rows
+from quintain.importers.row_reader import if_most, row_importer
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank
+from quintain.records.trajectory import Task
 
 _ACTORS = {"system": "system", "user": "user", "ai": "agent", "assistant": "agent"}
 
@@ -32,22 +30,13 @@ def _detect(probe: Probe) -> float:
     return if_most(best, probe, lambda row: "trajectory" in row)
 
 
-def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row."""
-    for line, row in object_rows(log, report):
-        yield from _run(line, row, report)
-
-
-IMPORTER = Importer("swe_agent_flat", "SWE-agent rows", _detect, _read)
-
-
-def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     script = Transcript()
     for turn in dicts_in(row.get("trajectory")):
         role = turn.get("role")
         actor = _ACTORS.get(role) if isinstance(role, str) else None
         # The system's text has a separate column.
-        text = first_text(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
+        text = nonblank(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
         content = visible_content(text)
         if actor == "agent":
             script.add_agent_turn(content, train=False if turn.get("mask") is False else None)
@@ -62,6 +51,10 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         report,
         line,
         task=Task(id=nonblank(row.get("instance_id"))),
-        agent=AgentInfo(name="swe-agent", model=first_text(row.get("model_name"), row.get("model"))),
+        agent="swe-agent",
+        model=nonblank(row.get("model_name"), row.get("model")),
         outcome=outcome_from(resolved, nonblank(row.get("exit_status"))),
     )
+
+
+IMPORTER = row_importer("swe_agent_flat", "SWE-agent rows", _detect, _row)

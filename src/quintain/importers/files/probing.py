@@ -179,11 +179,7 @@ def _beginning(value: Any) -> Any:
 
 
 def outline(text: str) -> Any:
-    """Parse the beginning of a JSON text: cut after the last whole member and closed; {} if there is none.
-
-    Args:
-        text: Begins with a bracket; it may end anywhere.
-    """
+    """Parse the beginning of a JSON text: cut after the last whole member and closed; {} if there is none."""
     still_open: list[str] = []
     cut, closing = 0, ""
     for token in _TOKEN.finditer(text):

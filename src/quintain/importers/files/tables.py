@@ -32,12 +32,6 @@ def is_table(path: Path) -> bool:
 def table_rows(path: Path, root: Path, reading: ReadState, report: Report) -> Iterator[tuple[int, dict[str, Any]]]:
     """Stream the rows of a table, numbered from 1 without the header; an empty cell is None. Uneven rows are rejected.
 
-    Args:
-        path: The file, in UTF-8, or in UTF-16 or UTF-32 with a byte order mark.
-        root: The folder outside of which nothing is read.
-        reading: Progress.
-        report: Gets the rejections.
-
     Raises:
         InvalidInput: another encoding, not delimited text, or no header.
     """
@@ -67,7 +61,6 @@ class _Content(io.RawIOBase):
         self._rest = b""
 
     def readable(self) -> bool:
-        """Return true."""
         return True
 
     def readinto(self, buffer: Any) -> int:

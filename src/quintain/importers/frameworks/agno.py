@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import parse_time
-from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time, parse_usage
+from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _FIELDS = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
 _OUTCOMES = {"ERROR": OutcomeStatus.ERROR, "CANCELLED": OutcomeStatus.TRUNCATED}
@@ -33,7 +30,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield each run, once."""
     seen: set[str] = set()
     for line, row in log.rows(report):
         runs = _runs(as_dict(row))
@@ -91,10 +87,8 @@ def _run(run: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
         prompt=nonblank(as_dict(run.get("input")).get("input_content")),
         session_id=nonblank(run.get("session_id")),
         episode_key=run["run_id"],
-        agent=AgentInfo(
-            name=first_text(*(run.get(key) for key in ("agent_name", "team_name", "agent_id", "team_id"))) or "unknown",
-            model=nonblank(run.get("model")),
-        ),
+        agent=nonblank(*(run.get(key) for key in ("agent_name", "team_name", "agent_id", "team_id"))),
+        model=run.get("model"),
         outcome=Outcome(status=_OUTCOMES.get(status, OutcomeStatus.UNKNOWN)),
     )
 

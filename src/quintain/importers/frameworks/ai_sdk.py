@@ -9,26 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import Result, join_messages, visible_content
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
     parse_json_text,
+    parse_time,
+    parse_usage,
     to_text,
 )
-from quintain.importers.transcripts.message_parts import Result, join_messages, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
-from quintain.records.trajectory import AgentInfo
 
 _ROLES = {"user": "user", "system": "system", "assistant": "agent"}
 _LISTS = ("messages", "uiMessages", "ui_messages", "initialMessages")
@@ -53,7 +51,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each chat."""
     bare: list[Any] = []
     begins = None
     for line, row in log.rows(report):
@@ -100,13 +97,14 @@ def _is_tool(part: dict[str, Any]) -> bool:
 def _run(messages: list[Any], row: dict[str, Any], report: Report, line: int | None) -> Iterator[Run]:
     turns = [turn for message in dicts_in(messages) for turn in _turns(message, report)]
     model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
-    model = model or first_text(row.get("model"), row.get("modelId"))
+    model = model or nonblank(row.get("model"), row.get("modelId"))
     yield from build_session_run(
         turns,
         report,
         line,
         session_id=next(filter(None, map(as_name, (row.get("id"), row.get("chatId")))), None),
-        agent=AgentInfo(name="ai-sdk", model=model),
+        agent="ai-sdk",
+        model=model,
     )
 
 
@@ -116,7 +114,7 @@ def _turns(message: dict[str, Any], report: Report) -> list[Turn]:
     metadata = as_dict(message.get("metadata"))
     fields: dict[str, Any] = {"timestamp": parse_time(message.get("createdAt", metadata.get("createdAt")))}
     if actor == "agent":
-        fields["model"] = first_text(metadata.get("model"), metadata.get("modelId"), message.get("model"))
+        fields["model"] = nonblank(metadata.get("model"), metadata.get("modelId"), message.get("model"))
     turns = [Turn(actor, fields=dict(fields))]
     has_steps = any(part.get("type") == "step-start" for part in dicts_in(message.get("parts")))
     for part in dicts_in(message.get("parts")):
@@ -127,7 +125,7 @@ def _turns(message: dict[str, Any], report: Report) -> list[Turn]:
         if kind == "step-start":
             turns += [Turn(actor, fields=dict(fields))] if turn else []
         elif kind == "reasoning":
-            turn.thoughts += filter(None, [first_text(part.get("text"), part.get("reasoning"))])
+            turn.thoughts += filter(None, [nonblank(part.get("text"), part.get("reasoning"))])
         elif _is_tool(part) and actor == "agent":
             _add_call(turn, part)
         elif kind in ("text", "file"):
@@ -147,7 +145,7 @@ def _add_call(turn: Turn, part: dict[str, Any]) -> None:
     arguments = next((held[key] for key in ("input", "rawInput", "args") if held.get(key) is not None), None)
     turn.calls.append(make_call(tool, arguments, call_id))
     if state in _FAILED:
-        text = first_text(held.get("errorText"), as_dict(held.get("approval")).get("reason")) or _DENIED
+        text = nonblank(held.get("errorText"), as_dict(held.get("approval")).get("reason")) or _DENIED
         turn.results.append(Result(text, call_id, True, tool))
     elif state in ("output-available", "result") and not held.get("preliminary"):
         output = held.get("output", held.get("result"))

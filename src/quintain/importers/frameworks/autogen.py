@@ -10,18 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank, to_text
 from quintain.importers.transcripts.message_parts import Message, Result, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage, to_text
 
 _CONTEXT = {"UserMessage", "AssistantMessage", "SystemMessage", "FunctionExecutionResultMessage"}
 _SPOKEN = {"TextMessage", "MultiModalMessage", "StopMessage"}
@@ -41,7 +38,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each agent of each conversation."""
     bare: list[dict[str, Any]] = []
     begins, stopped = None, None
     for line, row in log.rows(report):
@@ -171,7 +167,7 @@ def _thread_runs(
 
 def _run(turns: list[Turn], agent: str, stopped: str | None, report: Report, line: int | None) -> Iterator[Run]:
     outcome = outcome_from(None, stopped)
-    yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200]), outcome=outcome)
+    yield from build_session_run(turns, report, line, agent=agent[:200], outcome=outcome)
 
 
 def _calls(content: Any) -> list[dict[str, Any]]:

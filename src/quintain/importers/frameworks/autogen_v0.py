@@ -12,17 +12,16 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_of
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.training_data.chat_records import FIELDS, is_chat, is_message
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import plain_text
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.importers.values import as_dict, as_list, as_name, as_text, dicts_in, nonblank
+from quintain.records.trajectory import Task
 
 _FAILED = "Error: "
 """What the program writes before the exception of a tool that failed."""
@@ -132,7 +131,7 @@ def _runs(
         turns = [Turn("system", prompt)] if prompt else []
         for n, (message, speaker) in enumerate(zip(messages, speakers, strict=True)):
             turns += _turns(message, is_own=speaker == agent and n > 0, speaker=speaker, report=report)
-        yield from build_session_run(turns, report, line, agent=AgentInfo(name=agent[:200] or "unknown"), **fields)
+        yield from build_session_run(turns, report, line, agent=agent[:200], **fields)
     if not agents:
         report.reject(line, "expected an agent beside the one who began the chat, got none")
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share, object_rows
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import plain_text
-from quintain.importers.transcripts.transcript import parse_time
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 from quintain.records.trajectory import AgentInfo, Task
 
 _TASK = {"description", "raw", "agent", "output_format"}
@@ -33,7 +31,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each task."""
     for line, row in object_rows(log, report):
         if _is_entry(row):
             yield from _entry(row, report, line)
@@ -108,5 +105,5 @@ def _run(turns: list[Turn], prompt: Any, agent: Any, report: Report, line: int) 
         report,
         line,
         task=Task(prompt=as_text(prompt)),
-        agent=AgentInfo(name=(first_text(agent) or "unknown").strip()[:200]),
+        agent=AgentInfo(name=(nonblank(agent) or "unknown").strip()[:200]),
     )

@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import RESULTS, part_kind
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.importers.values import as_dict, as_list, as_name, dicts_in, nonblank, parse_time, parse_usage
+from quintain.records.trajectory import Task
 
 _EXPECTED = "the conversations of an evaluation set are what the agent should do; most calls are without their results"
 _UNPLACED = "text between the calls of an evaluation set, whose place is not in the file"
@@ -36,7 +33,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each session, and for each conversation of an evaluation set."""
     queries: list[dict[str, Any]] = []
     for line, row in log.rows(report):
         if isinstance(row, dict) and _is_session(row):
@@ -94,18 +90,16 @@ def _run(session: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
     }
     # The first versions kept the model's responses beside the events.
     events = [{**logs.get(as_name(event.get("id")) or "", {}), **event} for event in dicts_in(session["events"])]
-    failed = first_text(*(events[-1].get(key) for key in ("error_code", "errorCode")))
+    failed = nonblank(*(events[-1].get(key) for key in ("error_code", "errorCode")))
     turns = [turn for event in events if (turn := _turn(event, report)) is not None]
-    models = (first_text(event.get("model_version"), event.get("modelVersion")) for event in events)
+    models = (nonblank(event.get("model_version"), event.get("modelVersion")) for event in events)
     yield from build_session_run(
         turns,
         report,
         line,
         session_id=nonblank(session.get("id")),
-        agent=AgentInfo(
-            name=first_text(session.get("app_name"), session.get("appName")) or "unknown",
-            model=next(filter(None, models), None),
-        ),
+        agent=nonblank(session.get("app_name"), session.get("appName")),
+        model=next(filter(None, models), None),
         outcome=outcome_from(None, failed),
     )
 
@@ -135,13 +129,9 @@ def _expected_run(case: dict[str, Any], report: Report, line: int | None) -> Ite
     messages = [message for invocation in invocations for message in _messages(invocation, report)]
     turns = [turn for message in messages if (turn := parse_vendor_message(message, report)) is not None]
     report.note(_EXPECTED)
-    app = first_text(_field(as_dict(_field(case, "session_input")), "app_name"))
+    app = nonblank(_field(as_dict(_field(case, "session_input")), "app_name"))
     yield from build_session_run(
-        turns,
-        report,
-        line,
-        agent=AgentInfo(name=app or "unknown"),
-        task=Task(id=first_text(_field(case, "eval_id"), case.get("name"))),
+        turns, report, line, agent=app, task=Task(id=nonblank(_field(case, "eval_id"), case.get("name")))
     )
 
 

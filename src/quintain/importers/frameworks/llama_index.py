@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.field_values import as_dict, dicts_in, parse_json_text
 from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
+from quintain.importers.values import as_dict, dicts_in, parse_json_text
 from quintain.records.trajectory import AgentInfo
 
 _WRITTEN_TWICE = '"{\\"store\\"'
@@ -25,7 +24,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a chat."""
     store = as_dict(parse_json_text(log.document()))
     if not _is_store(store):
         raise InvalidInput("expected a chat store with `store` and `class_name`")

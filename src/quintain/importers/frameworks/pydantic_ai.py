@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import SEALED, Turn
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import Message, Result, simplify_content, visible_content
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
     parse_json_text,
+    parse_time,
+    parse_usage,
     to_text,
 )
-from quintain.importers.transcripts.message_parts import Message, Result, simplify_content, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _RESULTS = {"tool-return", "builtin-tool-return", "retry-prompt"}
@@ -46,7 +45,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each history."""
     bare: list[dict[str, Any]] = []
     begins = None
     for line, row in log.rows(report):
@@ -137,7 +135,7 @@ def _response(message: dict[str, Any], report: Report) -> Turn:
         else:
             report.skip(f"part:{kind}")
     turn.content = "\n\n".join(filter(None, texts))
-    ended = first_text(message.get("finish_reason"))
+    ended = nonblank(message.get("finish_reason"))
     turn.fields = {
         "model": nonblank(message.get("model_name")),
         "usage": _usage(as_dict(message.get("usage"))),
@@ -169,7 +167,7 @@ def _is_file(value: Any) -> bool:
 
 def _file(value: dict[str, Any]) -> dict[str, Any]:
     """Return a file as a part with a URL or base64 data, which Pydantic writes with the alphabet for URLs."""
-    media_type, data = first_text(value.get("media_type")), as_text(value.get("data"))
+    media_type, data = nonblank(value.get("media_type")), as_text(value.get("data"))
     if value.get("kind") == "binary":
         return {"type": "image", "data": data.replace("-", "+").replace("_", "/"), "mimeType": media_type}
     return {"type": "image", "url": value.get("url"), "mimeType": media_type or as_text(value.get("kind"))}

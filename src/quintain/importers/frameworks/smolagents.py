@@ -12,26 +12,25 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, append_turn, parse_message
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
+    parse_time,
+    parse_usage,
     to_text,
 )
-from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo, Task
+from quintain.records.trajectory import Task
 
 _ACTION = {"model_output", "observations", "error"}
 _ACTED = {"tool_calls", "code_action", "action_output"}
@@ -48,7 +47,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield a run for each list of steps; a task within a list continues the conversation."""
     bare: list[dict[str, Any]] = []
     begins = None
     for line, row in log.rows(report):
@@ -84,8 +82,9 @@ def _answered(row: dict[str, Any], report: Report, line: int) -> Iterator[Run]:
             id=nonblank(row.get("task_id")),
             metadata={"answer": answer} if isinstance(answer, str | int | float) else {},
         ),
-        prompt=first_text(row.get("augmented_question"), row.get("question")),
-        agent=AgentInfo(name="smolagents", model=first_text(row.get("model_id"), row.get("agent_name"))),
+        prompt=nonblank(row.get("augmented_question"), row.get("question")),
+        agent="smolagents",
+        model=nonblank(row.get("model_id"), row.get("agent_name")),
     )
 
 
@@ -116,8 +115,8 @@ def _run(steps: list[Any], report: Report, line: int | None, state: str | None) 
         writer.script,
         report,
         line,
-        prompt=None if has_task else "",  # the first text of the user is an observation
-        agent=AgentInfo(name="smolagents", model=writer.script.model),
+        prompt=None if has_task else "",
+        agent="smolagents",
         outcome=outcome_from(None, _ENDS.get(writer.error or "", state if state != "success" else None)),
     )
 
@@ -132,7 +131,6 @@ class _Writer:
     """Type of the error of the last step."""
 
     def write(self, step: dict[str, Any]) -> None:
-        """Write one step."""
         if _is_action(step):
             self._write_action(step)
         elif "plan" in step:
@@ -149,7 +147,7 @@ class _Writer:
         calls = as_list(step.get("tool_calls")) or as_list(output.get("tool_calls"))
         if any(_is_in_text(call, plain_text(visible_content(text))) for call in dicts_in(calls)):
             calls = []
-        self.error = first_text(error.get("type"))
+        self.error = nonblank(error.get("type"))
         if not output and step.get("model_output") is None:  # the answer at the limit of steps, or a model that failed
             if answer := to_text(step.get("action_output")):
                 self.script.add_agent_turn(answer, **_about(step))
@@ -158,7 +156,7 @@ class _Writer:
         if turn is None:
             return
         turn.fields |= _about(step)
-        turn.fields["model"] = first_text(as_dict(output.get("raw")).get("model"))
+        turn.fields["model"] = nonblank(as_dict(output.get("raw")).get("model"))
         append_turn(turn, self.script)
         failure = _failure(error)
         if not turn.calls:
@@ -184,7 +182,6 @@ def _system_prompt(step: dict[str, Any]) -> str:
 
 
 def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Report) -> list[Result]:
-    """Return the results of a turn's calls."""
     observed = as_text(step.get("observations"))
     ids = [call["call_id"] for call in turn.calls]
     if failure:
@@ -195,7 +192,7 @@ def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Repo
 
 
 def _failure(error: dict[str, Any]) -> str | None:
-    return first_text(error.get("message"), error.get("type"))
+    return nonblank(error.get("message"), error.get("type"))
 
 
 def _is_in_text(call: dict[str, Any], text: str) -> bool:
@@ -205,7 +202,6 @@ def _is_in_text(call: dict[str, Any], text: str) -> bool:
 
 
 def _about(step: dict[str, Any]) -> dict[str, Any]:
-    """Return time and token counts of a step."""
     message = as_dict(step.get("model_output_message"))
     start = as_dict(step.get("timing")).get("start_time", step.get("start_time"))
     return {"timestamp": parse_time(start), "usage": parse_usage(step.get("token_usage"), message.get("token_usage"))}

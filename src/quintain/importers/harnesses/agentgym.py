@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, first_name, matching_share
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share, row_importer
 from quintain.importers.training_data.chat_records import COLUMNS
 from quintain.importers.training_data.sharegpt import turns_in, turns_to_messages
-from quintain.importers.transcripts.field_values import dicts_in
+from quintain.importers.values import dicts_in
 from quintain.records.trajectory import Task
 
 _UNDERSTOOD = re.compile(r"\s*ok(ay)?\b", re.IGNORECASE)

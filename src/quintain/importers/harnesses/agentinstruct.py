@@ -8,12 +8,11 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.harnesses.agentgym import environment_run, has_marks
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share
+from quintain.importers.row_reader import matching_share, row_importer
 from quintain.importers.training_data.chat_records import COLUMNS, is_chat
 from quintain.importers.training_data.sharegpt import turns_in
-from quintain.importers.transcripts.field_values import as_text, dicts_in, transpose_columns
+from quintain.importers.values import as_text, dicts_in, transpose_columns
 
 _ID = re.compile(r"(os|db|kg|alfworld|webshop|mind2web)_\d+")
 

@@ -11,14 +11,11 @@ from functools import partial
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.chat_messages import Turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, as_text, dicts_in
-from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.values import as_dict, as_list, as_name, as_text, dicts_in
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _RESULTS, _SCORES = "result", "score"
@@ -35,7 +32,6 @@ def _is_result(row: dict[str, Any]) -> bool:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of each test."""
     folders = log.parts[:-1]
     place = len(folders) - 1 - folders[::-1].index(_RESULTS) if _RESULTS in folders else None
     model = folders[place + 1] if place is not None and place + 1 < len(folders) else None
@@ -71,28 +67,24 @@ def _run(
         is_solved = test not in errors
         status = OutcomeStatus.SUCCESS if is_solved else OutcomeStatus.FAILURE
         outcome = Outcome(status=status, exit_status=errors.get(test) or None)
-    turns = list(_turns(row, report))
-    yield from build_run(turns, report, line, task=Task(id=test), agent=AgentInfo(model=model), outcome=outcome)
+    yield from build_run(
+        _messages(row, report), report, line, task=Task(id=test), agent=AgentInfo(model=model), outcome=outcome
+    )
 
 
-def _turns(row: dict[str, Any], report: Report) -> Iterator[Turn]:
+def _messages(row: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
     for n, query in enumerate(dicts_in(row["inference_log"])):
         counts = [_item(row.get(name), n) for name in ("input_token_count", "output_token_count")]
-        steps = [entries for name, entries in query.items() if name.startswith("step_")]
-        for message in dicts_in(query.get("begin_of_turn_query")):
-            if (turn := parse_message(message, "message", report.refuse)) is not None:
-                yield turn
-        for k, entries in enumerate(steps):
-            usage = parse_usage(
-                dict(zip(("input_tokens", "output_tokens"), (_item(c, k) for c in counts), strict=True))
-            )
+        yield from dicts_in(query.get("begin_of_turn_query"))
+        for k, entries in enumerate(entries for name, entries in query.items() if name.startswith("step_")):
+            usage = {name: _item(c, k) for name, c in zip(("input_tokens", "output_tokens"), counts, strict=True)}
             for entry in dicts_in(entries):
-                if entry.get("role") not in ("assistant", "tool"):
+                if entry.get("role") == "assistant":
+                    yield {**_message(entry), "usage": usage}
+                elif entry.get("role") == "tool":
+                    yield entry
+                else:
                     report.skip(f"role:{as_text(entry.get('role'))}")
-                elif (turn := parse_message(_message(entry), "message", report.refuse)) is not None:
-                    if turn.actor == "agent":
-                        turn.fields["usage"] = usage
-                    yield turn
 
 
 def _item(values: Any, index: int) -> Any:
@@ -104,7 +96,7 @@ def _message(entry: dict[str, Any]) -> dict[str, Any]:
     """Return an entry as a chat message: the calls of a model are objects of a name and its arguments."""
     content = entry.get("content")
     calls = [call for call in dicts_in(content) if len(call) == 1]
-    if entry["role"] != "assistant" or not calls or len(calls) != len(as_list(content)):
+    if not calls or len(calls) != len(as_list(content)):
         return entry
     functions = [{"name": name, "arguments": arguments} for call in calls for name, arguments in call.items()]
     return {**entry, "content": "", "tool_calls": [{"function": function} for function in functions]}

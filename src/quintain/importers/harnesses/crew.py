@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, parse_time
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_text, nonblank, parse_time, parse_usage
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 
@@ -22,7 +20,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of the file; crew uses the file name as the session id."""
     transcript = Transcript()
     start: dict[str, Any] = {}
     status, begins = None, None
@@ -44,9 +41,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         report,
         begins,
         session_id=log.path.stem,
-        task=Task(
-            prompt=first_text(args.get("target"), args.get("goal")) or "", metadata={"args": args} if args else {}
-        ),
+        task=Task(prompt=nonblank(args.get("target"), args.get("goal")) or "", metadata={"args": args} if args else {}),
         agent=AgentInfo(name="/".join(filter(None, ["crew", "pipeline" if pipeline else "", subject]))),
         outcome=Outcome(status=OutcomeStatus.ERROR if failed else OutcomeStatus.UNKNOWN, exit_status=status),
     )

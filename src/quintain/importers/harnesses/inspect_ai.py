@@ -16,25 +16,23 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.files.archives import Archive, archive, is_zip
 from quintain.importers.files.json_parser import Parser
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     dicts_in,
-    first_text,
     nonblank,
+    parse_time,
+    parse_usage,
     short_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import parse_time
-from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _HEADERS = ("header.json", "_journal/start.json")
@@ -57,7 +55,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a sample and epoch."""
     if is_zip(log.path, log.root):
         yield from _archived(log, report)
         return
@@ -157,14 +154,6 @@ class _Events:
 
 
 def _run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    """Yield the run of one sample and epoch.
-
-    Args:
-        sample: As in the log.
-        about: The log's `eval`.
-        line: Which sample of the log it is, from 1.
-        report: Gets notes on unreadable content.
-    """
     old = as_dict(sample.get("transcript"))  # until 2024: events and attachments stood in here
     attachments = as_dict(sample.get("attachments")) | as_dict(old.get("content"))
     events = dicts_in(sample.get("events")) or dicts_in(old.get("events"))
@@ -174,7 +163,7 @@ def _run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, rep
     known = _events(_resolve([_thin(event) for event in models], attachments, report))
     turns = _turns(messages, known, sample, report)
     task_name, sample_id, epoch = nonblank(about.get("task")), as_name(sample.get("id")), as_name(sample.get("epoch"))
-    origin = first_text(about.get("eval_id"), about.get("run_id"), about.get("task_id"), task_name)
+    origin = nonblank(about.get("eval_id"), about.get("run_id"), about.get("task_id"), task_name)
     timings = {key: sample.get(key) for key in ("total_time", "working_time", "uuid")}
     invalid = bool(sample.get("invalidation"))
     if invalid:
@@ -275,7 +264,7 @@ def _turns(messages: list[dict[str, Any]], known: _Events, sample: dict[str, Any
             event = known.of(message, turn)
             extra = {**turn.fields.get("extra", {}), **short_fields({"parse_errors": _parse_errors(message)})}
             turn.fields |= {
-                "model": first_text(event.get("model"), message.get("model"), event.get("output_model")),
+                "model": nonblank(event.get("model"), message.get("model"), event.get("output_model")),
                 "usage": parse_usage(as_dict(event.get("usage"))),
                 "timestamp": parse_time(event.get("timestamp")),
                 "extra": extra,
@@ -310,10 +299,10 @@ def _outcome(sample: dict[str, Any], *, invalid: bool) -> Outcome:
     exit_status = None
     if limit:
         status = OutcomeStatus.TRUNCATED
-        exit_status = f"limit: {first_text(as_dict(limit).get('type'), limit) or 'unknown'}"
+        exit_status = f"limit: {nonblank(as_dict(limit).get('type'), limit) or 'unknown'}"
     if error:
         status = OutcomeStatus.ERROR
-        exit_status = first_text(as_dict(error).get("message"), error) or "error"
+        exit_status = nonblank(as_dict(error).get("message"), error) or "error"
     return Outcome(status=status, reward=_worth(leading), scores=scores, exit_status=exit_status and exit_status[:200])
 
 

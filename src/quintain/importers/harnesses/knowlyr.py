@@ -11,24 +11,23 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.harnesses.knowlyr_text import parse_call, parse_steps
-from quintain.importers.importer import row_importer
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share, read_one
+from quintain.importers.row_reader import first_name, matching_share, read_one, row_importer
 from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.training_data.prompt_answers import fingerprint
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import (
     as_count,
     as_dict,
     as_list,
     as_number,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
     parse_json_text,
+    parse_time,
 )
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task, Trajectory
 
 _ENDED_ONLY = ("swe-agent", "sweagent", "crew")
@@ -55,7 +54,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         return _group(row, line, report)
     if nonblank(row.get("response")):
         meta = as_dict(row.get("metadata"))
-        prompt = first_text(row.get("instruction"), row.get("prompt")) or ""
+        prompt = nonblank(row.get("instruction"), row.get("prompt")) or ""
         task = _task_of(row, {**as_dict(parse_json_text(row.get("input"))), "task_description": prompt})
         agent = AgentInfo(
             name=nonblank(meta.get("agent_framework")) or "unknown", model=nonblank(meta.get("agent_model"))
@@ -81,8 +80,8 @@ def _run(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
             continue
         _add_step(transcript, step, as_number(rewards[place]) if place < len(rewards) else None)
     agent = AgentInfo(
-        name=first_text(row.get("agent"), row.get("agent_framework")) or "unknown",
-        model=first_text(row.get("model"), row.get("agent_model")),
+        name=nonblank(row.get("agent"), row.get("agent_framework")) or "unknown",
+        model=nonblank(row.get("model"), row.get("agent_model")),
     )
     yield from build_run(transcript, report, line, task=task, agent=agent, outcome=_outcome_of(row, agent.name, report))
 
@@ -199,7 +198,7 @@ def _is_task(row: dict[str, Any]) -> bool:
 def _add_step(transcript: Transcript, step: dict[str, Any], reward: float | None) -> None:
     """Add a step under any of its names: tool_call and tool_result, tool and params, action and observation."""
     called, result = as_dict(step.get("tool_call")), as_dict(step.get("tool_result"))
-    tool = first_text(called.get("name"), step.get("tool"), step.get("tool_name"))
+    tool = nonblank(called.get("name"), step.get("tool"), step.get("tool_name"))
     arguments = called.get("parameters") if called else step.get("params", step.get("parameters"))
     written = as_text(step.get("action")) if not tool else ""
     if written and "action_input" in step:
@@ -216,7 +215,7 @@ def _add_step(transcript: Transcript, step: dict[str, Any], reward: float | None
         timestamp=parse_time(step.get("timestamp")),
         extra=None if tokens is None else {"token_count": tokens},
     )
-    output = first_text(result.get("output"), step.get("output"), step.get("observation"))
+    output = nonblank(result.get("output"), step.get("output"), step.get("observation"))
     error = as_text(result.get("error"))
     failed = bool(error) or (result.get("exit_code", step.get("exit_code")) or 0) != 0
     if output is not None or error or result:
@@ -236,7 +235,7 @@ def _task_of(row: dict[str, Any], meta: dict[str, Any]) -> Task:
     """Return the task of a row, with its metadata or nested task."""
     return Task(
         id=first_name(meta, ("task_id",)) or first_name(row, ("task_id",)),
-        prompt=first_text(meta.get("description"), meta.get("task_description"), row.get("instruction")) or "",
+        prompt=nonblank(meta.get("description"), meta.get("task_description"), row.get("instruction")) or "",
         type=nonblank(meta.get("type")),
         difficulty=nonblank(meta.get("difficulty")),
         environment=nonblank(meta.get("domain")),

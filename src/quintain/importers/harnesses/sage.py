@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share, read_one
+from quintain.importers.row_reader import first_name, matching_share, read_one, row_importer
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, nonblank
 from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_dict, as_list, as_text, nonblank
 from quintain.records.trajectory import Task, Trajectory
 
 

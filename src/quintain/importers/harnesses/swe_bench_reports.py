@@ -15,7 +15,7 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, report_verdict
-from quintain.importers.transcripts.field_values import as_dict, as_text, nonblank
+from quintain.importers.values import as_dict, as_text, nonblank
 
 _NEAR = ("report.json", "results.json", "../report.json", "../results.json", "../preds.report.json")
 _ABOVE = (".", "..", "../..")
@@ -24,13 +24,7 @@ _PREDICTIONS = ("preds.json", "../preds.json", "../all_preds.json")
 
 
 def find_verdict(log: LogFile, own: Iterable[Any], instance: str | None) -> bool | None:
-    """Return whether an instance was resolved, by the log itself, a report beside it, or the harness.
-
-    Args:
-        log: Of the run.
-        own: Reports within it.
-        instance: Id of the instance.
-    """
+    """Return whether an instance was resolved, by the log itself, a report beside it, or the harness."""
     if (own_verdict := first_verdict(own, instance)) is not None or instance is None:
         return own_verdict
     near = (*_NEAR, f"{instance}/report.json", *(f"{above}/logs/{instance}/report.json" for above in _ABOVE))

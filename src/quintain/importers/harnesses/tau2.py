@@ -12,28 +12,26 @@ from functools import lru_cache
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import plain_text
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
+    parse_time,
+    parse_usage,
     score_fields,
     short_fields,
 )
-from quintain.importers.transcripts.message_parts import plain_text
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import parse_time
-from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _LIMITS = {"max_steps", "timeout", "context_window_exceeded"}
@@ -56,7 +54,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a simulation."""
     document = as_dict(log.document())
     if "simulations" not in document and "termination_reason" in document:
         yield from _run(document, *_shared(log), None, report)
@@ -131,7 +128,7 @@ def _turns(simulation: dict[str, Any], environment: dict[str, Any], report: Repo
     messages = [
         m for message in dicts_in(simulation["messages"]) for m in dicts_in(message.get("tool_messages")) or [message]
     ]
-    policy = first_text(simulation.get("policy"), environment.get("policy"))
+    policy = nonblank(simulation.get("policy"), environment.get("policy"))
     if policy and not any(message.get("role") == "system" for message in messages):
         report.note(_POLICY)
         turns.append(Turn("system", policy, fields={"extra": {"from": "policy"}}))

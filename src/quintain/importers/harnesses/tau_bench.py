@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
+from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.row_reader import read_rows
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import plain_text
+from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
+from quintain.importers.values import (
     as_dict,
     as_name,
     as_score,
     dicts_in,
-    first_text,
     nonblank,
     score_fields,
     short_fields,
 )
-from quintain.importers.transcripts.message_parts import plain_text
-from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 
@@ -38,30 +38,31 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row."""
     report.note("the log does not name the model")
-    for line, row in log.rows(report):
-        if not isinstance(row, dict) or not isinstance(row.get("traj"), list):
-            report.reject(line, "expected a row with a list `traj`")
-            continue
-        info = as_dict(row.get("info"))
-        turns = parse_vendor_messages(row["traj"], report)
-        for turn in turns:
-            # Text agents (`act`, `react`) get what a tool gave back as a message of the user.
-            if turn.actor == "user" and not plain_text(turn.content).startswith("API output:"):
-                turn.fields["extra"] = {**turn.fields.get("extra", {}), "simulated": True}
-        task_id, trial = as_name(row.get("task_id")), as_name(row.get("trial"))
-        yield from build_run(
-            turns,
-            report,
-            line,
-            episode_key=f"{task_id}.{trial}" if trial is not None else "",
-            group_id=task_id,
-            agent=AgentInfo(),
-            task=Task(id=task_id, environment=nonblank(info.get("env")), metadata=_hidden(as_dict(info.get("task")))),
-            outcome=_outcome(row, info),
-            extra=short_fields({"trial": row.get("trial"), "user_cost": as_score(info.get("user_cost"))}),
-        )
+    return read_rows(log, report, _row)
+
+
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    if not isinstance(row.get("traj"), list):
+        raise InvalidInput("expected a row with a list `traj`")
+    info = as_dict(row.get("info"))
+    turns = parse_vendor_messages(row["traj"], report)
+    for turn in turns:
+        # Text agents (`act`, `react`) get what a tool gave back as a message of the user.
+        if turn.actor == "user" and not plain_text(turn.content).startswith("API output:"):
+            turn.fields["extra"] = {**turn.fields.get("extra", {}), "simulated": True}
+    task_id, trial = as_name(row.get("task_id")), as_name(row.get("trial"))
+    yield from build_run(
+        turns,
+        report,
+        line,
+        episode_key=f"{task_id}.{trial}" if trial is not None else "",
+        group_id=task_id,
+        agent=AgentInfo(),
+        task=Task(id=task_id, environment=nonblank(info.get("env")), metadata=_hidden(as_dict(info.get("task")))),
+        outcome=_outcome(row, info),
+        extra=short_fields({"trial": row.get("trial"), "user_cost": as_score(info.get("user_cost"))}),
+    )
 
 
 IMPORTER = Importer("tau_bench", "tau-bench results", _detect, _read)
@@ -81,6 +82,6 @@ def _outcome(row: dict[str, Any], info: dict[str, Any]) -> Outcome:
     scores = {key: value for key, value in checked.items() if key.startswith("r_")}
     if error:
         return Outcome(
-            status=OutcomeStatus.ERROR, reward=reward, scores=scores, exit_status=(first_text(error) or "error")[:200]
+            status=OutcomeStatus.ERROR, reward=reward, scores=scores, exit_status=(nonblank(error) or "error")[:200]
         )
     return Outcome(status=status_of(reward), reward=reward, scores=scores)

@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, matching_share, object_rows, read_row
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.records.trajectory import Outcome, Task
 
 _BRANCHES = "only the last branch of each search is imported: the steps that it gave up are left out"
@@ -29,7 +28,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the run of each answer."""
     for line, row in object_rows(log, report):
         if _are_converted(row):
             for task, answered in row.items():

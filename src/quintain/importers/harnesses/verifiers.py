@@ -11,28 +11,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import named_status
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_run
 from quintain.importers.traces.conversations import whole_exchange
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     dicts_in,
-    first_text,
     nonblank,
     parse_json_text,
+    parse_usage,
     score_fields,
     short_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _COUNTS = ("turns", "num_turns", "prompt_tokens", "completion_tokens", "total_tokens")
@@ -58,7 +56,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row; `metadata.json` beside the file names environment and model."""
     about = _companion(log, report)
     attempts: Counter[str] = Counter()
     for line, row in log.rows(report):
@@ -95,7 +92,7 @@ def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, re
             turn.fields["copied_context"] = True  # part of the task's prompt, not of the rollout
     answers = whole_exchange(turns, _turns("agent", completion, report)).outputs  # some repeat the prompt in it
     _add_samples([turn for turn in answers if turn.actor == "agent"], samples)
-    environment = first_text(about.get("env_id"), row.get("env_id"), row.get("task"))
+    environment = nonblank(about.get("env_id"), row.get("env_id"), row.get("task"))
     example = as_name(row.get("example_id", row.get("id")))
     info = parse_json_text(row.get("info"))
     hidden = {"answer": row.get("answer"), **({"info": info} if isinstance(info, dict) else {})}
@@ -109,7 +106,7 @@ def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, re
         line,
         episode_key=attempt,
         group_id=f"{environment}/{example}" if environment and example else example,
-        agent=AgentInfo(model=first_text(row.get("model"), about.get("model"))),
+        agent=AgentInfo(model=nonblank(row.get("model"), about.get("model"))),
         task=Task(id=example, environment=environment, metadata=short_fields(hidden)),
         tools=parse_tool_schemas(row.get("tool_defs")) or parse_tool_schemas(offered),
         outcome=outcome,
@@ -150,7 +147,7 @@ def _outcome(row: dict[str, Any]) -> Outcome:
         status = OutcomeStatus.ERROR
     elif row.get("is_truncated") is True:
         status = OutcomeStatus.TRUNCATED
-    exit_status = first_text(row.get("stop_condition"), as_dict(error).get("error"), error)
+    exit_status = nonblank(row.get("stop_condition"), as_dict(error).get("error"), error)
     return Outcome(
         status=status, reward=as_score(row.get("reward")), scores=scores, exit_status=exit_status and exit_status[:200]
     )

@@ -9,29 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import named_status
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import plain_text, visible_content
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     dicts_in,
-    first_text,
     nonblank,
+    parse_time,
+    parse_usage,
     score_fields,
     short_fields,
 )
-from quintain.importers.transcripts.message_parts import plain_text, visible_content
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import parse_time
-from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _LIMITS = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed"}
@@ -75,8 +73,8 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
     calls = {call["node"]: call for call in dicts_in(trace.get("calls")) if isinstance(call.get("node"), int)}
     agent, task = as_dict(trace.get("agent")), as_dict(trace.get("task")) or as_dict(episode.get("task"))
     config = as_dict(agent.get("config"))
-    model = first_text(config.get("model"), *(call.get("model") for call in calls.values()))
-    env = first_text(as_dict(episode.get("env")).get("id"), as_dict(episode.get("env")).get("name"))
+    model = nonblank(config.get("model"), *(call.get("model") for call in calls.values()))
+    env = nonblank(as_dict(episode.get("env")).get("id"), as_dict(episode.get("env")).get("name"))
     task_id = _task_id(task)
     group = as_name(as_dict(episode.get("group")).get("id")) or (f"{env}/{task_id}" if env and task_id else task_id)
     trace_id = as_name(trace.get("id")) or f"line-{line}"
@@ -143,7 +141,7 @@ def _paths(nodes: list[Any]) -> list[list[int]]:
 def _add_call(turn: Turn, node: dict[str, Any], call: dict[str, Any]) -> None:
     ids, mask = as_list(node.get("token_ids")), as_list(node.get("mask"))
     counts = {"ids": len(ids), "sampled": sum(flag is True for flag in mask)} if ids else None
-    ended = first_text(call.get("finish_reason"), node.get("finish_reason"))
+    ended = nonblank(call.get("finish_reason"), node.get("finish_reason"))
     turn.fields |= {
         "model": nonblank(call.get("model")),
         "usage": parse_usage(as_dict(call.get("usage"))),
@@ -162,7 +160,7 @@ def _task(task: dict[str, Any], task_id: str | None, env: str | None) -> Task:
     data = as_dict(task.get("data"))
     asked = data.get("prompt")
     contents = [message.get("content") for message in dicts_in(asked) if message.get("role") == "user"]
-    prompt = first_text(asked, *(plain_text(visible_content(content)) for content in contents))
+    prompt = nonblank(asked, *(plain_text(visible_content(content)) for content in contents))
     return Task(
         id=task_id,
         prompt=prompt or "",

@@ -10,23 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import (
     as_dict,
     as_name,
     as_score,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
     score_fields,
     short_fields,
 )
-from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.trajectory import AgentInfo, Outcome, Task
 
 _ASKED = ("intent", "confirmed_task", "goal", "objective", "task", "instruction", "question")
@@ -49,7 +47,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a row."""
     for line, row in log.rows(report):
         asked = _asked(as_dict(row))
         if not isinstance(row, dict) or asked is None or not _steps(row):
@@ -73,7 +70,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
             task=Task(
                 id=as_name(row.get("task_id")) or as_name(row.get("annotation_id")),
                 prompt=asked,
-                environment=first_text(row.get("website"), row.get("env"), row.get("environment")),
+                environment=nonblank(row.get("website"), row.get("env"), row.get("environment")),
                 metadata=short_fields({key: row.get(key) for key in _METADATA}),
             ),
             outcome=_outcome(row),
@@ -84,7 +81,7 @@ IMPORTER = Importer("web_agent", "web agent traces (WebArena, Mind2Web)", _detec
 
 
 def _asked(row: dict[str, Any]) -> str | None:
-    return first_text(*(row.get(key) for key in _ASKED))
+    return nonblank(*(row.get(key) for key in _ASKED))
 
 
 def _steps(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -93,10 +90,10 @@ def _steps(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Report) -> None:
     """Add a page, an action, or both; then the action was chosen on that page."""
-    page = first_text(*(step.get(key) for key in _PAGES))
+    page = nonblank(*(step.get(key) for key in _PAGES))
     about = as_dict(step.get("metadata"))
-    screenshot = first_text(step.get("screenshot_path"), step.get("screenshot"))
-    place = short_fields({"url": first_text(step.get("url")), "screenshot": screenshot})
+    screenshot = nonblank(step.get("screenshot_path"), step.get("screenshot"))
+    place = short_fields({"url": nonblank(step.get("url")), "screenshot": screenshot})
     acts = "action" in step or "operation" in step or "action_repr" in step
     if page is not None and script.has_acted and script.steps[-1].get("actions"):
         script.add_result(page)
@@ -116,12 +113,12 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
     elif isinstance(action, dict):
         message = as_text(action.get("raw_prediction")) or message
         names = (action.get(key) for key in ("action_name", "name", "type"))
-        tool = first_text(*names, as_name(action.get("action_type"))) or ""
+        tool = nonblank(*names, as_name(action.get("action_type"))) or ""
         hidden = {"action_name", "action_type", "raw_prediction", "page_number"}
         calls = [make_call(tool, {k: v for k, v in action.items() if k not in hidden and v not in (None, "", [], {})})]
     else:
         message = message or as_text(action)
-    thought = first_text(*(source.get(key) for source in (about, step) for key in _THOUGHTS))
+    thought = nonblank(*(source.get(key) for source in (about, step) for key in _THOUGHTS))
     script.add_agent_turn(message, thought=thought, actions=calls, reward=as_score(step.get("reward")))
 
 

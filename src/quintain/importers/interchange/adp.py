@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import row_importer
 from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import first_name, matching_share
+from quintain.importers.row_reader import first_name, matching_share, row_importer
 from quintain.importers.run_builder import build_run
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_number, as_text, nonblank, short_fields
 from quintain.importers.transcripts.tool_schemas import declared_tools
 from quintain.importers.transcripts.transcript import Transcript, make_call
+from quintain.importers.values import as_dict, as_list, as_number, as_text, nonblank, short_fields
 from quintain.records.trajectory import Task
 
 _ACTIONS = frozenset({"api_action", "code_action", "message_action"})

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, matching_share, object_rows, read_row
 from quintain.importers.training_data.chat_records import is_chat
-from quintain.importers.transcripts.field_values import as_list, as_number, nonblank, transpose_columns
+from quintain.importers.values import as_list, as_number, nonblank, transpose_columns
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 
@@ -24,7 +23,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a trial; more if a later episode does not begin with the earlier one (a new context)."""
     held: tuple[int, dict[str, Any]] | None = None
     for line, row in object_rows(log, report):
         if held is not None:

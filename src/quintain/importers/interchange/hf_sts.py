@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most, object_rows
-from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
+from quintain.importers.run_builder import build_session_run, transcript_of
 from quintain.importers.transcripts.message_parts import visible_content
-from quintain.importers.transcripts.transcript import Transcript, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 
 _MESSAGES = ("message", "message_end")
 _DROID = "session_start"
@@ -40,7 +36,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a header."""
     head: dict[str, Any] = {}
     lines: list[tuple[int, dict[str, Any]]] = []
     begin: int | None = None
@@ -72,30 +67,19 @@ def _is_line(row: dict[str, Any]) -> bool:
 
 
 def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
-    script = Transcript()
-    for line, row in _branch(lines, report):
-        if row.get("type") == "custom_message" and (context := visible_content(row.get("content"))):
-            script.add_message("user", context, timestamp=parse_time(row.get("timestamp")), extra={"context": True})
-        elif row.get("type") not in _MESSAGES:
-            report.skip(first_text(row.get("type")) or "without type")
-        elif not isinstance(row.get("message"), dict):
-            report.reject(line, "expected a message object in a line of type message")
-        else:
-            _write(row["message"], row, script, report)
+    script = transcript_of(_messages(_branch(lines, report), report), report)
     is_openclaw = any((nonblank(row.get("customType")) or "").startswith("openclaw.") for _, row in lines)
-    session, harness = nonblank(head.get("id")), first_text(head.get("harness"), "openclaw" if is_openclaw else None)
-    title = first_text(head.get("name"), head.get("sessionTitle"), head.get("title"))
+    session, harness = nonblank(head.get("id")), nonblank(head.get("harness"), "openclaw" if is_openclaw else None)
+    title = nonblank(head.get("name"), head.get("sessionTitle"), head.get("title"))
     yield from build_session_run(
         script,
         report,
         begin,
         session=session,
-        agent=AgentInfo(
-            name=harness or _HEADERS.get(as_text(head.get("type")), "pi"),
-            version=nonblank(head.get("version")),
-            model=script.model or nonblank(head.get("model")),
-        ),
-        extra={"title": title} if title else {},
+        agent=harness or _HEADERS.get(as_text(head.get("type")), "pi"),
+        version=head.get("version"),
+        model=nonblank(script.model, head.get("model")),
+        about={"title": title},
     )
 
 
@@ -136,10 +120,17 @@ def _call_ids(row: dict[str, Any]) -> list[str]:
     return [call_id for part in called if (call_id := nonblank(part.get("id")))]
 
 
-def _write(message: dict[str, Any], row: dict[str, Any], script: Transcript, report: Report) -> None:
-    calls = message.get("tool_calls", message.get("toolCalls"))
-    known = {key: value for key, value in message.items() if key != "toolCalls"}
-    turn = parse_message({**known, "tool_calls": calls}, "message", report.refuse)
-    if turn is not None:
-        turn.fields["timestamp"] = turn.fields.get("timestamp") or parse_time(row.get("timestamp"))
-        append_turn(turn, script)
+def _messages(lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    for line, row in lines:
+        message = row.get("message")
+        if row.get("type") == "custom_message" and (context := visible_content(row.get("content"))):
+            yield {"role": "user", "content": context, "timestamp": row.get("timestamp"), "context": True}
+        elif row.get("type") not in _MESSAGES:
+            report.skip(nonblank(row.get("type")) or "without type")
+        elif not isinstance(message, dict):
+            report.reject(line, "expected a message object in a line of type message")
+        else:
+            known = {key: value for key, value in message.items() if key != "toolCalls"}
+            stated = message.get("timestamp")
+            known["timestamp"] = stated if parse_time(stated) is not None else row.get("timestamp")
+            yield {**known, "tool_calls": message.get("tool_calls", message.get("toolCalls"))}

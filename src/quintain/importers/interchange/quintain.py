@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import matching_share, read_rows
 from quintain.importers.run_builder import NO_RUN
-from quintain.importers.transcripts.field_values import dicts_in, nonblank
+from quintain.importers.values import dicts_in, nonblank
 from quintain.records.trajectory import Trajectory, read_trajectory
 
 
@@ -22,7 +21,6 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield all runs of every row."""
     parents: dict[str, str] = {}
 
     def read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:

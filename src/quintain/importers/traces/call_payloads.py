@@ -7,11 +7,10 @@ from typing import Any
 
 from quintain.importers.protocol import Report
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, first_text, parse_json_text, to_text
 from quintain.importers.transcripts.message_parts import CALLS, part_kind
 from quintain.importers.transcripts.responses_api import is_items
-from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.vendor_messages import PARTS, parse_vendor_message, parse_vendor_messages
+from quintain.importers.values import as_dict, as_list, as_text, nonblank, parse_json_text, parse_usage, to_text
 
 _SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction", "system_prompt")
 _LISTS = ("messages", "input", "contents", "prompt", "prompts", "chat_history")
@@ -40,7 +39,7 @@ def input_turns(value: Any, report: Report) -> list[Turn]:
     value = {**as_dict(value.get("config")), **value}  # Gemini's request keeps the system prompt there
     payload = next((value[key] for key in _LISTS if value.get(key)), None)
     if payload is None:
-        payload = first_text(*(value.get(key) for key in _ASKED)) or _only_text(value)
+        payload = nonblank(*(value.get(key) for key in _ASKED)) or _only_text(value)
         return [Turn("user", payload)] if payload else []
     system = next((value[key] for key in _SYSTEM if value.get(key)), None)
     turns = input_turns(payload, report)
@@ -80,9 +79,7 @@ def output_turns(value: Any, report: Report, *, whole: bool = False) -> list[Tur
             return output_turns(value[key], report, whole=whole)
     if as_list(value.get("tool_calls")) or as_list(value.get("content")):
         return _one({**value, "role": "assistant"}, report)
-    answer = first_text(*(value.get(key) for key in _ANSWERS)) or (
-        _only_text(value) if whole else to_text(value or None)
-    )
+    answer = nonblank(*(value.get(key) for key in _ANSWERS)) or (_only_text(value) if whole else to_text(value or None))
     return [Turn("agent", answer)] if answer else []
 
 
@@ -91,7 +88,7 @@ def model_of(value: Any) -> str | None:
     payload = as_dict(parse_json_text(value))
     metadata = [as_dict(message.get("response_metadata")) for message in _generated(payload)]
     places = [payload, *metadata, as_dict(payload.get("llm_output"))]
-    return first_text(*(place.get(key) for place in places for key in ("model", "model_name", "modelVersion")))
+    return nonblank(*(place.get(key) for place in places for key in ("model", "model_name", "modelVersion")))
 
 
 def payload_usage(value: Any) -> dict[str, int | None] | None:

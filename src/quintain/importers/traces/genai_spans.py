@@ -13,7 +13,12 @@ from quintain.importers.traces.call_payloads import input_turns, output_turns
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.otel_spans import Event, Span
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import Result, visible_content
+from quintain.importers.transcripts.message_parts import part_kind as kind_of_part
+from quintain.importers.transcripts.tool_schemas import offered_tools, parse_tool_schemas
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message, parse_vendor_messages
+from quintain.importers.values import (
     as_count,
     as_dict,
     as_list,
@@ -21,15 +26,10 @@ from quintain.importers.transcripts.field_values import (
     as_score,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
     parse_json_text,
+    parse_usage,
 )
-from quintain.importers.transcripts.message_parts import Result, visible_content
-from quintain.importers.transcripts.message_parts import part_kind as kind_of_part
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.tool_schemas import offered_tools, parse_tool_schemas
-from quintain.importers.transcripts.transcript import make_call
-from quintain.importers.transcripts.vendor_messages import parse_vendor_message, parse_vendor_messages
 
 _MODEL_KINDS = {"chat", "text_completion", "generate_content", "completion", "response", "LLM"}
 _TOOL_KINDS = {"execute_tool", "tool", "TOOL"}
@@ -82,7 +82,7 @@ def model_call(span: Span, report: Report) -> ModelCall | None:
     inputs, outputs = _inputs(span, report), _outputs(span, report)
     if not inputs and not outputs:
         return None
-    reason = first_text(*as_list(span.get("gen_ai.response.finish_reasons")), span.first("ai.response.finishReason"))
+    reason = nonblank(*as_list(span.get("gen_ai.response.finish_reasons")), span.first("ai.response.finishReason"))
     fields = {
         "model": span.first(
             "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.response.model", "ai.model.id"

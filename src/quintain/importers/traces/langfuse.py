@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, output_turns
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.genai_spans import (
@@ -26,7 +25,6 @@ from quintain.importers.traces.genai_spans import (
 from quintain.importers.traces.otel_spans import Span
 from quintain.importers.traces.trace_records import (
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -36,27 +34,27 @@ from quintain.importers.traces.trace_records import (
     outermost,
     recorded_call,
     tags_of,
+    take_whole,
     tool_result,
     trace_outcome,
-    whole_call,
 )
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
     parse_json_text,
+    parse_time,
+    parse_usage,
     short_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
 
 _TYPES = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 _ANSWERED = "the last answer is in no generation: it is the agent's own record of it, and is not trained on"
-_WHOLE = "some traces have no generation: their runs are the input and output of the outermost observation"
 
 
 def _detect(probe: Probe) -> float:
@@ -74,13 +72,13 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
     scores = _scores_beside(log)
-    for group in group_records(log, report, _units):
-        if all(kind == "score" for kind, _ in group.values):
-            report.skip("score of a trace that is not in the file", len(group.values))
+    for trace in group_records(log, report, _units):
+        if all(kind == "score" for kind, _ in trace.records):
+            report.skip("score of a trace that is not in the file", len(trace.records))
         else:
-            yield from build_trace_runs(_trace(group, scores.get(group.id, {}), report), report)
+            _fill(trace, scores.get(trace.id, {}), report)
+            yield from build_trace_runs(trace, report)
 
 
 IMPORTER = Importer("langfuse", "Langfuse traces", _detect, _read)
@@ -141,17 +139,16 @@ def _scores_beside(log: LogFile) -> dict[str, dict[str, float]]:
     return found
 
 
-def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace:
+def _fill(trace: Trace, scores: dict[str, float], report: Report) -> None:
     about: dict[str, Any] = {}
     observations: dict[str, dict[str, Any]] = {}
-    for n, (kind, value) in enumerate(group.values):
+    for n, (kind, value) in enumerate(trace.records):
         if kind == "trace":
             about |= value
         elif kind == "score":
             scores = scores | _score(value)
         else:
             add_fields(observations.setdefault(as_name(value.get("id")) or f"#{n}", {}), value)
-    trace = Trace(group.id, line=group.line)
     nodes = [
         TraceNode(key, as_name(_pick(value, "parentObservationId")), _kind(value), value)
         for key, value in observations.items()
@@ -165,26 +162,23 @@ def _trace(group: TraceGroup, scores: dict[str, float], report: Report) -> Trace
             _take_answer(last, list(observations.values()), report)
     root = outermost(nodes)
     for whole in (root, about):
-        if not trace.calls and whole.get("type") != "TOOL":
+        if whole.get("type") != "TOOL":
             start = _pick(whole, "startTime") or whole.get("timestamp")
-            if call := whole_call(whole.get("input"), whole.get("output"), start, report):
-                trace.calls = [call]
-                report.note(_WHOLE)
-    trace.agent = next(filter(None, map(_agent, [root, *observations.values()])), None) or first_text(about.get("name"))
+            take_whole(trace, whole.get("input"), whole.get("output"), start, report)
+    trace.agent = next(filter(None, map(_agent, [root, *observations.values()])), None) or nonblank(about.get("name"))
     answer = parse_json_text(root.get("output")) if as_text(root.get("type")) not in {"GENERATION", "TOOL"} else None
-    session = first_text(*(_pick(value, "sessionId") for value in (about, *observations.values())))
+    session = nonblank(*(_pick(value, "sessionId") for value in (about, *observations.values())))
     trace.extra = short_fields(
         {"session": session, "output": answer, "environment": about.get("environment"), "release": about.get("release")}
     )
     trace.tags = tags_of(about.get("tags"))
     trace.outcome = trace_outcome(_error(root), scores)
-    return trace
 
 
 def _agent(observation: dict[str, Any]) -> str | None:
     if observation.get("type") != "AGENT":
         return None
-    return agent_name(_span(observation)) or first_text(observation.get("name"))
+    return agent_name(_span(observation)) or nonblank(observation.get("name"))
 
 
 def _kind(observation: dict[str, Any]) -> str:
@@ -193,7 +187,7 @@ def _kind(observation: dict[str, Any]) -> str:
 
 
 def _error(observation: dict[str, Any]) -> str | None:
-    return (first_text(_pick(observation, "statusMessage")) or "error") if observation.get("level") == "ERROR" else None
+    return (nonblank(_pick(observation, "statusMessage")) or "error") if observation.get("level") == "ERROR" else None
 
 
 def _span(observation: dict[str, Any]) -> Span:
@@ -205,7 +199,7 @@ def _span(observation: dict[str, Any]) -> Span:
 def _call(observation: dict[str, Any], report: Report) -> ModelCall:
     metadata = as_dict(parse_json_text(observation.get("metadata")))
     params = as_dict(parse_json_text(_pick(observation, "modelParameters")))
-    named = first_text(*(_pick(observation, key) for key in ("providedModelName", "model", "internalModel")))
+    named = nonblank(*(_pick(observation, key) for key in ("providedModelName", "model", "internalModel")))
     details = [as_dict(parse_json_text(_pick(observation, key))) for key in ("usageDetails", "usage")]
     plain = {key: _pick(observation, f"{key}Tokens") for key in ("prompt", "completion")}
     call = recorded_call(
@@ -263,7 +257,7 @@ def _has_messages(value: Any) -> bool:
 def _tool_call(observation: dict[str, Any]) -> ToolCall:
     metadata, output = as_dict(parse_json_text(observation.get("metadata"))), observation.get("output")
     named, span = as_dict(parse_json_text(output)).get("tool_call_id"), _span(observation)
-    call_id = first_text(metadata.get("tool_call_id"), named, span_call_id(span))
+    call_id = nonblank(metadata.get("tool_call_id"), named, span_call_id(span))
     arguments = parse_json_text(observation.get("input"))
     wrapped = as_dict(arguments).get("input")  # LangSmith's record of a tool has its arguments as the only field
     arguments = wrapped if isinstance(wrapped, dict) and len(arguments) == 1 else arguments

@@ -11,15 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most
 from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -29,30 +27,31 @@ from quintain.importers.traces.trace_records import (
     outermost,
     recorded_call,
     tags_of,
+    take_whole,
     tool_result,
     trace_outcome,
     whole_call,
 )
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
     parse_json_text,
+    parse_time,
+    parse_usage,
     short_fields,
     to_text,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
 from quintain.records.trajectory import Outcome
 
 _RENDERED = re.compile(r"(?:System: (?P<system>.*?)\n)?Human: ", re.DOTALL)
 _BATCHES = ("post", "patch", "runs")
-_WHOLE = "some traces have no model runs: their runs are the input and output of the outermost run"
 
 
 def _detect(probe: Probe) -> float:
@@ -66,9 +65,9 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
-    for group in group_records(log, report, _units):
-        yield from build_trace_runs(_trace(group, report), report)
+    for trace in group_records(log, report, _units):
+        _fill(trace, report)
+        yield from build_trace_runs(trace, report)
 
 
 IMPORTER = Importer("langsmith", "LangSmith runs", _detect, _read)
@@ -96,26 +95,22 @@ def _run_id(run: dict[str, Any]) -> str | None:
     return as_name(run.get("id")) or as_name(run.get("run_id")) or as_name(last or None) or as_name(root)
 
 
-def _trace(group: TraceGroup, report: Report) -> Trace:
-    runs = _merged(group.values)
-    trace = Trace(group.id, line=group.line)
+def _fill(trace: Trace, report: Report) -> None:
+    runs = _merged(trace.records)
     nodes = [TraceNode(run_id, as_name(run.get("parent_run_id")), _kind(run), run) for run_id, run in runs.items()]
     add_calls(trace, nodes, lambda run: _call(run, report), _tool_call, report)
     models = [run for run in runs.values() if run.get("run_type") == "llm"]
     root = outermost(nodes)
     if not trace.calls and root.get("run_type") != "tool":
-        if whole := whole_call(root.get("inputs"), root.get("outputs"), root.get("start_time"), report):
-            report.note(_WHOLE)
-            trace.calls = [whole]
+        take_whole(trace, root.get("inputs"), root.get("outputs"), root.get("start_time"), report)
     elif all(map(_is_text, models)) and trace.calls and (root_call := _of_root(root, models[0], trace.calls, report)):
         trace.calls = [root_call]
     about = as_dict(as_dict(root.get("extra")).get("metadata"))
-    trace.agent = first_text(root.get("name")) if root.get("run_type") != "llm" else None
-    thread = first_text(*(about.get(key) for key in ("session_id", "thread_id", "conversation_id")))
+    trace.agent = nonblank(root.get("name")) if root.get("run_type") != "llm" else None
+    thread = nonblank(*(about.get(key) for key in ("session_id", "thread_id", "conversation_id")))
     trace.extra = short_fields({"project": root.get("session_name"), "thread": thread})
     trace.tags = tags_of(root.get("tags"))
     trace.outcome = _outcome(root, list(runs.values()))
-    return trace
 
 
 def _kind(run: dict[str, Any]) -> str:
@@ -174,16 +169,16 @@ def _call(run: dict[str, Any], report: Report) -> ModelCall:
         outputs,
         run.get("start_time"),
         report,
-        model=first_text(model_of(outputs), about.get("ls_model_name"), model_of(params)),
+        model=nonblank(model_of(outputs), about.get("ls_model_name"), model_of(params)),
         usage=payload_usage(outputs) or parse_usage(counts),
         settings=(params, extra),
-        error=first_text(run.get("error")),
+        error=nonblank(run.get("error")),
     )
 
 
 def _tool_call(run: dict[str, Any]) -> ToolCall:
     inputs, outputs = parse_json_text(run.get("inputs")), parse_json_text(run.get("outputs"))
-    error = first_text(run.get("error"))
+    error = nonblank(run.get("error"))
     arguments = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
     answer = as_dict(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
     result = tool_result(answer, error)
@@ -203,4 +198,4 @@ def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
         for key, stats in as_dict(run.get("feedback_stats")).items():
             score = as_score(stats["avg"] if isinstance(stats, dict) and "avg" in stats else stats)
             scores |= {key: score} if score is not None else {}
-    return trace_outcome(first_text(root.get("error")), scores)
+    return trace_outcome(nonblank(root.get("error")), scores)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
-from quintain.importers.log_file import LogFile
+from quintain.errors import InvalidInput
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import if_most, object_rows
+from quintain.importers.row_reader import if_most, row_importer
 from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.otel_spans import Span, spans_in
@@ -23,27 +22,26 @@ from quintain.importers.traces.trace_records import (
     build_trace_runs,
     outermost,
     recorded_call,
+    take_whole,
     tool_result,
     trace_outcome,
-    whole_call,
 )
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_score,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
     parse_json_text,
+    parse_usage,
     short_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call
 
 _TYPE = "mlflow.spanType"
 _KINDS = {"CHAT_MODEL": "model", "LLM": "model", "TOOL": "tool"}
-_WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost span"
 
 
 def _detect(probe: Probe) -> float:
@@ -53,17 +51,14 @@ def _detect(probe: Probe) -> float:
     return if_most(0.97, probe, lambda row: bool(_spans(_found(row))))
 
 
-def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
-    for line, row in object_rows(log, report):
-        found = _found(row)
-        if _spans(found):
-            yield from build_trace_runs(_trace(found, line, report), report)
-        else:
-            report.reject(line, "expected a trace with spans of MLflow")
+def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+    found = _found(row)
+    if not _spans(found):
+        raise InvalidInput("expected a trace with spans of MLflow")
+    return build_trace_runs(_trace(found, line, report), report)
 
 
-IMPORTER = Importer("mlflow", "MLflow traces", _detect, _read)
+IMPORTER = row_importer("mlflow", "MLflow traces", _detect, _row)
 
 
 def _found(row: Any) -> dict[str, Any]:
@@ -96,21 +91,17 @@ def _trace(found: dict[str, Any], line: int, report: Report) -> Trace:
     info = as_dict(found.get("info")) or found
     about = as_dict(info.get("trace_metadata")) or as_dict(info.get("request_metadata"))
     spans = [span for raw in _spans(found) for span in spans_in(raw)]
-    id = first_text(
+    id = nonblank(
         info.get("trace_id"), info.get("request_id"), *(_value(span, "mlflow.traceRequestId") for span in spans)
     )
     trace = Trace(id or f"line {line}", line=line)
     nodes = [TraceNode(span.id, span.parent, _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     root = outermost(nodes)
-    if not trace.calls and root and _kind(root) != "tool":
-        whole = whole_call(_value(root, "mlflow.spanInputs"), _value(root, "mlflow.spanOutputs"), None, report)
-        if whole:
-            whole.start = root.start
-            trace.calls = [whole]
-            report.note(_WHOLE)
+    if root and _kind(root) != "tool":
+        take_whole(trace, _value(root, "mlflow.spanInputs"), _value(root, "mlflow.spanOutputs"), root.start, report)
     agents = [span.name for span in spans if _value(span, _TYPE) == "AGENT"]
-    trace.agent = first_text(*agents, as_dict(info.get("tags")).get("mlflow.traceName"))
+    trace.agent = nonblank(*agents, as_dict(info.get("tags")).get("mlflow.traceName"))
     trace.extra = short_fields({"session": about.get("mlflow.trace.session"), "user": about.get("mlflow.trace.user")})
     trace.outcome = trace_outcome(root.error if root else None, _scores(as_list(info.get("assessments"))))
     return trace
@@ -136,18 +127,16 @@ def _call(span: Span, report: Report) -> ModelCall:
     inputs, outputs = _value(span, "mlflow.spanInputs"), _value(span, "mlflow.spanOutputs")
     named = (_value(span, key) for key in ("mlflow.llm.model", "model", "model_name"))
     about = as_dict(_value(span, "metadata")).get("ls_model_name")
-    call = recorded_call(
+    return recorded_call(
         inputs,
         outputs,
-        None,
+        span.start,
         report,
-        model=first_text(model_of(outputs), *named, about),
+        model=nonblank(model_of(outputs), *named, about),
         usage=payload_usage(outputs) or parse_usage(_value(span, "mlflow.chat.tokenUsage")),
         settings=[{"tools": _value(span, "mlflow.chat.tools")}],
         error=span.error,
     )
-    call.start = span.start
-    return call
 
 
 def _tool_call(span: Span) -> ToolCall:

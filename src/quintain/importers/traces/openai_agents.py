@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most
 from quintain.importers.traces.call_payloads import model_of
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -28,18 +26,19 @@ from quintain.importers.traces.trace_records import (
     outermost,
     recorded_call,
 )
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.message_parts import Result
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_name,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
+    parse_time,
+    parse_usage,
     short_fields,
     to_text,
 )
-from quintain.importers.transcripts.message_parts import Result
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
 
 NO_CONTENT = (
     "expected messages, got response spans without content; have the exporter add `input` and `response` of the span's "
@@ -57,13 +56,12 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
-    for group in group_records(log, report, _units):
-        trace = _trace(group, report)
-        if trace.calls or not any(_type(span) == "response" for span in group.values):
+    for trace in group_records(log, report, _units):
+        _fill(trace, report)
+        if trace.calls or not any(_type(span) == "response" for span in trace.records):
             yield from build_trace_runs(trace, report)
         else:
-            report.reject(group.line, NO_CONTENT)
+            report.reject(trace.line, NO_CONTENT)
 
 
 IMPORTER = Importer("openai_agents", "OpenAI Agents SDK traces", _detect, _read)
@@ -93,23 +91,21 @@ def _type(span: dict[str, Any]) -> str:
     return as_text(as_dict(span.get("span_data")).get("type"))
 
 
-def _trace(group: TraceGroup, report: Report) -> Trace:
-    about: dict[str, Any] = next((item for item in group.values if item.get("object") == "trace"), {})
+def _fill(trace: Trace, report: Report) -> None:
+    about: dict[str, Any] = next((item for item in trace.records if item.get("object") == "trace"), {})
     by_id: dict[str, dict[str, Any]] = {}
-    for item in group.values:
+    for item in trace.records:
         if item.get("object") == "trace.span":  # a processor may write it twice, when it starts and when it has ended
             add_fields(by_id.setdefault(item["id"], {}), item)
     spans = list(by_id.values())
     spans.sort(key=lambda span: as_text(span.get("started_at")))
-    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
     nodes = [TraceNode(span["id"], as_name(span.get("parent_id")), _kind(span), span) for span in spans]
     add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
     names = (as_dict(span.get("span_data")).get("name") for span in spans if _type(span) == "agent")
-    trace.agent = first_text(*names, about.get("workflow_name"))
+    trace.agent = nonblank(*names, about.get("workflow_name"))
     trace.extra = short_fields({"workflow": about.get("workflow_name"), "metadata": about.get("metadata")})
     agents = [node for node in nodes if _type(node.value) in ("agent", "generation", "response")]
     trace.outcome = outcome_from(None, _error(outermost(agents)))
-    return trace
 
 
 def _kind(span: dict[str, Any]) -> str:
@@ -120,9 +116,8 @@ def _kind(span: dict[str, Any]) -> str:
 
 
 def _error(span: dict[str, Any]) -> str | None:
-    """Return the error of a span."""
     error = span.get("error")
-    return first_text(as_dict(error).get("message"), error) or ("error" if error else None)
+    return nonblank(as_dict(error).get("message"), error) or ("error" if error else None)
 
 
 def _call(span: dict[str, Any], report: Report) -> ModelCall:
@@ -132,7 +127,7 @@ def _call(span: dict[str, Any], report: Report) -> ModelCall:
         {"input": data.get("input"), "instructions": response.get("instructions")} if response else data.get("input")
     )
     usage = parse_usage(response.get("usage"), data.get("usage"))
-    model = first_text(model_of(response), data.get("model"))
+    model = nonblank(model_of(response), data.get("model"))
     return recorded_call(
         inputs,
         response.get("output") or data.get("output"),

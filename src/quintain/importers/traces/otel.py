@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, whole_exchange
 from quintain.importers.traces.genai_spans import agent_name, conversation, evaluations, kind_of, model_call, tool_call
 from quintain.importers.traces.otel_spans import Span, attributes_of, data_frame_rows, is_export, is_span, spans_in
 from quintain.importers.traces.trace_records import (
+    WHOLE,
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -26,13 +25,12 @@ from quintain.importers.traces.trace_records import (
     group_records,
     trace_outcome,
 )
-from quintain.importers.transcripts.field_values import as_dict, as_text
+from quintain.importers.values import as_dict, as_text
 from quintain.records.record import clip
 from quintain.records.trajectory import Outcome
 
 NO_CONTENT = "metrics only, without messages: content capture is off"
 _ENABLE = "enable the recording of prompts and completions, and export again"
-_WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost span"
 _MARKS = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "claude_code")
 
 _NAMES = "OpenTelemetry, OpenInference or OpenLLMetry"
@@ -55,16 +53,15 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
     has_content, reason = False, NO_CONTENT
-    for group in group_records(log, report, _units):
-        trace = _trace(group, report)
+    for trace in group_records(log, report, _units):
+        _fill(trace, report)
         if trace.calls:
             has_content = True
             yield from build_trace_runs(trace, report)
         else:
-            reason = _reason(group.values)
-            report.reject(group.line, reason)
+            reason = _reason(trace.records)
+            report.reject(trace.line, reason)
     if not has_content:
         raise InvalidInput(f"expected messages, got {reason}")
 
@@ -90,9 +87,8 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
         report.skip(f"record without spans: {next(iter(as_dict(row)), 'empty')}")
 
 
-def _trace(group: TraceGroup, report: Report) -> Trace:
-    spans: list[Span] = _merged(group.values)
-    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
+def _fill(trace: Trace, report: Report) -> None:
+    spans: list[Span] = _merged(trace.records)
     calls = {span.id: model_call(span, report) for span in spans if kind_of(span) == "model"}
     nodes = [TraceNode(span.id, span.parent, _node_kind(span, calls), span) for span in spans]
     add_calls(trace, nodes, lambda span: calls[span.id], tool_call, report, agent_name)
@@ -102,12 +98,11 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
         found = [model_call(span, Report()) for span in roots if kind_of(span) == "other"]
         trace.calls = [whole_exchange(call.inputs, call.outputs) for call in found if call]
         if trace.calls:
-            report.note(_WHOLE)
+            report.note(WHOLE)
     trace.agent = next(filter(None, map(agent_name, [*roots, *spans])), None)
     trace.agent = trace.agent or next((span.service for span in spans if span.service), None)
     trace.version = next((span.version for span in spans if span.version), None)
     trace.outcome = _outcome(roots, trace, {key: value for span in spans for key, value in evaluations(span).items()})
-    return trace
 
 
 def _node_kind(span: Span, calls: dict[str, ModelCall | None]) -> str:

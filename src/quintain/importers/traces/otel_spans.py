@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
     as_text,
     dicts_in,
-    first_text,
     nonblank,
     parse_json_text,
+    parse_time,
 )
-from quintain.importers.transcripts.transcript import parse_time
 
 _SPAN_LISTS = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
 _BODIES = ("gen_ai.event.content", "event_body")
@@ -57,7 +56,7 @@ class Span:
 
     def first(self, *keys: str) -> str | None:
         """Return the first attribute that is non-empty text."""
-        return first_text(*(self.attributes.get(key) for key in keys))
+        return nonblank(*(self.attributes.get(key) for key in keys))
 
     def below(self, prefix: str) -> list[Any]:
         """Return attributes `PREFIX.0.a.b`, `PREFIX.1.c`, ... or the list `PREFIX` itself as a list of objects."""
@@ -155,7 +154,7 @@ def _span(row: dict[str, Any], resource: dict[str, Any]) -> Span:
     inner_events = dicts_in(parse_json_text(attributes.get("events")))
     status = as_dict(row.get("status"))
     code = status.get("code", status.get("status_code", row.get("status_code")))
-    error_text = first_text(status.get("message"), status.get("description"), row.get("status_message"))
+    error_text = nonblank(status.get("message"), status.get("description"), row.get("status_message"))
     span_id = _id(row, context, "spanId", "span_id", "id")
     return Span(
         trace=_id(row, context, "traceId", "trace_id") or span_id,
@@ -213,7 +212,7 @@ def _event(event: dict[str, Any]) -> Event:
 def _logged(entry: dict[str, Any], resource: dict[str, Any]) -> Span:
     fields = attributes_of(entry.get("attributes"))
     body = parse_json_text(_plain(entry.get("body")))
-    event = Event(first_text(entry.get("eventName"), fields.get("event.name")) or "", {**fields, **as_dict(body)})
+    event = Event(nonblank(entry.get("eventName"), fields.get("event.name")) or "", {**fields, **as_dict(body)})
     time = parse_time(entry.get("timeUnixNano")) or parse_time(entry.get("observedTimeUnixNano"))
     trace, span = as_text(entry.get("traceId")), as_text(entry.get("spanId"))
     return Span(trace, span, None, "", time, fields, [event], service=_service(resource))

@@ -19,14 +19,14 @@ from quintain.importers.traces.conversations import (
     match_results,
     whole_exchange,
 )
-from quintain.importers.transcripts.field_values import as_dict, as_list, parse_json_text, to_text
 from quintain.importers.transcripts.message_parts import Result, parse_result
 from quintain.importers.transcripts.result_envelopes import mcp_result
 from quintain.importers.transcripts.tool_schemas import offered_tools
-from quintain.importers.transcripts.transcript import parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
+from quintain.importers.values import as_dict, as_list, parse_json_text, parse_time, to_text
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
+WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost record"
 _RESTORED = "some model calls have no recorded input: they go on with the call before them under the same record"
 NO_MESSAGES = "expected messages, got a trace whose records have none"
 
@@ -46,6 +46,8 @@ class Trace:
     extra: dict[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     line: int | None = None
+    records: list[Any] = field(default_factory=list)
+    """As the log has them."""
 
 
 class TraceRecord(NamedTuple):
@@ -56,20 +58,10 @@ class TraceRecord(NamedTuple):
     conversation: str | None = None
 
 
-@dataclass
-class TraceGroup:
-    """Records of one trace or conversation."""
-
-    id: str
-    is_conversation: bool
-    line: int
-    values: list[Any] = field(default_factory=list)
-
-
 def group_records(
     log: LogFile, report: Report, units: Callable[[Any, Report], Iterator[TraceRecord]]
-) -> Iterator[TraceGroup]:
-    """Yield the records of each trace or conversation as soon as its last record is read.
+) -> Iterator[Trace]:
+    """Yield each trace or conversation with its records as soon as the last of them is read.
 
     The file is read twice, so that only what is not complete yet is held.
     """
@@ -83,18 +75,18 @@ def group_records(
     members: Counter[str] = Counter()
     for trace, n in left.items():
         members[alias.get(trace, trace)] += n
-    open_groups: dict[str, TraceGroup] = {}
+    open_traces: dict[str, Trace] = {}
     for line, row in log.rows(report):
         for unit in units(row, report):
             name = alias.get(unit.trace, unit.trace)
             if not members[name]:  # the file has grown since; the next import reads it anew
                 continue
-            group = open_groups.setdefault(name, TraceGroup(name, unit.trace in alias, line))
-            group.values.append(unit.value)
+            trace = open_traces.setdefault(name, Trace(name, is_conversation=unit.trace in alias, line=line))
+            trace.records.append(unit.value)
             members[name] -= 1
             if not members[name]:
-                yield open_groups.pop(name)
-    yield from open_groups.values()
+                yield open_traces.pop(name)
+    yield from open_traces.values()
 
 
 class TraceNode(NamedTuple):
@@ -115,16 +107,7 @@ def add_calls(
     report: Report,
     agent_name: Callable[[Any], str | None] = lambda value: None,
 ) -> None:
-    """Convert the nodes to calls of the trace, and count the other nodes. A model call within another is a duplicate.
-
-    Args:
-        trace: Gets the calls.
-        nodes: All records of the trace.
-        model_call: Converts the value of a `model` node.
-        tool_call: Converts the value of a `tool` node.
-        report: Counts the other nodes.
-        agent_name: Returns the name of the agent whose run a value is; None for other values. A call gets the innermost.
-    """
+    """Convert the nodes to calls of the trace, and count the other nodes. A model call within another is a duplicate."""
     parents = {node.id: node.parent for node in nodes}
     agents = {node.id: name for node in nodes if (name := agent_name(node.value))}
     models = {node.id for node in nodes if node.kind == "model"}
@@ -205,13 +188,15 @@ def whole_call(inputs: Any, outputs: Any, start: Any, report: Report) -> ModelCa
     return call if call.inputs or call.outputs else None
 
 
-def tool_result(answer: Any, error: str | None) -> Result:
-    """Return the result of a tool's record: of an MCP server, a message of LangChain with its call id, or any value.
+def take_whole(trace: Trace, inputs: Any, outputs: Any, start: Any, report: Report) -> None:
+    """Give a trace without model calls the input and output of its outermost record as its only call."""
+    if not trace.calls and (call := whole_call(inputs, outputs, start, report)):
+        trace.calls = [call]
+        report.note(WHOLE)
 
-    Args:
-        answer: What the tool returned.
-        error: Error of the record; None if the tool did not fail.
-    """
+
+def tool_result(answer: Any, error: str | None) -> Result:
+    """Return the result of a tool's record: of an MCP server, a message of LangChain with its call id, or any value."""
     known = mcp_result(answer)
     result = parse_result(known, known["content"], "result", Report().refuse) if known else Result(to_text(answer))
     if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
@@ -226,12 +211,7 @@ def tags_of(value: Any) -> tuple[str, ...]:
 
 
 def trace_outcome(error: str | None, scores: dict[str, float]) -> Outcome:
-    """Return the outcome of a trace: an error if it failed, else unknown, because traces do not state success.
-
-    Args:
-        error: Error of the trace; None if it did not fail.
-        scores: Scores of the trace; a single reward among them becomes the reward.
-    """
+    """Return the outcome of a trace: an error if it failed, else unknown, because traces do not state success."""
     return Outcome(
         status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
         reward=single_reward(scores),

@@ -10,15 +10,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.row_reader import if_most
 from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
-    TraceGroup,
     TraceNode,
     TraceRecord,
     add_calls,
@@ -26,27 +24,27 @@ from quintain.importers.traces.trace_records import (
     group_records,
     outermost,
     recorded_call,
+    take_whole,
     tool_result,
     trace_outcome,
-    whole_call,
 )
-from quintain.importers.transcripts.field_values import (
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import (
     as_dict,
     as_name,
     as_text,
     dicts_in,
-    first_text,
+    nonblank,
     parse_json_text,
+    parse_time,
+    parse_usage,
     short_fields,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import make_call, parse_time
 
 _FIELDS = {"op_name", "trace_id", "inputs", "started_at"}
 _REQUESTS = ("messages", "contents", "input", "prompt")
 _OBJECT = re.compile(r"\A<[\w.]+ object at 0x[0-9a-f]+>\Z|\ANOT_GIVEN\Z")
 """What Weave keeps of an argument without a value in JSON."""
-_WHOLE = "some traces have no model calls: their runs are the input and output of the outermost call"
 
 
 def _detect(probe: Probe) -> float:
@@ -58,9 +56,9 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield the conversations of each trace."""
-    for group in group_records(log, report, _units):
-        yield from build_trace_runs(_trace(group, report), report)
+    for trace in group_records(log, report, _units):
+        _fill(trace, report)
+        yield from build_trace_runs(trace, report)
 
 
 IMPORTER = Importer("weave", "Weave calls", _detect, _read)
@@ -89,9 +87,8 @@ def _name(call: dict[str, Any]) -> str:
     return as_text(call.get("op_name")).rpartition("/")[2].partition(":")[0]
 
 
-def _trace(group: TraceGroup, report: Report) -> Trace:
-    calls: list[dict[str, Any]] = sorted(group.values, key=lambda call: as_text(call.get("started_at")))
-    trace = Trace(group.id, is_conversation=group.is_conversation, line=group.line)
+def _fill(trace: Trace, report: Report) -> None:
+    calls: list[dict[str, Any]] = sorted(trace.records, key=lambda call: as_text(call.get("started_at")))
     ids = [as_name(call.get("id")) or f"#{n}" for n, call in enumerate(calls)]
     counted = {as_name(call.get("parent_id")) for call in calls if _usage(call)}
     models = {id: _call(call, report) for id, call in zip(ids, calls, strict=True) if _is_model(call, id in counted)}
@@ -102,13 +99,10 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
     ]
     add_calls(trace, nodes, lambda pair: models[pair[0]], lambda pair: _tool_call(pair[1]), report)
     root = (outermost(nodes) or ("", calls[0]))[1]
-    if not trace.calls and (whole := whole_call(_inputs(root), root.get("output"), root.get("started_at"), report)):
-        trace.calls = [whole]
-        report.note(_WHOLE)
-    trace.agent = first_text(root.get("display_name"), _name(root))
+    take_whole(trace, _inputs(root), root.get("output"), root.get("started_at"), report)
+    trace.agent = nonblank(root.get("display_name"), _name(root))
     trace.extra = short_fields({"project": root.get("project_id"), "thread": root.get("thread_id")})
     trace.outcome = trace_outcome(_error(root), {})
-    return trace
 
 
 def _usage(call: dict[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share
+from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, row_importer
 from quintain.importers.run_builder import NO_RUN
-from quintain.importers.transcripts.field_values import as_list, nonblank, parse_json_text
+from quintain.importers.values import as_list, nonblank, parse_json_text
 
 _MAX_COLUMNS = 25
 """Column limit of a row; an object with more is something else, such as the strings of a user interface."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
-from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe
 from quintain.importers.row_reader import matching_share
 from quintain.importers.training_data.chat_records import FIELDS, has_blocks, is_message, messages_of, read_chats
 
@@ -22,12 +19,7 @@ def _detect(probe: Probe) -> float:
     return 0.88 * matching_share(probe, _is_anthropic, *FIELDS)
 
 
-def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a chat."""
-    return read_chats(log, report)
-
-
-IMPORTER = Importer("anthropic_messages", "Anthropic messages", _detect, _read)
+IMPORTER = Importer("anthropic_messages", "Anthropic messages", _detect, read_chats)
 
 
 def _is_anthropic(row: dict[str, Any]) -> bool:

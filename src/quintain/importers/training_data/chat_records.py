@@ -15,10 +15,9 @@ from quintain.importers.row_reader import build_chat_run, read_row
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.loose_messages import LooseMessages
 from quintain.importers.transcripts.chat_messages import role_of
-from quintain.importers.transcripts.field_values import dicts_in, parse_json_text, transpose_columns
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
-from quintain.importers.transcripts.transcript import parse_time
 from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
+from quintain.importers.values import dicts_in, parse_json_text, parse_time, transpose_columns
 
 COLUMNS = ("messages", "conversations", "conversation", "trajectory")
 FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices", "stop_reason")

@@ -12,8 +12,7 @@ from quintain.importers.files.spooled_list import Spool
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
 from quintain.importers.row_reader import SESSIONS, first_name
-from quintain.importers.transcripts.field_values import as_number
-from quintain.importers.transcripts.transcript import parse_time
+from quintain.importers.values import as_number, parse_time
 
 MEMORY_BYTES = 2**20
 """Bytes of a file after which further messages wait in a temporary file."""

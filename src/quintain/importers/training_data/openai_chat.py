@@ -7,12 +7,9 @@ text, because that is the protocol to train on. Tagged calls that tool turns ans
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.importer import Importer
-from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.protocol import Importer, Probe
 from quintain.importers.row_reader import matching_share
 from quintain.importers.training_data.chat_records import (
     FIELDS,
@@ -23,8 +20,8 @@ from quintain.importers.training_data.chat_records import (
     messages_of,
     read_chats,
 )
-from quintain.importers.transcripts.field_values import transpose_columns
 from quintain.importers.transcripts.responses_api import is_item, is_items
+from quintain.importers.values import transpose_columns
 
 _PAIRS = ("chosen", "rejected")
 
@@ -42,12 +39,7 @@ def _detect(probe: Probe) -> float:
     return max(named, 0.6 * matching_share(probe, _has_only_chat, *probe.fields))
 
 
-def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    """Yield one run a chat."""
-    return read_chats(log, report)
-
-
-IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, _read)
+IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, read_chats)
 
 
 def _has_only_chat(row: dict[str, Any]) -> bool:

@@ -13,9 +13,8 @@ from itertools import takewhile
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, first_name, is_sentence, matching_share
+from quintain.importers.row_reader import build_chat_run, first_name, is_sentence, matching_share, row_importer
 from quintain.importers.training_data.alpaca import instruction_messages
 from quintain.importers.training_data.prompt_answers import (
     fingerprint,
@@ -23,7 +22,7 @@ from quintain.importers.training_data.prompt_answers import (
     split_shared_prompt,
     with_completion,
 )
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_number, as_text, first_text, nonblank
+from quintain.importers.values import as_dict, as_list, as_number, as_text, nonblank
 from quintain.records.record import clip
 from quintain.records.trajectory import DESIRABLE, PAIR_MARK, AgentInfo, Outcome
 
@@ -256,7 +255,7 @@ def _with_sides(row: dict[str, Any], rivals: tuple[str, str]) -> dict[str, Any]:
     used = {*_VERDICTS, *(name for names in writers.values() for name in names)}
     return {
         **{sides.get(key, key): value for key, value in row.items() if key not in used},
-        **{f"{side}_model": first_text(*map(row.get, writers[name])) for name, side in sides.items()},
+        **{f"{side}_model": nonblank(*map(row.get, writers[name])) for name, side in sides.items()},
     }
 
 

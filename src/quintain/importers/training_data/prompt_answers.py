@@ -13,7 +13,7 @@ from quintain.importers.protocol import Report
 from quintain.importers.training_data.chat_records import is_message
 from quintain.importers.training_data.sharegpt import is_turn, turns_to_messages
 from quintain.importers.transcripts.chat_messages import MASKS
-from quintain.importers.transcripts.field_values import nonblank, transpose_columns
+from quintain.importers.values import nonblank, transpose_columns
 
 _SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, task_of
+from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, row_importer, task_of
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
 from quintain.records.record import clip

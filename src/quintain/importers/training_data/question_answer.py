@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, task_of
+from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, row_importer, task_of
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.training_data.prompt_answers import fingerprint
-from quintain.importers.transcripts.field_values import first_text, nonblank
+from quintain.importers.values import nonblank
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _ASKED, _ANSWERED = ("question", "problem", "query"), ("response", "solution", "answer")
@@ -29,7 +28,7 @@ def _detect(probe: Probe) -> float:
 
 
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    question = first_text(*(row.get(key) for key in _ASKED))
+    question = nonblank(*(row.get(key) for key in _ASKED))
     answer = next((text for key in _ANSWERED if (text := nonblank(row.get(key)))), None)
     if question is None:
         raise InvalidInput("expected a question")

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, matching_share
+from quintain.importers.row_reader import build_chat_run, matching_share, row_importer
 from quintain.importers.training_data.chat_records import COLUMNS
 from quintain.importers.transcripts.chat_messages import MASKS, ROLES
-from quintain.importers.transcripts.field_values import parse_json_text, transpose_columns
 from quintain.importers.transcripts.tool_tags import RESULT_SEPARATOR
+from quintain.importers.values import parse_json_text, transpose_columns
 
 _KNOWN = {"from", "value", *MASKS}
 _BEFORE_CALL = re.compile(

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share, task_of
+from quintain.importers.row_reader import matching_share, row_importer, task_of
 from quintain.importers.run_builder import build_run
 from quintain.importers.training_data.prompt_answers import parse_messages
 from quintain.importers.transcripts.chat_messages import read_turns
-from quintain.importers.transcripts.field_values import as_score
 from quintain.importers.transcripts.transcript import Transcript
+from quintain.importers.values import as_score
 
 
 def _detect(probe: Probe) -> float:

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.importers.importer import row_importer
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, first_name, matching_share
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share, row_importer
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
 from quintain.importers.transcripts.chat_messages import ROLES
-from quintain.importers.transcripts.field_values import as_dict, as_number, nonblank
+from quintain.importers.values import as_dict, as_number, nonblank
 from quintain.records.trajectory import Outcome, Task
 
 

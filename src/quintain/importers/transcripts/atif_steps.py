@@ -10,7 +10,8 @@ from mimetypes import guess_type
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.transcript import make_call, parse_time
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import parse_time
 
 OnFault = Callable[[str], None]
 """Called with a description of malformed input: raises (strict) or returns to continue with a guess (lenient)."""

@@ -17,14 +17,6 @@ from math import inf
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    dicts_in,
-    first_text,
-    nonblank,
-    parse_json_text,
-    short_fields,
-)
 from quintain.importers.transcripts.message_parts import (
     RESULTS,
     Message,
@@ -39,8 +31,16 @@ from quintain.importers.transcripts.message_parts import (
     simplify_content,
     sort_parts,
 )
-from quintain.importers.transcripts.token_usage import parse_usage
-from quintain.importers.transcripts.transcript import Transcript, function_tool, parse_time
+from quintain.importers.transcripts.transcript import Transcript, function_tool
+from quintain.importers.values import (
+    as_dict,
+    dicts_in,
+    nonblank,
+    parse_json_text,
+    parse_time,
+    parse_usage,
+    short_fields,
+)
 from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory, read_trajectory
 
 SEALED = "some thoughts are encrypted in the log and cannot be read"
@@ -130,11 +130,6 @@ def extend_run(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajec
 
 def read_turns(messages: Iterable[Any], transcript: Transcript, refuse: OnInvalid = raise_invalid) -> None:
     """Add the turns of chat messages to a transcript.
-
-    Args:
-        messages: In order, with clean values (`require_clean`).
-        transcript: Gets the steps.
-        refuse: Handles what cannot be read; the strict default raises.
 
     Raises:
         InvalidInput: strict only: names the message by its index, the mistake and the valid values.
@@ -282,7 +277,7 @@ def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: OnInvalid)
         turn.thoughts = list(dict.fromkeys(thought for thought in [*thought_fields, *turn.thoughts] if thought.strip()))
     if not turn.content:
         spoken = as_dict(rest.get("audio")).get("transcript")
-        turn.content = first_text(rest.pop("refusal", None), spoken) or ""
+        turn.content = nonblank(rest.pop("refusal", None), spoken) or ""
     if refuse is not raise_invalid and isinstance(turn.content, str) and (written := _THINK.match(turn.content)):
         turn.thoughts = list(dict.fromkeys([*turn.thoughts, *filter(None, [written[1].strip()])]))
         turn.content = turn.content[written.end() :]
@@ -294,9 +289,7 @@ def _thoughts_beside(rest: dict[str, Any], refuse: OnInvalid) -> list[str]:
     if refuse is not raise_invalid and not any(thought_fields) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
         blocks = [part for key in _THOUGHT_BLOCKS for part in dicts_in(rest.pop(key, None))]
         return [
-            known
-            for part in blocks
-            if (known := first_text(part.get("thinking"), part.get("text"), part.get("summary")))
+            known for part in blocks if (known := nonblank(part.get("thinking"), part.get("text"), part.get("summary")))
         ]
     return thought_fields
 
@@ -339,7 +332,7 @@ def _ignoring(_: str, __: str) -> None:
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:
     """Take the fields that a step stores out of `rest`."""
     model, about = rest.pop("model", None), as_dict(rest.get("metadata"))
-    taken: dict[str, Any] = {"model": model if isinstance(model, str) else nonblank(about.get("model"))}
+    taken: dict[str, Any] = {"model": nonblank(model, about.get("model"))}
     for key in MASKS:
         if key in rest and isinstance(rest[key], bool | int | float):
             taken["train"] = bool(rest.pop(key))

@@ -15,17 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_text,
-    dicts_in,
-    first_text,
-    nonblank,
-    parse_json_text,
-    to_text,
-)
 from quintain.importers.transcripts.result_envelopes import unwrap_result
 from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, to_text
 from quintain.records.text import require_clean
 
 Message = str | list[dict[str, Any]]
@@ -177,7 +169,7 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
         inner = as_dict(value.get("custom")) or as_dict(function) or value
         function = {
             **inner,
-            "name": first_text(function, *(inner.get(key) for key in ("name", "toolName", "tool_name"))),
+            "name": nonblank(function, *(inner.get(key) for key in ("name", "toolName", "tool_name"))),
         }
     name, call_id, arguments = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
@@ -218,7 +210,7 @@ def parse_result(held: Mapping[str, Any], body: Any, where: str, refuse: OnInval
         failed = failed or as_text(typed.get("type")).startswith("error")
         content = visible_content(typed["value"] if "value" in typed and set(typed) <= {"type", "value"} else body)
     if not content and error and error is not True:
-        content = first_text(as_dict(error).get("message"), error) or to_text(error)
+        content = nonblank(as_dict(error).get("message"), error) or to_text(error)
     call_id = next((known for key in _CALL_IDS if (known := nonblank(held.get(key)))), None)
     return Result(content, call_id, failed, nonblank(held.get("name")))
 
@@ -286,7 +278,7 @@ def _think(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid)
     summary = "\n".join(as_text(item.get("text")) for item in dicts_in(part.get("summary"))) or as_text(
         part.get("summary")
     )
-    thought = ("" if sealed else first_text(*(part.get(key) for key in keys))) or summary
+    thought = ("" if sealed else nonblank(*(part.get(key) for key in keys))) or summary
     if thought:
         parts.thoughts.append(thought)
     elif sealed or any(part.get(key) for key in ("encrypted_content", "signature", "data")):
@@ -341,13 +333,13 @@ def _picture(part: Mapping[str, Any], where: str = "", refuse: OnInvalid = lambd
         held.get(key) for held in (source, part) for key in ("media_type", "mimeType", "mime_type", "mediaType", "mime")
     ]
     kind = part_kind(part)
-    media_type = first_text(*types)
+    media_type = nonblank(*types)
     is_file = kind in _PICTURES or kind in _FILES or media_type is not None
-    uri = first_text(*places, *(part.get(key) for key in ("uri", "url", "image") if is_file))
-    data = first_text(source.get("data"))
+    uri = nonblank(*places, *(part.get(key) for key in ("uri", "url", "image") if is_file))
+    data = nonblank(source.get("data"))
     if kind in _PICTURES or kind == "audio":
-        uri = uri or first_text(part.get("value"))
-        data = data or first_text(part.get("data"), part.get("content"))
+        uri = uri or nonblank(part.get("value"))
+        data = data or nonblank(part.get("data"), part.get("content"))
     if uri is not None and uri.startswith("data:"):
         header, _, data = uri.removeprefix("data:").partition(",")
         media_type = header.partition(";")[0] or media_type
@@ -383,12 +375,7 @@ def raise_invalid(_: str, sentence: str) -> None:
 
 
 def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lambda _: None) -> OnInvalid:
-    """Return a handler that counts skipped parts by kind and continues (tolerant).
-
-    Args:
-        skip: Called with the kind of lost content, such as `role:critic` or `part:video`.
-        note: Called with a note on unreadable content.
-    """
+    """Return a handler that counts skipped parts by kind and continues (tolerant)."""
 
     def refuse(kind: str, sentence: str) -> None:
         if kind == "sealed":

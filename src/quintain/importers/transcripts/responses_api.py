@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from quintain.importers.transcripts.field_values import as_text, first_text
+from quintain.importers.values import as_text, nonblank
 
 _OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "computer_call_output", "local_shell_call_output"}
@@ -60,10 +60,10 @@ def items_to_messages(items: Iterable[Any]) -> Iterator[Any]:
 def item_call(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return an item's call as a chat tool call: arguments, free text, or a built-in tool's action."""
     kind = as_text(item.get("type")).removesuffix("_call")
-    name = ".".join(filter(None, [as_text(item.get("namespace")), first_text(item.get("name"), kind)]))
+    name = ".".join(filter(None, [as_text(item.get("namespace")), nonblank(item.get("name"), kind)]))
     keys = ("arguments", "input", "action", "queries", "code", "query")
     arguments = next((item[key] for key in keys if item.get(key) is not None), None)
-    return {"id": first_text(item.get("call_id"), item.get("id")), "function": {"name": name, "arguments": arguments}}
+    return {"id": nonblank(item.get("call_id"), item.get("id")), "function": {"name": name, "arguments": arguments}}
 
 
 def _add(turn: dict[str, Any], item: Mapping[str, Any], kind: str) -> None:

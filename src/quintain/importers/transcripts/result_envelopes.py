@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quintain.importers.transcripts.field_values import as_dict, dicts_in, parse_json_text
+from quintain.importers.values import as_dict, dicts_in, parse_json_text
 
 _OF_MCP = {"content", "structuredContent", "isError", "_meta"}
 

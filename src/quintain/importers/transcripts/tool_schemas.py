@@ -6,15 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from quintain.importers.transcripts.field_values import (
-    as_dict,
-    as_list,
-    dicts_in,
-    first_text,
-    nonblank,
-    parse_json_text,
-)
 from quintain.importers.transcripts.transcript import Transcript, function_tool
+from quintain.importers.values import as_dict, as_list, dicts_in, nonblank, parse_json_text
 
 INFERRED = "the log has no tool schemas: they are inferred from the calls (names and argument names only)"
 TEXT_ARGUMENTS = {"type": "string", "properties": {}}
@@ -48,7 +41,7 @@ def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
             schema = next((known for known in candidates if isinstance(known, dict)), None)
             if schema is None and tool.get("type") == "custom":  # OpenAI's tools of free text
                 schema = TEXT_ARGUMENTS
-            schemas.append(function_tool(name, first_text(function.get("description"), function.get("doc")), schema))
+            schemas.append(function_tool(name, nonblank(function.get("description"), function.get("doc")), schema))
     return schemas
 
 

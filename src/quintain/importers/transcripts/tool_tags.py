@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, pairwise
 from typing import Any
 
-from quintain.importers.transcripts.field_values import as_text, parse_json_text
+from quintain.importers.values import as_text, parse_json_text
 
 RESULT_SEPARATOR = "\n</tool_response>\n<tool_response>\n"
 """Separator of LLaMA-Factory between the results of parallel calls."""

@@ -10,13 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from quintain.importers.files.spooled_list import SpooledList
-from quintain.importers.transcripts.field_values import refuse_constant, text_chars
+from quintain.importers.values import refuse_constant, text_chars
 from quintain.records.record import share_field_sets
 from quintain.records.text import MAX_DEPTH, require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Source, Step, Task, Trajectory, read_trajectory
@@ -205,11 +204,7 @@ class Transcript:
         return self._last_agent_step() is not None
 
     def trajectory(self, **fields: Any) -> Trajectory:
-        """Build the run; a task without a prompt takes the first user text as its prompt that is not added context.
-
-        Args:
-            **fields: As for `pieces`.
-        """
+        """Build the run; a task without a prompt takes the first user text as its prompt that is not added context."""
         return read_trajectory(self._about(**fields) | {"steps": list(self.steps)})
 
     def pieces(self, **fields: Any) -> Iterator[Trajectory]:
@@ -317,22 +312,6 @@ def function_tool(name: str, description: str | None = None, parameters: Any = N
     known = parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}}
     function = {"name": name, **({"description": description} if description else {}), "parameters": dict(known)}
     return {"type": "function", "function": function}
-
-
-def parse_time(value: Any) -> datetime | None:
-    """Parse ISO 8601 or seconds, milli-, micro- or nanoseconds since 1970 to UTC; None for other values."""
-    try:
-        if isinstance(value, str) and value.isascii() and value.isdigit() and 9 < len(value) < 25:
-            value = int(value)
-        if isinstance(value, str):
-            read = datetime.fromisoformat(value)
-            return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            per_second = next((10**n for n, bound in ((9, 1e17), (6, 1e14), (3, 1e11)) if value > bound), 1)
-            return datetime.fromtimestamp(value / per_second, UTC)
-    except (ValueError, OverflowError, OSError):
-        pass
-    return None
 
 
 def _finite(digits: str) -> float:

@@ -11,10 +11,10 @@ from typing import Any
 from quintain.importers.protocol import Report
 from quintain.importers.transcripts.chat_messages import ACTORS, ROLES, Turn
 from quintain.importers.transcripts.chat_messages import parse_message as chat_turn
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, first_text, nonblank, parse_json_text
 from quintain.importers.transcripts.message_parts import CALLS, RESULTS, THOUGHTS, part_kind
 from quintain.importers.transcripts.responses_api import is_items, items_to_messages
 from quintain.importers.transcripts.tool_schemas import is_tool_schema
+from quintain.importers.values import as_dict, as_list, as_name, nonblank, parse_json_text
 
 PARTS = CALLS | RESULTS | THOUGHTS | {"text", "image_url", "message"}
 """Kinds that identify a JSON text as a list of message parts or items."""
@@ -75,7 +75,7 @@ def parse_vendor_message(message: Any, report: Report, role: str | None = None) 
         message = {"role": message[0], "content": message[1]}
     if not isinstance(message, dict):
         return chat_turn(message, "message", report.refuse)
-    kind, stated_role = nonblank(message.get("type")), first_text(message.get("role"), role)
+    kind, stated_role = nonblank(message.get("type")), nonblank(message.get("role"), role)
     if stated_role is None and part_kind(message) in CALLS | RESULTS | THOUGHTS:
         known = "tool" if part_kind(message) in RESULTS else "assistant"
         return chat_turn({"role": known, "content": [message]}, "message", report.refuse)
@@ -106,13 +106,13 @@ def is_langchain_dump(message: Any) -> bool:
 def chat_message(message: dict[str, Any]) -> dict[str, Any]:
     """Convert a LangChain message to a chat message with model and usage."""
     held = _unwrapped(message)
-    stated_role = first_text(held.get("role"), held.get("type")) or "user"
+    stated_role = nonblank(held.get("role"), held.get("type")) or "user"
     chat = _chat_message(held, _ROLES.get(stated_role, "user"))
     if chat["role"] != "assistant":
         return chat
     about = as_dict(held.get("response_metadata"))
     model_fields = {
-        "model": first_text(about.get("model_name"), about.get("model")),
+        "model": nonblank(about.get("model_name"), about.get("model")),
         "usage": held.get("usage_metadata"),
     }
     return chat | {key: value for key, value in model_fields.items() if value}

@@ -22,7 +22,7 @@ from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
 from quintain.importers.transcripts.chat_messages import ROLES
-from quintain.importers.transcripts.field_values import as_number
+from quintain.importers.values import as_number
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.record import clip, nearest, shown

@@ -1,10 +1,11 @@
-"""Typed access to values of logs: a value of another type reads as absent, and nothing raises."""
+"""Typed access to values of logs, times and token counts among them: a value of another type is absent, and nothing raises."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Container, Mapping
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from quintain.errors import InvalidInput
@@ -36,14 +37,12 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def nonblank(value: Any) -> str | None:
-    """Return a string that is not blank, or None."""
-    return value if isinstance(value, str) and value.strip() else None
-
-
-def first_text(*values: Any) -> str | None:
-    """Return the first string that is not blank."""
-    return next((value for value in values if nonblank(value)), None)
+def nonblank(*values: Any) -> str | None:
+    """Return the first string that is not blank, or None."""
+    for value in values:
+        if isinstance(value, str) and value.strip():
+            return value
+    return None
 
 
 def as_name(value: Any) -> str | None:
@@ -146,3 +145,70 @@ def refuse_constant(constant: str) -> NoReturn:
         ValueError: always.
     """
     raise ValueError(f"{constant} is not JSON")
+
+
+def parse_time(value: Any) -> datetime | None:
+    """Parse ISO 8601 or seconds, milli-, micro- or nanoseconds since 1970 to UTC; None for other values."""
+    if isinstance(value, datetime):
+        return value
+    try:
+        if isinstance(value, str) and value.isascii() and value.isdigit() and 9 < len(value) < 25:
+            value = int(value)
+        if isinstance(value, str):
+            read = datetime.fromisoformat(value)
+            return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            per_second = next((10**n for n, bound in ((9, 1e17), (6, 1e14), (3, 1e11)) if value > bound), 1)
+            return datetime.fromtimestamp(value / per_second, UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+_WHOLE = ("prompt_tokens", "promptTokens", "promptTokenCount", "prompt_token_count", "inputUsage", "prompt")
+"""Input tokens that include cached tokens."""
+_FRESH = ("input_tokens", "inputTokens", "input")
+"""Input tokens; records that count the cache separately exclude it here."""
+_CACHED = (
+    *("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens_cache_read", "input_tokens_cache_write"),
+    *("cacheReadInputTokens", "cacheWriteInputTokens", "cacheCreationInputTokens", "cacheRead", "cacheWrite"),
+)
+_OUTPUT = (
+    *("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount"),
+    *("candidates_token_count", "outputUsage", "output", "completion"),
+)
+_THOUGHT = ("thoughts", "reasoning", "thoughtsTokenCount", "thoughts_token_count")
+"""Output tokens of thoughts, where they are counted apart from the answer."""
+
+
+def parse_usage(*counts: Any) -> dict[str, int | None] | None:
+    """Return input (cached tokens included) and output tokens as in `Usage`, from the first object with counts."""
+    for fields in filter(None, map(as_dict, counts)):
+        input_tokens = _first(fields, _WHOLE)
+        if input_tokens is None:
+            cache = as_dict(fields.get("cache"))
+            cached = [fields[key] for key in _CACHED if key in fields] + [cache.get("read"), cache.get("write")]
+            input_tokens = _sum(_first(fields, _FRESH), *cached)
+        output = _first(fields, _OUTPUT)
+        output = _sum(output, *(fields[key] for key in _THOUGHT if key in fields)) if output is not None else None
+        if input_tokens is not None or output is not None:
+            return {"input_tokens": input_tokens, "output_tokens": output}
+    return None
+
+
+def total_usage(counts: list[Any]) -> dict[str, int | None] | None:
+    """Return the sum of several turns."""
+    known = [usage for fields in counts if (usage := parse_usage(fields))]
+    return {key: _sum(*(usage[key] for usage in known)) for key in known[0]} if known else None
+
+
+def _first(fields: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    for key in keys:  # a loop, for this is asked of every turn
+        if key in fields and (n := as_count(fields[key])) is not None:
+            return n
+    return None
+
+
+def _sum(*counts: Any) -> int | None:
+    known = [n for value in counts if value is not None and (n := as_count(value)) is not None]
+    return sum(known) if known else None
