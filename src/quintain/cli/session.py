@@ -49,11 +49,7 @@ class Session:
         return Settings(home=self.home.resolve()) if self.home else Settings()
 
     def services(self, **changes: Any) -> Services:
-        """Open the services until the block ends. This creates the home folder, so check the request before.
-
-        Args:
-            **changes: Settings that take the place of those of the environment.
-        """
+        """Open the services until the block ends, with changes of settings. This creates the home, so check the request before."""
         settings = self.settings()
         note_new_home(settings.home)
         self._opened.append(open_services(settings.model_copy(update=changes), trusted=True))
@@ -101,12 +97,7 @@ class CommandRun:
         self.print_json(result) if self.json_out else printed(plain_console(), result)
 
     def print_json(self, result: Record, **more: Any) -> None:
-        """Print a whole result as JSON, with `ui_url` of its page while a web page shows the home.
-
-        Args:
-            result: What the tool returned.
-            **more: Members besides those of the result.
-        """
+        """Print a whole result as JSON with more members, and with `ui_url` of its page while a web page shows the home."""
         values = {**json.loads(result.model_dump_json()), **more}
         if (url := page_url(self.session.settings().home, values)) is not None:
             values["ui_url"] = url

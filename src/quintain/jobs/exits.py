@@ -56,14 +56,9 @@ _LIMITS = {
 
 
 def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, launcher_exit: str) -> ExitStatus:
-    """Return how the last attempt of a job ended.
+    """Return how the last attempt of a job ended, all of whose events are stored.
 
-    Args:
-        store: The store, with all events of the attempt.
-        job: The job.
-        directory: Its folder.
-        now: Time of its agent's creation.
-        launcher_exit: How the launcher's back end reports the end; empty if it does not.
+    `launcher_exit` is how the launcher's back end reports the end; empty if it does not.
     """
     last = {event.type: event for event in store.jobs.events(job.id) if event.attempt == job.attempt}
     exit_record = directory.exit(job.attempt)

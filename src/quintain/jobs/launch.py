@@ -153,7 +153,7 @@ class Starter:
                 the job never looks dead in between.
             attempt: Attempt number, from 1.
             devices: Devices of this machine for it; empty for all.
-            note: How the attempt before ended, a warning of the job. None: there is none.
+            note: How the attempt before ended, a warning of the job.
 
         Raises:
             Unavailable: The launcher's back end does not answer. The job is queued again.

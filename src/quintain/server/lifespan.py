@@ -46,10 +46,7 @@ _IDLE_PAUSE_S = 0.9
 class Running:
     """The state of one served lifespan.
 
-    Args:
-        open_services: Opens the services; runs in a worker thread, once, and again where it failed.
-        bus: Carries updates to clients of the protocol of 2026-07-28.
-        spans: Records the ends of jobs; None: nobody does.
+    The services are opened in a worker thread, once, and again where it failed. The bus carries updates to clients of 2026-07-28.
     """
 
     def __init__(
@@ -236,11 +233,7 @@ class JobEvent(NamedTuple):
 
 
 class JobEvents:
-    """Compares the newest jobs of one look with those of the look before.
-
-    Args:
-        jobs: The newest jobs now.
-    """
+    """Compares the newest jobs of one look with those of the look before."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self._before = {job.id: job for job in jobs}
@@ -252,12 +245,7 @@ class JobEvents:
 
 
 def events_between(before: Job | None, job: Job) -> Iterator[JobEvent]:
-    """Yield the events between two states of a job.
-
-    Args:
-        before: The earlier state. None: the job is new.
-        job: The later state.
-    """
+    """Yield the events between two states of a job; without an earlier one it is new."""
     name = f"{job.id} ({job.kind})"
     if before is None or before.status is not job.status:
         reason = f": [{job.error.code}] {job.error.message}" if job.error else ""

@@ -48,12 +48,9 @@ class _Site:
 
 
 def web_app(server: QuintainServer, access: Access, command_line: Written) -> Starlette:
-    """Return the application, to be mounted behind the guard of the HTTP server.
+    """Return the application, to be mounted behind the guard of the HTTP server, whose lifespan has begun before.
 
-    Args:
-        server: The server whose tools it calls; its lifespan has begun before the first request.
-        access: Who may ask for what.
-        command_line: Returns the command of the terminal that makes a call of a tool.
+    `command_line` returns the command of the terminal that makes a call of a tool.
     """
     site = _Site(server, access, JobFeed(server), for_person(command_line))
 

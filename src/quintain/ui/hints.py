@@ -13,11 +13,7 @@ Written = Callable[[ToolCall], str]
 
 
 def for_person(command_line: Written) -> Written:
-    """Return how the page names a call: `[title](path)`, or a command between backticks.
-
-    Args:
-        command_line: Returns the command of the terminal that makes a call.
-    """
+    """Return how the page names a call: `[title](path)`, or its command between backticks."""
 
     def written(call: ToolCall) -> str:
         try:

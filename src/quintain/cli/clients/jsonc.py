@@ -58,12 +58,7 @@ def loads(text: str) -> Any:
 
 
 def with_entry(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str:
-    """Return the text with an entry set, and everything else as it was.
-
-    Args:
-        text: The file's content; empty: a new file.
-        path: Names from the outermost object to the entry.
-        value: The entry.
+    """Return the text with the entry at a path from the outermost object set, and everything else as it was.
 
     Raises:
         Unreadable: The text is not JSON, or a name on the path has a value that is no object.

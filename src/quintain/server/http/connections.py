@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def bounded_protocol(limits: Limits, trusted: tuple[str, ...]) -> type[H11Protocol]:
-    """Return a protocol class for one server.
-
-    Args:
-        limits: Bounds of its connections.
-        trusted: Addresses of proxies, whose connections are not counted for one client.
-    """
+    """Return a protocol class for one server; connections of trusted proxies are not counted for one client."""
 
     class BoundedProtocol(_BoundedProtocol):
         limits_of_server = limits
@@ -102,10 +97,7 @@ class _BoundedProtocol(H11Protocol):
 class GracefulServer(uvicorn.Server):
     """A server that ends its streams at SIGTERM or SIGINT, lets calls finish, and returns normally.
 
-    Args:
-        config: Its configuration.
-        on_ready: Called once it listens.
-        on_stop: Called before it waits for the calls that run.
+    `on_ready` is called once it listens, `on_stop` before it waits for the calls that run.
     """
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], on_stop: Callable[[], None]) -> None:

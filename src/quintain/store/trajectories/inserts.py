@@ -239,11 +239,8 @@ class TrajectoryInserter:
 def _by_agent(rows: Sequence[EncodedRun], agents: dict[str, str | None]) -> list[EncodedRun]:
     """Return the runs; one that equals a run of another named agent has its agent in its episode key, and so in its identity.
 
-    A run that goes on from another one, such as a correction, is the same whoever wrote it.
-
-    Args:
-        rows: Runs to insert.
-        agents: Identity of a stored run -> its agent; None: it was forgotten, and its equals are.
+    A run that goes on from another one, such as a correction, is the same whoever wrote it. `agents` maps the identity of a stored
+    run to its agent, and of a forgotten one, whose equals are forgotten, to None.
     """
     apart: list[EncodedRun] = []
     for row in rows:
