@@ -15,7 +15,6 @@ from pydantic import Field, ValidationError
 from quintain.jobs.directory import ExitRecord, JobDirectory, append_line, read_lines
 from quintain.jobs.ingestion import agent_of_job
 from quintain.records.jobs.job import Job, JobError, JobResult, JobStatus
-from quintain.records.jobs.job_events import JobEvent
 from quintain.records.record import Instant, Record
 from quintain.store.store import Store
 
@@ -67,7 +66,9 @@ def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, 
         agent = agent_of_job(store, directory, now)
         return ExitStatus(JobStatus.SUCCEEDED, result=result.model_copy(update={"agent": agent or result.agent}))
     if "failed" in last:
-        return ExitStatus(JobStatus.FAILED, error=_failure_error(last["failed"]))
+        event = last["failed"]
+        error = JobError(code=event.code or "crashed", message=event.message or "", hint=event.hint or "")
+        return ExitStatus(JobStatus.FAILED, error=error)
     if job.cancel_requested or (exit_record and exit_record.cancelled):
         return ExitStatus(JobStatus.CANCELLED, error=_forced_error(exit_record))
     if exit_record and exit_record.reason in _LIMITS:
@@ -94,10 +95,6 @@ def directory_error(error: OSError) -> JobError:
     """Return the error of an ended job whose directory cannot be read."""
     message = f"cannot read the directory of the ended job: {error}"
     return JobError(code="directory_unreadable", message=message, hint="Repair the directory, then resume the job.")
-
-
-def _failure_error(event: JobEvent) -> JobError:
-    return JobError(code=event.code or "crashed", message=event.message or "", hint=event.hint or "")
 
 
 def _forced_error(exit_record: ExitRecord | None) -> JobError | None:
