@@ -194,7 +194,8 @@ def _tool_command(name: str) -> TyperCommand:
         own = {one.name: values[one.name] for one in about.own}
         with Session(values["home"], flags=flags) as session:
             arguments = arguments_of(about, options, values)
-            use = CommandRun(spec, arguments, own, values["json_out"], session, values.get("detach", False))
+            printer, detach = _loaded(about.show), values.get("detach", False)
+            use = CommandRun(spec, arguments, own, values["json_out"], session, printer, detach)
             try:
                 status = _loaded(about.run)(use)
             except typer.Exit as left:

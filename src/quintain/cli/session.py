@@ -79,6 +79,8 @@ class CommandRun:
     """Values of the options that belong to the command."""
     json_out: bool
     session: Session
+    printer: Callable[[Console, Any], None]
+    """Prints the tool's result for people, unless the command does so itself."""
     detach: bool = False
 
     def services(self, **changes: Any) -> Services:
@@ -92,9 +94,9 @@ class CommandRun:
             self.session.page = page_url(services.settings.home, dict(result))
         return result
 
-    def show(self, result: Any, printed: Callable[[Console, Any], None]) -> None:
-        """Print a result: whole as JSON where that is asked for, else by a function for people."""
-        self.print_json(result) if self.json_out else printed(plain_console(), result)
+    def show(self, result: Any, printer: Callable[[Console, Any], None] | None = None) -> None:
+        """Print a result: whole as JSON where that is asked for, else for people, by a function or the command's own."""
+        self.print_json(result) if self.json_out else (printer or self.printer)(plain_console(), result)
 
     def print_json(self, result: Record, **more: Any) -> None:
         """Print a whole result as JSON with more members, and with `ui_url` of its page while a web page shows the home."""
