@@ -18,9 +18,7 @@ class Calls:
         self.session = session
 
     def _job(self, tool: str, arguments: Mapping[str, Any]) -> Job:
-        job = Job(self, self.session.call(tool, arguments).job_id)
-        job.load()
-        return job
+        return Job(self, self.session.call(tool, arguments).job_id)._loaded()
 
     def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[Job]:
         jobs = [Job(self, one.job_id) for one in self.session.call(tool, arguments).items]
@@ -43,9 +41,7 @@ class Calls:
 
             path = self.session.read(lambda services: file_of(services, arguments["path"]))
             arguments = {**arguments, "path": path}
-        dataset = Dataset(self, self.session.call(tool, arguments).dataset_id)
-        dataset.load()
-        return dataset
+        return Dataset(self, self.session.call(tool, arguments).dataset_id)._loaded()
 
     def _agent(self, tool: str, arguments: Mapping[str, Any]) -> Agent:
         agent = self.session.call(tool, arguments).agent
@@ -55,9 +51,7 @@ class Calls:
         return Trajectory(self, self.session.call(tool, arguments).trajectory_id)
 
     def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> Comparison:
-        comparison = Comparison(self, self._finished(tool, arguments).comparison_id)
-        comparison.load()
-        return comparison
+        return Comparison(self, self._finished(tool, arguments).comparison_id)._loaded()
 
     def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool until its job has ended, and return its result."""

@@ -57,9 +57,7 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
         Raises:
             NotFound: there is no such job.
         """
-        job = Job(self, id)
-        job.load()
-        return job
+        return Job(self, id)._loaded()
 
     def agent(self, reference: str) -> Agent:
         """Return an agent by its id or name, of which the newest version counts.
@@ -85,9 +83,7 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
         Raises:
             NotFound: there is no such run, or it was forgotten.
         """
-        run = Trajectory(self, id)
-        run.load()
-        return run
+        return Trajectory(self, id)._loaded()
 
     def evaluation(self, id: str) -> Evaluation:
         """Return an evaluation by its id.
@@ -95,9 +91,7 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
         Raises:
             NotFound: there is no such evaluation.
         """
-        evaluation = Evaluation(self, id)
-        evaluation.load()
-        return evaluation
+        return Evaluation(self, id)._loaded()
 
     def comparison(self, id: str) -> Comparison:
         """Return a comparison by its id.
@@ -105,9 +99,7 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
         Raises:
             NotFound: there is no such comparison.
         """
-        comparison = Comparison(self, id)
-        comparison.load()
-        return comparison
+        return Comparison(self, id)._loaded()
 
     def runs(self, *, sort: str | None = None, limit: int | None = None, **filter: Unpack[RunFilter]) -> Runs:
         """Return the runs that meet all conditions, such as `outcome="success"`, newest first.

@@ -142,8 +142,7 @@ class Job(Thing["JobView"]):
     def cancel(self) -> Job:
         """Stop the job at its next step; its newest checkpoint is kept."""
         self._home.cancel(self.id)
-        self.load()
-        return self
+        return self._loaded()
 
     def resume(self) -> Job:
         """Continue an interrupted job, or a failed or cancelled one as the new job that is returned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import anyio.to_thread
 
@@ -45,6 +45,11 @@ class Thing(ABC, Generic[R]):
         """
         self._record = self._session.read(self._fetch)
         return self._record
+
+    def _loaded(self) -> Self:
+        """Load the record, and return the object."""
+        self.load()
+        return self
 
     @property
     def record(self) -> R:
