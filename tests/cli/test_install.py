@@ -21,7 +21,7 @@ VSCODE = """\
 {
 \t"inputs": [],
 \t"servers": {
-\t\t"files": {"command": "npx", "args": ["-y", "files"]}, // reads /* this */ folder
+\t\t"files": {"command": "npx", "args": ["-y", "files"]} /* mine */, // reads /* this */ folder
 \t\t/* kept for later: "old": {}, */
 \t},
 }
