@@ -45,13 +45,11 @@ class _BoundedProtocol(H11Protocol):
         self._peer = self.client[0] if self.client else ""
         self.peers[self._peer] += 1
         of_peer = 0 if self._peer in self.trusted_peers else self.peers[self._peer]
-        if of_peer > self.limits_of_server.connections_per_client or self._too_many():
+        limits = self.limits_of_server
+        if of_peer > limits.connections_per_client or len(self.connections) > limits.connections:
             transport.abort()
             return
         self._await_headers()
-
-    def _too_many(self) -> bool:
-        return len(self.connections) > self.limits_of_server.connections
 
     def data_received(self, data: bytes) -> None:
         """Read what arrived; headers must be complete a bounded time after their first byte."""

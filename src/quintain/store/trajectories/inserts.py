@@ -157,7 +157,7 @@ class TrajectoryInserter:
                     added[place] = InsertResult(one.id, "forgotten")
                     continue
                 is_same = identity == row.columns["identity"]
-                has_outcome = _is_known(row.trajectory) and is_same
+                has_outcome = row.trajectory.outcome.status is not OutcomeStatus.UNKNOWN and is_same
                 # Reading the document is expensive, and most repeated runs agree with the stored one.
                 differs = has_outcome and outcome != row.trajectory.outcome.status
                 lacks = differs and self._load(one.id).takes_outcome_of(None)
@@ -254,10 +254,6 @@ def _by_agent(rows: Sequence[EncodedRun], agents: dict[str, str | None]) -> list
             row = encode_run(run.model_copy(update={"id": given, "episode_key": key}))
         apart.append(row)
     return apart
-
-
-def _is_known(run: Trajectory) -> bool:
-    return run.outcome.status is not OutcomeStatus.UNKNOWN
 
 
 def _fields_kept(old: Trajectory, new: Trajectory) -> dict[str, Any]:
