@@ -12,10 +12,10 @@ from typing import Any
 
 from scripts.make_python_client import write as write_client
 
-from quintain.cli import option_forms
+from quintain.cli import command_lines
 from quintain.cli.table import COMMANDS
 from quintain.cli.tool_options import options_of
-from quintain.server.listings import FILE, derived_listing
+from quintain.server.calls.bindings import LISTINGS_FILE, derived_listing
 from quintain.tools.catalog import CATALOG, ToolSpec, tool
 from quintain.tools.invocation import arguments_model
 
@@ -35,7 +35,7 @@ def listings() -> str:
 
 def forms() -> str:
     """Return the content of the terminal's file of options: for each command, a line for each option."""
-    names = [one.name for one in fields(option_forms.OptionForm)]
+    names = [one.name for one in fields(command_lines.OptionForm)]
     rows = {
         name: [[getattr(option, field) for field in names] for option in options_of(command, tool(command.tool))]
         for name, command in COMMANDS.items()
@@ -87,8 +87,8 @@ def _type(part: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(listings(), encoding="utf-8")
-    option_forms.FILE.write_text(forms(), encoding="utf-8")
+    LISTINGS_FILE.write_text(listings(), encoding="utf-8")
+    command_lines.FORMS_FILE.write_text(forms(), encoding="utf-8")
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page(), encoding="utf-8")
     write_client()

@@ -18,7 +18,7 @@ from benchmarks.faults.home import FaultHome, call, fault_home
 from benchmarks.faults.starter import starter
 from benchmarks.figures import report, say
 from benchmarks.server import Client
-from quintain.jobs.attempts import ends
+from quintain.jobs.exits import ends
 from quintain.jobs.launch import JobLimits
 from quintain.jobs.runner import JobRunner
 from quintain.records.jobs.job import UNFINISHED, Job, JobStatus, SelftestSpec

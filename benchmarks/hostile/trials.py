@@ -33,7 +33,7 @@ from benchmarks.hostile.inputs import (
 from benchmarks.hostile.servers import ERAS, Answer, HttpTarget, StdioTarget, Target, WebServer
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.filters import TrajectoryFilter
-from quintain.server.listings import stored_listings
+from quintain.server.calls.bindings import stored_listings
 from quintain.store.database.damage import problems
 from quintain.store.database.paging import read_pages
 from quintain.store.store import open_store

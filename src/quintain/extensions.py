@@ -29,12 +29,7 @@ class Extensions(NamedTuple):
 
 @cache
 def extensions_of(group: str, built_in: frozenset[str]) -> Extensions:
-    """Return the extensions of a group by name.
-
-    Args:
-        group: Entry-point group, such as `quintain.importers`.
-        built_in: Names that no package can have.
-    """
+    """Return the extensions of a group, such as `quintain.importers`, by name; built-in names are refused to packages."""
     named: dict[str, list[EntryPoint]] = {}
     found, refused = _announced(group)
     for entry in found:
@@ -110,9 +105,7 @@ def load(entry: EntryPoint) -> Any:
 def load_object(entry: EntryPoint, members: tuple[str, ...]) -> Any:
     """Return the object that an entry point names, or makes if it names a class.
 
-    Args:
-        entry: The entry point.
-        members: Attributes that it must have. Its `name`, if among them, must be that of the entry point.
+    It must have all of the members; its `name`, if among them, must be that of the entry point.
 
     Raises:
         Unavailable: the import fails, or the object lacks a member.

@@ -13,8 +13,8 @@ import pytest
 from full_disk import full_disk
 from jobs.conftest import now
 from quintain.jobs import processes
-from quintain.jobs.attempts import AttemptEnd, pause_left_s
 from quintain.jobs.directory import write_atomically
+from quintain.jobs.exits import AttemptEnd, pause_left_s
 from quintain.jobs.launch import JobLimits
 from quintain.jobs.shim import Limits
 from quintain.records.jobs.job import JobStatus, SelftestSpec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -69,13 +68,3 @@ def test_a_host_with_apps_gets_the_page_and_the_figure_and_others_the_picture_al
     assert "quintain/figure" not in (plain["plot"].meta or {})
     assert [type(part) for part in plain["plot"].content][1:] == [ImageContent]
     assert f"reports/{job_id}.html" in plain["shown"].content[0].text
-
-
-def test_a_page_reads_the_figure_of_a_job_as_data(settings: Settings, job_id: str) -> None:
-    async def talk(client: Client) -> Any:
-        (content,) = (await client.read_resource(f"job://{job_id}/figure")).contents
-        return json.loads(content.text)  # type: ignore[union-attr]
-
-    found = serve(create_server(settings), "auto", talk)
-    assert found["job"]["job_id"] == job_id
-    assert found["figure"]["panels"][0]["title"] == "Loss"

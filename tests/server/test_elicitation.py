@@ -64,8 +64,7 @@ def test_without_forms_the_items_come_back_as_text_for_the_assistant_to_show(
 
 
 @pytest.mark.usefixtures("services")
-@ERAS
-def test_the_assistant_judges_through_the_same_tools_and_is_asked_nothing(settings: Settings, mode: str) -> None:
+def test_the_assistant_judges_through_the_same_tools_and_is_asked_nothing(settings: Settings) -> None:
     person = Person()
 
     async def talk(client: Client) -> dict[str, Any]:
@@ -75,7 +74,7 @@ def test_the_assistant_judges_through_the_same_tools_and_is_asked_nothing(settin
         entries[1]["scores"] = {"task_completion": "great"}
         return await call(client, "submit_scores", batch_id=batch["batch_id"], scores=entries)
 
-    result = serve(create_server(settings), mode, talk, elicitation_callback=person)
+    result = serve(create_server(settings), "auto", talk, elicitation_callback=person)
     assert (result["accepted"], [one["item_id"] for one in result["rejected"]]) == (2, ["i2"])
     assert person.seen == []
 

@@ -12,7 +12,7 @@ from mcp_client import call
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.services import Services
-from server.talks import ACCEPTED, ERAS, FILLED, Person, asked, round_of, serve
+from server.talks import ACCEPTED, FILLED, Person, asked, round_of, serve
 from server.test_elicitation import values
 
 
@@ -54,7 +54,6 @@ def test_where_the_form_breaks_down_the_open_items_can_be_passed_on_and_the_answ
     assert said == {0.7: "", 1.0: "(relayed) good"}
 
 
-@ERAS
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
@@ -65,12 +64,12 @@ def test_where_the_form_breaks_down_the_open_items_can_be_passed_on_and_the_answ
     ],
 )
 def test_a_correction_that_cannot_be_is_asked_again_and_the_scores_are_kept(
-    settings: Settings, services: Services, mode: str, wrong: dict[str, str], why: str
+    settings: Settings, services: Services, wrong: dict[str, str], why: str
 ) -> None:
     (first,) = [one.id for one in services.store.trajectories.iterate() if one.task.id == "t0"]
     mended = {"correct_step": "0", "correct_with": "Better said."}
     person = Person(FILLED | wrong, mended)
-    (ended,) = round_of(settings, person, mode, limit=1, trajectory_ids=[first])
+    (ended,) = round_of(settings, person, "auto", limit=1, trajectory_ids=[first])
     assert why in person.seen[1].message
     assert list(person.seen[1].requested_schema["properties"]) == ["correct_step", "correct_with"]
     assert (ended["submitted"]["accepted"], ended["submitted"]["rejected"]) == (1, [])
@@ -79,10 +78,9 @@ def test_a_correction_that_cannot_be_is_asked_again_and_the_scores_are_kept(
     assert services.store.trajectories.get(better).steps[-1].message == "Better said."
 
 
-@ERAS
-def test_a_correction_is_asked_again_once_and_then_told(settings: Settings, services: Services, mode: str) -> None:
+def test_a_correction_is_asked_again_once_and_then_told(settings: Settings, services: Services) -> None:
     person = Person(FILLED | {"correct_step": "0"}, {"correct_step": "0"}, FILLED)
-    (ended,) = round_of(settings, person, mode, limit=2)
+    (ended,) = round_of(settings, person, "legacy", limit=2)
     assert [seen.message[:7] for seen in person.seen] == ["1 of 2.", "1 of 2.", "2 of 2."]
     assert ended["submitted"]["accepted"] == 2
     assert [one["item_id"] for one in ended["submitted"]["rejected"]] == ["i1"]
@@ -90,12 +88,9 @@ def test_a_correction_is_asked_again_once_and_then_told(settings: Settings, serv
     assert values(services) == [pytest.approx(0.7)] * 2
 
 
-@ERAS
-def test_a_choice_that_the_form_does_not_have_is_asked_again_by_itself(
-    settings: Settings, services: Services, mode: str
-) -> None:
+def test_a_choice_that_the_form_does_not_have_is_asked_again_by_itself(settings: Settings, services: Services) -> None:
     person = Person({"score_task_completion": "5", "score_process": "2.5", "note": "fine"}, {"score_process": "2"})
-    (ended,) = round_of(settings, person, mode, limit=1)
+    (ended,) = round_of(settings, person, "auto", limit=1)
     assert list(person.seen[1].requested_schema["properties"]) == ["score_process"]
     assert ended["submitted"]["accepted"] == 1
     assert values(services) == [pytest.approx(0.7)]

@@ -235,9 +235,8 @@ def test_every_argument_of_prompts_and_templates_is_completed(settings: Settings
     serve(create_server(settings), "auto", talk)
 
 
-@ERAS
 @pytest.mark.usefixtures("jobs_in_process")
-def test_resources_come_with_audience_priority_time_and_size(settings: Settings, services: Services, mode: str) -> None:
+def test_resources_come_with_audience_priority_time_and_size(settings: Settings, services: Services) -> None:
     job = services.jobs.start(SelftestSpec(steps=1)).job
 
     async def talk(client: Client) -> None:
@@ -251,7 +250,7 @@ def test_resources_come_with_audience_priority_time_and_size(settings: Settings,
         for one in (await client.list_resource_templates()).resource_templates:
             assert 0 < one.annotations.priority < 1, one.uri_template
 
-    serve(create_server(settings), mode, talk)
+    serve(create_server(settings), "auto", talk)
 
 
 def test_a_request_of_the_modern_era_gets_its_phases_and_warnings_as_it_asks(

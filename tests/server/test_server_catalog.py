@@ -116,8 +116,7 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
         services.close()
 
 
-@ERAS
-def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Settings, mode: str) -> None:
+def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Settings) -> None:
     cases: list[tuple[str, dict[str, Any], list[str]]] = [
         ("search_trajectories", {"limitt": 1}, ["[unknown_argument]", "did you mean 'limit'", "valid: filter, limit"]),
         ("search_trajectories", {"filter": {"agnt": "x"}}, ["filter.agnt", "valid `filter`: job_id, agent"]),
@@ -151,7 +150,7 @@ def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Set
         assert all(result.is_error for result in results)
         return [result.content[0].text for result in results]
 
-    for text, (tool, _, words) in zip(serve(create_server(settings), mode, talk), cases, strict=True):
+    for text, (tool, _, words) in zip(serve(create_server(settings), "legacy", talk), cases, strict=True):
         assert [word for word in words if word not in text] == [], (tool, text)
 
 

@@ -27,8 +27,7 @@ def test_a_guide_is_served_and_an_unknown_resource_is_an_invalid_parameter(small
     serve(small, mode, talk)
 
 
-@ERAS
-def test_prompts_name_the_tools_and_miss_no_required_argument(small: QuintainServer, mode: str) -> None:
+def test_prompts_name_the_tools_and_miss_no_required_argument(small: QuintainServer) -> None:
     async def talk(client: Client) -> None:
         assert [p.name for p in (await client.list_prompts()).prompts] == [
             "train_end_to_end",
@@ -50,7 +49,7 @@ def test_prompts_name_the_tools_and_miss_no_required_argument(small: QuintainSer
         with pytest.raises(MCPError, match=r"valid: train_end_to_end, diagnose_run, label_data, compare_agents"):
             await client.get_prompt("nothing", {})
 
-    serve(small, mode, talk)
+    serve(small, "legacy", talk)
 
 
 def test_the_instructions_fit_where_clients_cut_them() -> None:

@@ -9,9 +9,8 @@ import anyio
 import pytest
 from mcp import Client
 
-from quintain.errors import InvalidInput, Unavailable
+from quintain.errors import Unavailable
 from quintain.server.app import QuintainServer, build_server
-from quintain.server.calls.bindings import select
 from server.small_server import CATALOG, Shelf
 from server.talks import ERAS, serve
 
@@ -70,9 +69,8 @@ REFUSALS: list[tuple[str, dict[str, object], str, str]] = [
 """Tool, arguments, the beginning of the refusal, and what else it says."""
 
 
-@ERAS
 def test_our_errors_reach_the_model_in_full_and_others_not_at_all(
-    small: QuintainServer, shelf: Shelf, mode: str, caplog: pytest.LogCaptureFixture
+    small: QuintainServer, shelf: Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def talk(client: Client) -> None:
         for tool, arguments, start, words in REFUSALS:
@@ -82,7 +80,7 @@ def test_our_errors_reach_the_model_in_full_and_others_not_at_all(
             assert "shadow" not in text
         assert shelf.notes == {}
 
-    serve(small, mode, talk)
+    serve(small, "auto", talk)
     assert "the secret is in /etc/shadow" in caplog.text
 
 
@@ -143,16 +141,7 @@ def test_the_list_of_tools_is_sorted_and_says_what_each_tool_may_do(small: Quint
     serve(small, mode, talk)
 
 
-def test_toolsets_and_the_read_only_switch_leave_tools_out() -> None:
-    assert [s.name for s in select(CATALOG, toolsets=["reading"])] == ["count", "draw_note", "get_note"]
-    assert [s.name for s in select(CATALOG, read_only=True)] == ["count", "draw_note", "get_note"]
-    assert select(CATALOG, toolsets=["writing"], read_only=True) == ()
-    with pytest.raises(InvalidInput, match=r"there is no toolset 'riting'; valid: reading, writing"):
-        select(CATALOG, toolsets=["riting"])
-
-
-@ERAS
-def test_a_home_that_cannot_be_opened_is_told_and_tried_again(home: Path, shelf: Shelf, mode: str) -> None:
+def test_a_home_that_cannot_be_opened_is_told_and_tried_again(home: Path, shelf: Shelf) -> None:
     def open_shelf() -> Shelf:
         if not (home / "ready").exists():
             raise Unavailable("the home folder cannot be written; free some space")
@@ -167,7 +156,7 @@ def test_a_home_that_cannot_be_opened_is_told_and_tried_again(home: Path, shelf:
         (home / "ready").touch()
         assert (await refused(client, "get_note", {"title": "a"})).startswith("[not_found]")
 
-    serve(build_server(CATALOG, open_shelf), mode, talk)  # type: ignore[arg-type]
+    serve(build_server(CATALOG, open_shelf), "legacy", talk)  # type: ignore[arg-type]
     assert shelf.closed.is_set()
 
 

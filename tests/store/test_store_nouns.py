@@ -1,4 +1,4 @@
-"""Scores, datasets, agents, evaluations and comparisons in the store."""
+"""Scores, datasets, agents, evaluations, comparisons and judging batches in the store."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from quintain.records.evaluation import (
     Flip,
     Rate,
 )
+from quintain.records.labels.judging import BatchItem, Criterion, JudgingBatch, Rubric
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import OutcomeStatus
 from quintain.store.store import Store
@@ -161,3 +162,21 @@ def test_comparisons_come_back_whole_and_are_added_once(store: Store) -> None:
     assert store.evaluations.get_comparison("cmp-2").flips == (flip,)
     with pytest.raises(NotFound, match=r"cmp-9.*cmp-2, cmp-1"):
         store.evaluations.get_comparison("cmp-9")
+
+
+def batch(number: int, rater: str) -> JudgingBatch:
+    rubric = Rubric(name="r", criteria=(Criterion(name="c", description="Good?"),))
+    items = tuple(BatchItem(item_id=f"i{n}", trajectory_ids=("traj-a", "traj-b")) for n in (1, 2))
+    return JudgingBatch(
+        id=f"batch-{number}", judge="assistant", rater=rater, mode="pairwise", rubric=rubric, items=items
+    )
+
+
+def test_answers_add_up_and_earlier_votes_stay(store: Store) -> None:
+    store.judging.add(batch(1, "assistant"), NOW)
+    store.judging.record_answers("batch-1", ["i1"], {"i1": "a"})
+    store.judging.record_answers("batch-1", ["i1", "i2"], {"i1": "tie"})
+    found = store.judging.get("batch-1")
+    assert (found.answered, found.votes) == (("i1", "i2"), {"i1": ("a", "tie")})
+    with pytest.raises(NotFound, match="the newest are batch-1"):
+        store.judging.record_answers("batch-2", ["i1"])

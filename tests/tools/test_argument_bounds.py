@@ -12,7 +12,7 @@ from scripts import server_settings, training_settings
 from scripts.make_tool_reference import PAGE, forms, listings, page
 
 from mcp_client import ToolCaller
-from quintain.cli import option_forms
+from quintain.cli import command_lines
 from quintain.errors import InvalidInput
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Curation
@@ -20,7 +20,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobSpec
 from quintain.records.labels.judging import Rubric
 from quintain.records.record import Record
-from quintain.server.listings import FILE
+from quintain.server.calls.bindings import LISTINGS_FILE
 from quintain.tools.catalog import CATALOG, ToolSpec, tool
 from quintain.tools.invocation import MAX_ENTRIES, MAX_FIELDS, arguments_model, check, with_length_bounds
 from quintain.tools.jobs.jobs import list_jobs
@@ -168,8 +168,8 @@ def section(name: str) -> str:
 
 def test_generated_files_and_pages_are_those_of_catalog_records_and_settings() -> None:
     for file, content, script in (
-        (FILE, listings(), "make_tool_reference"),
-        (option_forms.FILE, forms(), "make_tool_reference"),
+        (LISTINGS_FILE, listings(), "make_tool_reference"),
+        (command_lines.FORMS_FILE, forms(), "make_tool_reference"),
         (PAGE, page(), "make_tool_reference"),
         (training_settings.PAGE, training_settings.page(), "training_settings"),
         (server_settings.PAGE, server_settings.page(), "server_settings"),

@@ -22,11 +22,7 @@ class TransferStopped(Exception):
 
 @contextmanager
 def faults_explained(action: str, url: str) -> Iterator[None]:
-    """Translate the errors of a remote store.
-
-    Args:
-        action: What the body does, such as `read`.
-        url: The location, which contains no credentials.
+    """Translate the errors of a remote store while the body does something, such as `read`, with a URL without credentials.
 
     Raises:
         NotFound: There is nothing (`artifact_not_found`).

@@ -13,20 +13,13 @@ from quintain.errors import Refused, Unavailable
 
 
 def push(folder: Path, destination: str, content: Literal["model", "dataset"], progress: Progress) -> str:
-    """Upload a folder, which becomes visible as a whole: with its manifest, or with one commit.
+    """Upload a complete folder, which becomes visible as a whole: with its manifest, or with one commit.
 
-    Args:
-        folder: Complete folder, with its card.
-        destination: URL or `hub:OWNER/NAME`, allowed by the caller. A new repository is private.
-        content: Kind of a repository.
-        progress: Called with bytes.
-
-    Returns:
-        The location, or the URL of the commit.
+    The destination is a URL or `hub:OWNER/NAME`, allowed by the caller; a new repository is private. Return the location, or the URL of
+    the commit.
 
     Raises:
         Conflict: There is another artifact at the URL.
-        Refused, Unavailable: As `faults_explained`.
     """
     scheme, _, name = destination.partition(":")
     if scheme == HUB:

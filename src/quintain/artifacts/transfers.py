@@ -77,19 +77,12 @@ class _Listing(NamedTuple):
 
 
 def upload(folder: Path, url: str, progress: Progress = lambda done, total: None) -> int:
-    """Upload a folder, which becomes visible with its manifest. Repeat it after an interruption.
+    """Upload a folder to a new location, where it becomes visible with its manifest. Repeat it after an interruption.
 
-    Args:
-        folder: Files to upload, also in folders.
-        url: New location, allowed by the caller.
-        progress: Called after each file.
-
-    Returns:
-        Number of bytes.
+    `progress` is called after each file. Return the number of bytes.
 
     Raises:
         Conflict: There is another artifact (`exists`), or another upload in progress.
-        Refused, Unavailable: As `faults_explained`.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     paths.pop(MANIFEST, None)

@@ -19,7 +19,7 @@ def run_tool(use: CommandRun) -> int:
     """Run a tool and show its result.
 
     Returns:
-        0: done; 1: the job did not succeed; 2: refused; 130: the job was left running by Ctrl-C.
+        0: done; 1: the job did not succeed, or the plan cannot be carried out; 2: refused; 130: left running by Ctrl-C.
     """
     services = use.services()
     result = use.call(services)
@@ -28,8 +28,8 @@ def run_tool(use: CommandRun) -> int:
     if isinstance(result, Picture):
         _show_picture(plain_console(), result, use)
     else:
-        use.show(result, show_record)
-    return 0
+        use.show(result)
+    return int(getattr(result, "status", "") == "failed" or bool(getattr(result, "blockers", ())))
 
 
 def _show_picture(console: Console, picture: Picture, use: CommandRun) -> None:

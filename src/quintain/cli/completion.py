@@ -26,13 +26,7 @@ _KINDS: dict[str, tuple[NamedKind | str, ...]] = {
 
 
 def completion_of(argument: str, name: str | None, choices: Sequence[str] = ()) -> Callable[..., Any] | None:
-    """Return a function that completes an argument, or None where anything can be written.
-
-    Args:
-        argument: The argument of the tool.
-        name: Its name at the terminal, where that differs.
-        choices: The closed set of its values.
-    """
+    """Return a function that completes an argument, by its name at the terminal where that differs; None for free text."""
     kinds = kinds_of(argument, name)
     if not choices:
         return _completer(kinds) if kinds else None

@@ -46,9 +46,7 @@ def command(name: str) -> TyperCommand:
 def _usage_errors(name: str, command_name: str | None = None) -> Iterator[None]:
     """End a wrong command line of a command or group as every other error ends: with one line on stderr and status 2.
 
-    Args:
-        name: the command or group; empty: the program.
-        command_name: what was typed where a command of the group is expected; a similar command is suggested.
+    Where a command of the group is expected, one that is similar to `command_name` is suggested.
     """
     try:
         yield
@@ -196,7 +194,8 @@ def _tool_command(name: str) -> TyperCommand:
         own = {one.name: values[one.name] for one in about.own}
         with Session(values["home"], flags=flags) as session:
             arguments = arguments_of(about, options, values)
-            use = CommandRun(spec, arguments, own, values["json_out"], session, values.get("detach", False))
+            printer, detach = _loaded(about.show), values.get("detach", False)
+            use = CommandRun(spec, arguments, own, values["json_out"], session, printer, detach)
             try:
                 status = _loaded(about.run)(use)
             except typer.Exit as left:

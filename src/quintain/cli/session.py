@@ -49,11 +49,7 @@ class Session:
         return Settings(home=self.home.resolve()) if self.home else Settings()
 
     def services(self, **changes: Any) -> Services:
-        """Open the services until the block ends. This creates the home folder, so check the request before.
-
-        Args:
-            **changes: Settings that take the place of those of the environment.
-        """
+        """Open the services until the block ends, with changes of settings. This creates the home, so check the request before."""
         settings = self.settings()
         note_new_home(settings.home)
         self._opened.append(open_services(settings.model_copy(update=changes), trusted=True))
@@ -83,6 +79,8 @@ class CommandRun:
     """Values of the options that belong to the command."""
     json_out: bool
     session: Session
+    printer: Callable[[Console, Any], None]
+    """Prints the tool's result for people, unless the command does so itself."""
     detach: bool = False
 
     def services(self, **changes: Any) -> Services:
@@ -96,17 +94,12 @@ class CommandRun:
             self.session.page = page_url(services.settings.home, dict(result))
         return result
 
-    def show(self, result: Any, printed: Callable[[Console, Any], None]) -> None:
-        """Print a result: whole as JSON where that is asked for, else by a function for people."""
-        self.print_json(result) if self.json_out else printed(plain_console(), result)
+    def show(self, result: Any, printer: Callable[[Console, Any], None] | None = None) -> None:
+        """Print a result: whole as JSON where that is asked for, else for people, by a function or the command's own."""
+        self.print_json(result) if self.json_out else (printer or self.printer)(plain_console(), result)
 
     def print_json(self, result: Record, **more: Any) -> None:
-        """Print a whole result as JSON, with `ui_url` of its page while a web page shows the home.
-
-        Args:
-            result: What the tool returned.
-            **more: Members besides those of the result.
-        """
+        """Print a whole result as JSON with more members, and with `ui_url` of its page while a web page shows the home."""
         values = {**json.loads(result.model_dump_json()), **more}
         if (url := page_url(self.session.settings().home, values)) is not None:
             values["ui_url"] = url

@@ -26,6 +26,8 @@ class Command:
     tool: str
     run: str = "answers:run_tool"
     """`module:function` in `quintain.cli`; it takes a `session.CommandRun` and returns the exit status."""
+    show: str = "answers:show_record"
+    """`module:function` in `quintain.cli` with which `run_tool` prints a result; it takes a console and the result."""
     positional: tuple[str, ...] = ()
     names: Mapping[str, str | None] = field(default_factory=dict)
     """Argument, or ARGUMENT.MEMBER, -> its option, where that has another name; None: a member without an option."""
@@ -74,7 +76,7 @@ _RUNS = {"tags": "tag", "filter.tags": "tag", "filter.dataset_id": "dataset"}
 def _listing(kind: str) -> Command:
     return Command(
         "list_library",
-        run="commands.library:run_library",
+        show="commands.library:show_library",
         fixed={"kind": kind},
         hidden=("kind",),
         title=f"List the {kind}.",
@@ -105,7 +107,7 @@ COMMANDS: Mapping[str, Command] = {
         own=(_NO_REDACT,),
     ),
     "runs": Command(
-        "search_trajectories", run="commands.library:run_search", names=_RUNS, title="List or search runs."
+        "search_trajectories", show="commands.library:show_runs", names=_RUNS, title="List or search runs."
     ),
     "show": Command(
         "get_trajectory",
@@ -119,7 +121,7 @@ COMMANDS: Mapping[str, Command] = {
     "agents": _listing("agents"),
     "datasets": _listing("datasets"),
     "environments": _listing("environments"),
-    "library": Command("list_library", run="commands.library:run_library", positional=("kind",)),
+    "library": Command("list_library", show="commands.library:show_library", positional=("kind",)),
     "score": Command(
         "score_trajectories",
         run="commands.score:run_score",
@@ -154,7 +156,7 @@ COMMANDS: Mapping[str, Command] = {
     "submit": Command("submit_scores", positional=("batch_id", "scores")),
     "prefer mine": Command(
         "record_preferences",
-        run="commands.prefer:run_prefer",
+        show="commands.prefer:show_preferences",
         names={**_RUNS, "max_pairs_per_task": "max-pairs", "trajectory_ids": "run"},
         hidden=("source", "pairs"),
         fixed={"source": "mined"},
@@ -163,7 +165,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "prefer imported": Command(
         "record_preferences",
-        run="commands.prefer:run_prefer",
+        show="commands.prefer:show_preferences",
         names={**_RUNS, "trajectory_ids": "run"},
         hidden=("source", "pairs", "scorer", "mode", "margin", "max_pairs_per_task", "ties"),
         fixed={"source": "imported"},
@@ -222,7 +224,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "plan": Command(
         "plan_training",
-        run="commands.plan:run_plan",
+        show="commands.plan:show_plan",
         positional=("goal",),
         names={"dataset_id": "dataset", "hyperparameters": "set"},
         summary="Exit status 1 where something prevents the training.",
@@ -285,8 +287,8 @@ COMMANDS: Mapping[str, Command] = {
     "compare": Command(
         "compare_agents", run="commands.evaluate:run_compare", positional=("agents",), own=(_REPORT,), waits=True
     ),
-    "jobs list": Command("list_jobs", run="commands.jobs:run_list"),
-    "jobs show": Command("get_job", run="commands.jobs:run_show", positional=("job_id",)),
+    "jobs list": Command("list_jobs", show="commands.jobs:show_list"),
+    "jobs show": Command("get_job", show="commands.jobs:print_job", positional=("job_id",)),
     "jobs watch": Command(
         "get_job",
         run="commands.jobs:run_watch",
@@ -295,8 +297,8 @@ COMMANDS: Mapping[str, Command] = {
         fixed={"wait_s": 30},
         summary="Follow a job until it has ended; Ctrl-C leaves it running.",
     ),
-    "jobs cancel": Command("cancel_job", run="commands.jobs:run_show", positional=("job_id",)),
-    "jobs resume": Command("resume_job", run="commands.jobs:run_show", positional=("job_id",)),
+    "jobs cancel": Command("cancel_job", show="commands.jobs:print_job", positional=("job_id",)),
+    "jobs resume": Command("resume_job", show="commands.jobs:print_job", positional=("job_id",)),
     "plot": Command("plot_job", positional=("job_id",), names={"job_id": "id"}, own=(_PICTURE,)),
     "dashboard": Command(
         "show_training_dashboard", names={"job_id": "id"}, own=(_PICTURE,), summary="`quintain ui` has the live page."

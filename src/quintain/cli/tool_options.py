@@ -15,9 +15,8 @@ import typer
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from quintain.cli.command_lines import in_commands
+from quintain.cli.command_lines import OptionForm, Shape, in_commands
 from quintain.cli.completion import completion_of
-from quintain.cli.option_forms import OptionForm, Shape
 from quintain.cli.table import Command, CommandOption
 from quintain.errors import InvalidInput
 from quintain.records.documents import parse_yaml, read_document

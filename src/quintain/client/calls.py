@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any
 
-if TYPE_CHECKING:
-    from quintain.client.session import Session
-
-
-JobT = TypeVar("JobT")
-DatasetT = TypeVar("DatasetT")
-AgentT = TypeVar("AgentT")
-RunT = TypeVar("RunT")
-ComparisonT = TypeVar("ComparisonT")
+from quintain.client.objects import Agent, Comparison, Dataset, Job
+from quintain.client.runs import Trajectory
+from quintain.client.session import Session, ids_of
+from quintain.records.jobs.job import UNFINISHED
 
 
-class Calls(ABC, Generic[JobT, DatasetT, AgentT, RunT, ComparisonT]):
-    """Calls tools in one home. A subclass decides which objects their results become."""
+class Calls:
+    """Calls tools in one home."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    @abstractmethod
-    def _job(self, tool: str, arguments: Mapping[str, Any]) -> JobT:
-        """Call a tool whose result is a job."""
+    def _job(self, tool: str, arguments: Mapping[str, Any]) -> Job:
+        return Job(self, self.session.call(tool, arguments).job_id)._loaded()
 
-    @abstractmethod
-    def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[JobT]:
-        """Call a tool whose result is several jobs."""
+    def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[Job]:
+        jobs = [Job(self, one.job_id) for one in self.session.call(tool, arguments).items]
+        for job in () if self.session.blocking else jobs:
+            job.load()
+        return jobs
 
-    @abstractmethod
-    def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> JobT:
-        """Call a tool whose result is the job of an evaluation."""
+    def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> Job:
+        """Start an evaluation; without a suite on what the agent was trained for."""
+        if arguments["environment"] is None and arguments["dataset_id"] is None:
+            from quintain.tools.evaluation.suites import default_suite
 
-    @abstractmethod
-    def _dataset(self, tool: str, arguments: Mapping[str, Any]) -> DatasetT:
-        """Call a tool whose result is a dataset."""
+            (agent,) = ids_of([arguments["agent"]])
+            arguments = {**arguments, **self.session.read(lambda services: default_suite(services, agent))}
+        return self._job(tool, arguments)
 
-    @abstractmethod
-    def _agent(self, tool: str, arguments: Mapping[str, Any]) -> AgentT:
-        """Call a tool whose result is an agent."""
+    def _dataset(self, tool: str, arguments: Mapping[str, Any]) -> Dataset:
+        if arguments["path"] is not None:
+            from quintain.client.frames import file_of
 
-    @abstractmethod
-    def _run(self, tool: str, arguments: Mapping[str, Any]) -> RunT:
-        """Call a tool whose result is a run."""
+            path = self.session.read(lambda services: file_of(services, arguments["path"]))
+            arguments = {**arguments, "path": path}
+        return Dataset(self, self.session.call(tool, arguments).dataset_id)._loaded()
 
-    @abstractmethod
-    def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> ComparisonT:
-        """Call a tool whose result is a comparison."""
+    def _agent(self, tool: str, arguments: Mapping[str, Any]) -> Agent:
+        agent = self.session.call(tool, arguments).agent
+        return Agent(self, agent.id, agent)
 
-    @abstractmethod
+    def _run(self, tool: str, arguments: Mapping[str, Any]) -> Trajectory:
+        return Trajectory(self, self.session.call(tool, arguments).trajectory_id)
+
+    def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> Comparison:
+        return Comparison(self, self._finished(tool, arguments).comparison_id)._loaded()
+
     def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a tool whose result is what its finished job gives."""
+        """Call a tool until its job has ended, and return its result."""
+        result = self.session.call(tool, arguments)
+        while result.job_id is not None and result.status in UNFINISHED:
+            Job(self, result.job_id).wait()
+            result = self.session.call(tool, arguments)
+        return result

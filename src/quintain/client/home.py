@@ -8,18 +8,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from quintain.client.filters import RunFilter
-from quintain.client.methods.tools import ToolMethods
+from quintain.client.methods.data import DataMethods
+from quintain.client.methods.evaluate import EvaluateMethods
+from quintain.client.methods.jobs import JobsMethods
+from quintain.client.methods.label import LabelMethods
+from quintain.client.methods.train import TrainMethods
 from quintain.client.objects import Agent, Comparison, Dataset, Evaluation, Job
 from quintain.client.runs import Runs, Trajectory
-from quintain.client.session import Session, ids_of
-from quintain.records.jobs.job import UNFINISHED
+from quintain.client.session import Session
 
 if TYPE_CHECKING:
     from quintain.client.frames import Rows
     from quintain.scoring.custom import RewardFunction
 
 
-class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
+class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods):
     """A home folder with its runs, datasets, jobs and agents. It opens at the first call, and any thread may use it."""
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
@@ -54,9 +57,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         Raises:
             NotFound: there is no such job.
         """
-        job = Job(self, id)
-        job.load()
-        return job
+        return Job(self, id)._loaded()
 
     def agent(self, reference: str) -> Agent:
         """Return an agent by its id or name, of which the newest version counts.
@@ -82,9 +83,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         Raises:
             NotFound: there is no such run, or it was forgotten.
         """
-        run = Trajectory(self, id)
-        run.load()
-        return run
+        return Trajectory(self, id)._loaded()
 
     def evaluation(self, id: str) -> Evaluation:
         """Return an evaluation by its id.
@@ -92,9 +91,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         Raises:
             NotFound: there is no such evaluation.
         """
-        evaluation = Evaluation(self, id)
-        evaluation.load()
-        return evaluation
+        return Evaluation(self, id)._loaded()
 
     def comparison(self, id: str) -> Comparison:
         """Return a comparison by its id.
@@ -102,9 +99,7 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         Raises:
             NotFound: there is no such comparison.
         """
-        comparison = Comparison(self, id)
-        comparison.load()
-        return comparison
+        return Comparison(self, id)._loaded()
 
     def runs(self, *, sort: str | None = None, limit: int | None = None, **filter: Unpack[RunFilter]) -> Runs:
         """Return the runs that meet all conditions, such as `outcome="success"`, newest first.
@@ -184,53 +179,3 @@ class Home(ToolMethods[Job, Dataset, Agent, Trajectory, Comparison]):
         from quintain.scoring.registry import register
 
         register(name, function)
-
-    def _job(self, tool: str, arguments: Mapping[str, Any]) -> Job:
-        job = Job(self, (self.session.call(tool, arguments)).job_id)
-        job.load()
-        return job
-
-    def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[Job]:
-        jobs = [Job(self, one.job_id) for one in (self.session.call(tool, arguments)).items]
-        for job in () if self.session.blocking else jobs:
-            job.load()
-        return jobs
-
-    def _evaluation(self, tool: str, arguments: Mapping[str, Any]) -> Job:
-        """Start an evaluation; without a suite on what the agent was trained for."""
-        if arguments["environment"] is None and arguments["dataset_id"] is None:
-            from quintain.tools.evaluation.suites import default_suite
-
-            (agent,) = ids_of([arguments["agent"]])
-            arguments = {**arguments, **self.session.read(lambda services: default_suite(services, agent))}
-        return self._job(tool, arguments)
-
-    def _dataset(self, tool: str, arguments: Mapping[str, Any]) -> Dataset:
-        if arguments["path"] is not None:
-            from quintain.client.frames import file_of
-
-            path = self.session.read(lambda services: file_of(services, arguments["path"]))
-            arguments = {**arguments, "path": path}
-        dataset = Dataset(self, (self.session.call(tool, arguments)).dataset_id)
-        dataset.load()
-        return dataset
-
-    def _agent(self, tool: str, arguments: Mapping[str, Any]) -> Agent:
-        agent = (self.session.call(tool, arguments)).agent
-        return Agent(self, agent.id, agent)
-
-    def _run(self, tool: str, arguments: Mapping[str, Any]) -> Trajectory:
-        return Trajectory(self, (self.session.call(tool, arguments)).trajectory_id)
-
-    def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> Comparison:
-        comparison = Comparison(self, (self._finished(tool, arguments)).comparison_id)
-        comparison.load()
-        return comparison
-
-    def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a tool until its job has ended, and return its result."""
-        result = self.session.call(tool, arguments)
-        while result.job_id is not None and result.status in UNFINISHED:
-            Job(self, result.job_id).wait()
-            result = self.session.call(tool, arguments)
-        return result

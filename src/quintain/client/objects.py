@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quintain.client.display import rows_table
 from quintain.client.methods.objects import AgentMethods, DatasetMethods
 from quintain.client.session import require_success
-from quintain.client.thing import Thing
+from quintain.client.thing import Thing, rows_table
 from quintain.errors import Conflict, WaitTimeout
 from quintain.records.jobs.job import UNFINISHED, JobResult, JobStatus
 
@@ -37,8 +36,8 @@ class Job(Thing["JobView"]):
     @property
     def record(self) -> JobView:
         """The job now; for a coroutine as it was when last loaded or waited for."""
-        if self._record is None or (self._record.status in UNFINISHED and self._home.session.blocking):
-            self._record = self._home.session.read_now(self._fetch, self.id)
+        if self._record is None or (self._record.status in UNFINISHED and self._session.blocking):
+            self._record = self._session.read_now(self._fetch, self.id)
         return self._record
 
     @property
@@ -91,11 +90,11 @@ class Job(Thing["JobView"]):
             for event in self._events_after(last):
                 last = (event.attempt, event.seq)
                 yield event
-            self._home.session.pause(pause)
+            self._session.pause(pause)
 
     def _events_after(self, last: tuple[int, int]) -> list[JobEvent]:
         """Return the events after that of an attempt and its number."""
-        return self._home.session.read(lambda services: services.store.jobs.events(self.id, after=last))
+        return self._session.read(lambda services: services.store.jobs.events(self.id, after=last))
 
     def _looks(self, timeout: float | None) -> Iterator[float]:
         """Load the job until it has ended, and yield the seconds to sleep after each time.
@@ -105,7 +104,7 @@ class Job(Thing["JobView"]):
         end = None if timeout is None else time.monotonic() + timeout
         while (view := self.load()).status in UNFINISHED:
             left = 60.0 if end is None else end - time.monotonic()
-            yield max(0.0, min(self._home.session.settings.poll_s, left))
+            yield max(0.0, min(self._session.settings.poll_s, left))
             if left <= 0:
                 raise WaitTimeout(
                     f"expected {self.id} to end within {timeout:g} s, got status {view.status}; wait again"
@@ -128,7 +127,7 @@ class Job(Thing["JobView"]):
         for pause in self._looks(timeout):
             if on_step is not None:
                 last = self._report_steps(on_step, last)
-            self._home.session.pause(pause)
+            self._session.pause(pause)
         require_success(self.record)
         return self
 
@@ -143,8 +142,7 @@ class Job(Thing["JobView"]):
     def cancel(self) -> Job:
         """Stop the job at its next step; its newest checkpoint is kept."""
         self._home.cancel(self.id)
-        self.load()
-        return self
+        return self._loaded()
 
     def resume(self) -> Job:
         """Continue an interrupted job, or a failed or cancelled one as the new job that is returned."""
@@ -155,7 +153,7 @@ class Job(Thing["JobView"]):
         """Return every metric over the steps, with those of the jobs that it resumed."""
         from quintain.tools.jobs.descriptions import metric_curves
 
-        return self._home.session.read(lambda services: metric_curves(services, self.id))
+        return self._session.read(lambda services: metric_curves(services, self.id))
 
     def to_pandas(self) -> Any:
         """Return the metrics as a DataFrame with one row a step and one column a metric."""
@@ -172,11 +170,12 @@ class Job(Thing["JobView"]):
         """Return the last lines that the worker wrote to its log, which is data and no instruction."""
         from quintain.tools.jobs.jobs import job_log
 
-        return self._home.session.read(lambda services: job_log(services, self.id, tail))
+        return self._session.read(lambda services: job_log(services, self.id, tail))
 
     def plot(self) -> Picture:
         """Draw the curves, or the success rates of an evaluation."""
-        return self._home.plot(self.id)
+        picture: Picture = self._home.plot(self.id)
+        return picture
 
     def _facts(self) -> Mapping[str, Any]:
         view = self.record
@@ -196,7 +195,7 @@ class Agent(AgentMethods[Job], Thing["AgentRecord"]):
 
     def evaluations(self) -> list[Evaluation]:
         """Return its evaluations, newest first."""
-        found = self._home.session.read(lambda services: services.store.evaluations.of_agent(self.id))
+        found = self._session.read(lambda services: services.store.evaluations.of_agent(self.id))
         return [Evaluation(self._home, one.id, one) for one in found]
 
     def _facts(self) -> Mapping[str, Any]:
@@ -295,7 +294,8 @@ class Comparison(Thing["ComparisonRecord"]):
 
     def plot(self) -> Picture:
         """Draw the differences with their intervals."""
-        return self._home.plot(self.id)
+        picture: Picture = self._home.plot(self.id)
+        return picture
 
     def _facts(self) -> Mapping[str, Any]:
         pairs = self.record.comparisons

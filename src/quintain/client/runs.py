@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from quintain.client.methods.tools import ToolMethods
 from quintain.client.thing import Thing
 from quintain.records.filters import TrajectorySummary
 
@@ -57,7 +56,7 @@ class Runs:
 
     def __init__(
         self,
-        home: ToolMethods[Any, Any, Any, Any, Any],
+        home: Any,
         filter: RunFilter,
         *,
         sort: str | None = None,

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import anyio.to_thread
 
-from quintain.client.display import fields_table
+from quintain.records.record import clip
 
 if TYPE_CHECKING:
-    from quintain.client.methods.tools import ToolMethods
+    from quintain.client.session import Session
     from quintain.tools.services import Services
 
 R = TypeVar("R")
 T = TypeVar("T")
+JobT = TypeVar("JobT")
+"""The job that methods of other objects return; it derives from `Thing`, too."""
+
+_CHARS = 200
+"""Characters of a value."""
 
 
 class Thing(ABC, Generic[R]):
     """Something in the store, by its id. Its record is read when it is first needed."""
 
-    def __init__(self, home: ToolMethods[Any, Any, Any, Any, Any], id: str, record: R | None = None) -> None:
+    def __init__(self, home: Any, id: str, record: R | None = None) -> None:
         self.id = id
         self._home = home
+        self._session: Session = home.session
         self._record = record
 
     @abstractmethod
@@ -36,14 +43,19 @@ class Thing(ABC, Generic[R]):
         Raises:
             NotFound: nothing has this id.
         """
-        self._record = self._home.session.read(self._fetch)
+        self._record = self._session.read(self._fetch)
         return self._record
+
+    def _loaded(self) -> Self:
+        """Load the record, and return the object."""
+        self.load()
+        return self
 
     @property
     def record(self) -> R:
         """What the store knows; a coroutine calls `load` first."""
         if self._record is None:
-            self._record = self._home.session.read_now(self._fetch, self.id)
+            self._record = self._session.read_now(self._fetch, self.id)
         return self._record
 
     def __eq__(self, other: object) -> bool:
@@ -62,7 +74,7 @@ class Thing(ABC, Generic[R]):
         return f"{type(self).__name__}({self.id!r}{shown})"
 
     def _repr_html_(self) -> str:
-        return fields_table(self.id, self._facts() if self._record is not None or self._home.session.blocking else {})
+        return fields_table(self.id, self._facts() if self._record is not None or self._session.blocking else {})
 
 
 class AsyncThing(Generic[R]):
@@ -105,3 +117,25 @@ class AsyncThing(Generic[R]):
 async def in_thread(function: Callable[[], T]) -> T:
     """Return the result of a function that blocks, called in a thread."""
     return await anyio.to_thread.run_sync(function)
+
+
+def fields_table(title: str, fields: Mapping[str, Any]) -> str:
+    """Return the fields that have a value, as HTML."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{_cell(value)}</td></tr>"
+        for name, value in fields.items()
+        if value is not None and value != () and value != {}
+    )
+    return f"<table><caption style='text-align:left'><b>{escape(title)}</b></caption>{rows}</table>"
+
+
+def rows_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows under their columns, as HTML."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(value)}</td>' for value in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return escape(clip(text, _CHARS))

@@ -67,15 +67,10 @@ def devices_needed(spec: JobSpec) -> int:
 def assign_devices(
     n: int, devices: Sequence[str], slots: int, taken: Iterable[Sequence[str]]
 ) -> tuple[str, ...] | None:
-    """Return the devices of a job, or None if it has to wait for other jobs.
+    """Return the devices of a job that needs `n`, or has all where there are fewer; None if it has to wait for other jobs.
 
-    A device serves one job at a time, unless there are more slots than devices: then slots / devices, rounded up.
-
-    Args:
-        n: Devices that the job needs. If there are fewer, it gets all.
-        devices: Ids of the devices of this machine; empty on a machine without any.
-        slots: Number of jobs that may run at once.
-        taken: Devices of each running job.
+    A device serves one job at a time, unless there are more slots than devices: then slots / devices, rounded up. `taken` are the
+    devices of each running job.
     """
     load = Counter(device for job in taken for device in job)
     capacity = -(-slots // len(devices)) if devices else 0

@@ -9,7 +9,7 @@ events.jsonl    `JobEvent` lines appended by the worker
 outputs/        `<kind>.jsonl` with `Envelope` lines for the store
 cancel          exists if cancellation was requested
 exit.json       how the newest attempt ended
-attempts.jsonl  ends of killed attempts (attempts.py)
+attempts.jsonl  ends of killed attempts (exits.py)
 log, log.N      first and last bytes of the worker's output (LogRing in shim.py)
 inputs/, checkpoints/   specific to the job kind
 stages/         of a recipe or an evolution: `NN-LABEL/`, each with inputs/, checkpoints/, outputs/ and, when done, result.json

@@ -1,17 +1,27 @@
-"""How attempts end: by their own last event, or else by their shim's record, or else by the word of their launcher."""
+"""How attempts end: by their own last event, or else by their shim's record, or else by the word of their launcher.
+
+Ends of killed attempts are kept in `attempts.jsonl` of the job's folder: why each died and where, and when the next one begins.
+"""
 
 from __future__ import annotations
 
 import signal
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import NamedTuple
 
-from quintain.jobs.attempts import OWN_FAULTS
-from quintain.jobs.directory import ExitRecord, JobDirectory
+from pydantic import Field, ValidationError
+
+from quintain.jobs.directory import ExitRecord, JobDirectory, append_line, read_lines
 from quintain.jobs.ingestion import agent_of_job
 from quintain.records.jobs.job import Job, JobError, JobResult, JobStatus
-from quintain.records.jobs.job_events import JobEvent
+from quintain.records.record import Instant, Record
 from quintain.store.store import Store
+
+OWN_FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+"""Signals that a process brings on itself."""
+
+LONGEST_PAUSE_S = 60.0
 
 HINT_LINES = 10
 """Log lines shown for a worker that ended without a result."""
@@ -45,14 +55,9 @@ _LIMITS = {
 
 
 def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, launcher_exit: str) -> ExitStatus:
-    """Return how the last attempt of a job ended.
+    """Return how the last attempt of a job ended, all of whose events are stored.
 
-    Args:
-        store: The store, with all events of the attempt.
-        job: The job.
-        directory: Its folder.
-        now: Time of its agent's creation.
-        launcher_exit: How the launcher's back end reports the end; empty if it does not.
+    `launcher_exit` is how the launcher's back end reports the end; empty if it does not.
     """
     last = {event.type: event for event in store.jobs.events(job.id) if event.attempt == job.attempt}
     exit_record = directory.exit(job.attempt)
@@ -61,7 +66,9 @@ def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, 
         agent = agent_of_job(store, directory, now)
         return ExitStatus(JobStatus.SUCCEEDED, result=result.model_copy(update={"agent": agent or result.agent}))
     if "failed" in last:
-        return ExitStatus(JobStatus.FAILED, error=_failure_error(last["failed"]))
+        event = last["failed"]
+        error = JobError(code=event.code or "crashed", message=event.message or "", hint=event.hint or "")
+        return ExitStatus(JobStatus.FAILED, error=error)
     if job.cancel_requested or (exit_record and exit_record.cancelled):
         return ExitStatus(JobStatus.CANCELLED, error=_forced_error(exit_record))
     if exit_record and exit_record.reason in _LIMITS:
@@ -88,10 +95,6 @@ def directory_error(error: OSError) -> JobError:
     """Return the error of an ended job whose directory cannot be read."""
     message = f"cannot read the directory of the ended job: {error}"
     return JobError(code="directory_unreadable", message=message, hint="Repair the directory, then resume the job.")
-
-
-def _failure_error(event: JobEvent) -> JobError:
-    return JobError(code=event.code or "crashed", message=event.message or "", hint=event.hint or "")
 
 
 def _forced_error(exit_record: ExitRecord | None) -> JobError | None:
@@ -135,3 +138,61 @@ def _lacked_memory(record: ExitRecord) -> bool:
     """Whether the worker was killed for lack of memory: by the kernel's count, or because it had nearly all of it."""
     near = record.memory_mb is not None and record.peak_rss_mb > NEARLY_ALL * record.memory_mb
     return record.reason == "out_of_memory" or (record.signal == signal.SIGKILL and near)
+
+
+class AttemptEnd(Record):
+    """One line of `attempts.jsonl`: an attempt that was killed."""
+
+    attempt: int
+    step: int
+    reason: str
+    message: str
+    own_fault: bool = Field(
+        description="Whether the worker brought it about, so that the same step is likely to end the same way."
+    )
+    at: Instant
+
+
+def ends(directory: JobDirectory) -> list[AttemptEnd]:
+    """Return the ends of a job's killed attempts in order."""
+    found: dict[int, AttemptEnd] = {}
+    for line in read_lines(directory.attempts, 0).lines:
+        try:
+            end = AttemptEnd.model_validate_json(line)
+        except ValidationError:
+            continue
+        found.setdefault(end.attempt, end)
+    return [found[attempt] for attempt in sorted(found)]
+
+
+def record_end(directory: JobDirectory, end: AttemptEnd) -> list[AttemptEnd]:
+    """Add the end of an attempt unless it is there. Return all of them. Requires the job's lock."""
+    known = ends(directory)
+    if any(other.attempt == end.attempt for other in known):
+        return known
+    append_line(directory.attempts, end.model_dump_json())
+    return [*known, end]
+
+
+def is_crash_loop(known: list[AttemptEnd]) -> bool:
+    """Whether the newest two attempts ended by their own fault at the same step."""
+    newest = known[-2:]
+    return len(newest) == 2 and all(end.own_fault for end in newest) and newest[0].step == newest[1].step
+
+
+def pause_left_s(known: list[AttemptEnd], now: datetime) -> float:
+    """Return the seconds until the next attempt may begin: 1, 2, 4, ... after 1, 2, 3, ... attempts in a row without a new step.
+
+    An attempt with a new step is followed at once. A clock that was set back or forward shortens a pause and never
+    lengthens it.
+    """
+    vain = 0
+    for before, after in reversed([*pairwise(known)]):
+        if after.step > before.step:
+            break
+        vain += 1
+    if not vain:
+        return 0.0
+    pause = timedelta(seconds=min(LONGEST_PAUSE_S, 2.0 ** (vain - 1)))
+    passed = now - known[-1].at
+    return (pause - passed).total_seconds() if timedelta() <= passed < pause else 0.0

@@ -70,16 +70,8 @@ def ingest_outputs(
 ) -> bool:
     """Store new outputs of a job, and with the last of them the events, in one transaction; longer files in several.
 
-    Args:
-        store: Where to store them.
-        job_id: The job.
-        directory: Its folder.
-        now: Time of ingestion.
-        offsets: File name -> number of its bytes that were ingested. Advanced here.
-        events: Events that were read before the outputs. They are left to the caller where there are no new outputs.
-
-    Returns:
-        Whether there were any outputs.
+    The offsets, file name -> number of its bytes that were ingested, are advanced here. The events were read before the outputs, and
+    are left to the caller where there are no new outputs. Return whether there were any.
     """
     changed = has_more = False
     while parts := _new_outputs(job_id, directory, offsets):

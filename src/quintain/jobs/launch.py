@@ -153,7 +153,7 @@ class Starter:
                 the job never looks dead in between.
             attempt: Attempt number, from 1.
             devices: Devices of this machine for it; empty for all.
-            note: How the attempt before ended, a warning of the job. None: there is none.
+            note: How the attempt before ended, a warning of the job.
 
         Raises:
             Unavailable: The launcher's back end does not answer. The job is queued again.
@@ -219,7 +219,8 @@ class Starter:
         is_remote = launch.lock_fd is None
         training = widest_training(job.spec)
         shim = (sys.executable, "-I", "-S", str(Path(__file__).with_name("shim.py")), str(directory.path))
-        passed = {name: self.environment[name] for name in self.options.cluster.environment if name in self.environment}
+        names = set(self.options.cluster.environment) - {URL_VARIABLE}
+        passed = {name: self.environment[name] for name in sorted(names & self.environment.keys())}
         return Attempt(
             job.id,
             launch.attempt,
@@ -227,7 +228,7 @@ class Starter:
             directory.path,
             launch.machine,
             command=(*shim, launch.token) if is_remote else shim,
-            environment=_without_url(passed) if is_remote else {URL_VARIABLE: self.store.url},
+            environment=passed if is_remote else {URL_VARIABLE: self.store.url},
             devices=devices_needed(job.spec),
             machines=training.machines,
             port=_port(training),
@@ -255,7 +256,3 @@ def _rank_launcher(training: TrainingConfig) -> tuple[str, ...]:
     """Return the command that starts a training's processes on a machine other than the first, without their program."""
     sizes = f"--nnodes={training.machines}", f"--nproc-per-node={training.processes_per_machine}"
     return (sys.executable, "-P", "-m", "torch.distributed.run", *sizes, f"--master-port={_port(training)}")
-
-
-def _without_url(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name != URL_VARIABLE}

@@ -64,14 +64,7 @@ class Watch:
         self._unreachable_until: dict[Launcher, float] = {}
 
     def assess(self, job: Job, attempt: Attempt, launcher: Launcher, now: datetime) -> Liveness:
-        """Return what is known of a running attempt whose lock is free.
-
-        Args:
-            job: Its job, with the lease.
-            attempt: The attempt.
-            launcher: Its launcher.
-            now: Time, to be compared with the lease only.
-        """
+        """Return what is known of a running attempt whose lock is free; `now` is compared with the lease of its job alone."""
         directory = JobDirectory(attempt.folder)
         begun = directory.has_begun(attempt.number)
         if begun and directory.exit(attempt.number) is not None:

@@ -39,18 +39,10 @@ def prunable(
     statuses: Collection[JobStatus],
     only: Collection[str] | None = None,
 ) -> list[Prunable]:
-    """Return what jobs that ended long ago can give back, the largest first.
+    """Return what jobs that ended at least `older_than` ago can give back, the largest first; `only` restricts them to some.
 
     Checkpoints that a registered agent uses as its model are left out, and so are jobs that a queued or running job continues or
-    names, such as the training whose checkpoint it plays.
-
-    Args:
-        store: The store with the jobs.
-        jobs_dir: Parent of the job folders.
-        now: Current time.
-        older_than: Least time since the end of a job.
-        statuses: Statuses of the jobs; those that failed or were cancelled cannot be resumed afterwards.
-        only: Ids of the jobs; None: all.
+    names, such as the training whose checkpoint it plays. Jobs that failed or were cancelled cannot be resumed afterwards.
     """
     used = model_folders(read_pages(store.agents.page))
     needed = "\n".join(f"{job.resumed_from} {job.spec.model_dump_json()}" for job in store.jobs.unfinished())

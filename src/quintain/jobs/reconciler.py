@@ -17,10 +17,20 @@ from typing import NamedTuple
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs import processes
-from quintain.jobs.attempts import AttemptEnd, ends, is_crash_loop, pause_left_s, record_end
 from quintain.jobs.devices import assign_devices, detect_devices, devices_needed, widest_training
 from quintain.jobs.directory import JobDirectory
-from quintain.jobs.exits import ExitStatus, crash_loop, directory_error, ended_early, exit_status
+from quintain.jobs.exits import (
+    AttemptEnd,
+    ExitStatus,
+    crash_loop,
+    directory_error,
+    ended_early,
+    ends,
+    exit_status,
+    is_crash_loop,
+    pause_left_s,
+    record_end,
+)
 from quintain.jobs.home_claim import HomeClaim
 from quintain.jobs.ingestion import ingest, ingest_outputs, new_events
 from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read_launch

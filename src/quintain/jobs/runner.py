@@ -76,11 +76,8 @@ class JobRunner:
     ) -> InsertedJob:
         """Start a job, or queue it if no slot is free. The job is stored first.
 
-        Args:
-            spec: The job spec.
-            request_key: Identifies equal requests among unfinished jobs. Default: the hash of the spec.
-            priority: Higher values start earlier.
-            resumed_from: Id of an ended job whose checkpoints the new job starts from.
+        The request key identifies equal requests among unfinished jobs; by default it is the hash of the spec. Higher priorities start
+        earlier. `resumed_from` is an ended job with whose checkpoints the new one starts.
         """
         self._reconciler.require_launchable(spec)
         now = self._clock()
@@ -139,11 +136,7 @@ class JobRunner:
     def reconcile(self, wait_s: float = 0.0) -> set[str]:
         """Ingest the files of all jobs, finish or retry dead ones, start queued ones; index the texts of new runs.
 
-        Args:
-            wait_s: Seconds to wait while another process reconciles.
-
-        Returns:
-            Ids of the jobs that changed.
+        It waits `wait_s` seconds while another process reconciles, and returns the ids of the jobs that changed.
         """
         return self._pass(self._reconciler.index_texts, wait_s=wait_s)
 

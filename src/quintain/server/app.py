@@ -101,10 +101,7 @@ class QuintainServer(Server[Running]):
     ) -> CallToolResult:
         """Run a tool for the user themself, without an MCP session: as `tools/call`, without forms and reports of progress.
 
-        Args:
-            name: The tool's name.
-            arguments: Its arguments.
-            written: How hints in the result and in errors name calls.
+        `written` is how hints in the result and in errors name calls.
         """
         try:
             if name not in self.bindings:
@@ -176,15 +173,9 @@ def build_server(
     state_key: Callable[[], bytes] | None = None,
     provider: TracerProvider | None = None,
 ) -> QuintainServer:
-    """A server for a catalog of tools, on services that are opened once it runs.
+    """A server for a catalog of tools, on services that are opened once it runs; its switches are those of `create_server`.
 
-    Args:
-        catalog: The tools.
-        open_services: Opens what they work with.
-        toolsets: As `create_server`.
-        read_only: As `create_server`.
-        state_key: As `elicitation.seal`.
-        provider: Where spans go; None: nowhere.
+    The state key is that of `elicitation.seal`; without a provider spans go nowhere.
     """
     log_to_stderr()
     bindings = bind_all(catalog, toolsets=toolsets, read_only=read_only)

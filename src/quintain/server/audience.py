@@ -43,11 +43,7 @@ class _Client:
 
 
 class Audience:
-    """The clients of one served lifespan, and the ways to reach them.
-
-    Args:
-        bus: Carries events to the streams of 2026-07-28.
-    """
+    """The clients of one served lifespan, and the ways to reach them; the bus carries events to the streams of 2026-07-28."""
 
     def __init__(self, bus: InMemorySubscriptionBus) -> None:
         self._bus = bus

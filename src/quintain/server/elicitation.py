@@ -80,8 +80,7 @@ async def ask(
 def seal(key: Callable[[], bytes] | None) -> RequestStateBoundary:
     """What keeps the states of questions from being read, forged, or used for another call.
 
-    Args:
-        key: Gives the key when the first state is sealed or opened; None: one of this process alone.
+    The key is asked for when the first state is sealed or opened; None: one of this process alone.
     """
     codec = AESGCMRequestStateCodec([secrets.token_bytes(_KEY_BYTES)]) if key is None else _LateCodec(key)
     return RequestStateBoundary(RequestStateSecurity(codec=codec, ttl=_TTL_S), default_audience="quintain")

@@ -49,11 +49,7 @@ def method_guide(services: Services, method: str) -> str:
 
 
 def method_page(about: Mapping[str, Any]) -> str:
-    """The guide of a method: when to take it, what it learns from, and all of its settings.
-
-    Args:
-        about: As `tools.methods.describe_method` gives it.
-    """
+    """The guide of a method, as `describe_method` describes it: when to take it, what it learns from, and all of its settings."""
     method, kind = about["method"], about["dataset_kind"]
     source = f"a dataset of kind `{kind}`" + (", or an `environment`" if about["online"] else "")
     source = source if kind else "what it explores in an `environment`; it takes no dataset"

@@ -46,10 +46,7 @@ _IDLE_PAUSE_S = 0.9
 class Running:
     """The state of one served lifespan.
 
-    Args:
-        open_services: Opens the services; runs in a worker thread, once, and again where it failed.
-        bus: Carries updates to clients of the protocol of 2026-07-28.
-        spans: Records the ends of jobs; None: nobody does.
+    The services are opened in a worker thread, once, and again where it failed. The bus carries updates to clients of 2026-07-28.
     """
 
     def __init__(
@@ -63,7 +60,8 @@ class Running:
         self._listed: frozenset[str] | None = None
         self._states: Mapping[str, JobState] = {}
         """States of the jobs whose resources are asked for, when they were looked at last."""
-        self._events: JobEvents | None = None
+        self._jobs: Mapping[str, Job] | None = None
+        """The newest jobs when they were looked at last. None: nobody asked for their events."""
         self.health: Literal["starting", "ok", "failing"] = "starting"
         """State of the reconciler: its last pass over the jobs."""
 
@@ -136,8 +134,13 @@ class Running:
 
     async def watch_jobs(self) -> None:
         """Compare the states of jobs from now on."""
-        if self._events is None:
-            self._events = JobEvents(await anyio.to_thread.run_sync(resources.newest_jobs, await self.services()))
+        if self._jobs is None:
+            self._jobs = await self._newest_jobs(await self.services())
+
+    async def _newest_jobs(self, services: Services) -> Mapping[str, Job]:
+        """Return the newest jobs by id, oldest first."""
+        found = await anyio.to_thread.run_sync(resources.newest_jobs, services)
+        return {job.id: job for job in reversed(found)}
 
     async def _announce(self, services: Services) -> None:
         """Announce a changed list of resources and events of jobs, as far as any client wants them."""
@@ -149,9 +152,10 @@ class Running:
             if changed:
                 await self.audience.resource_list_changed()
         if not self.audience.wants_logs:
-            self._events = None
-        elif self._events is not None:
-            for event in self._events.since_last(await anyio.to_thread.run_sync(resources.newest_jobs, services)):
+            self._jobs = None
+        elif self._jobs is not None:
+            before, self._jobs = self._jobs, await self._newest_jobs(services)
+            for event in (one for job in self._jobs.values() for one in events_between(before.get(job.id), job)):
                 await self.audience.log(event.level, SOURCE, event.text)
 
 
@@ -235,29 +239,8 @@ class JobEvent(NamedTuple):
     text: str
 
 
-class JobEvents:
-    """Compares the newest jobs of one look with those of the look before.
-
-    Args:
-        jobs: The newest jobs now.
-    """
-
-    def __init__(self, jobs: Iterable[Job]) -> None:
-        self._before = {job.id: job for job in jobs}
-
-    def since_last(self, jobs: Iterable[Job]) -> list[JobEvent]:
-        """Return what happened to the newest jobs since the last call, oldest job first."""
-        before, self._before = self._before, {job.id: job for job in jobs}
-        return [event for job in reversed(self._before.values()) for event in events_between(before.get(job.id), job)]
-
-
 def events_between(before: Job | None, job: Job) -> Iterator[JobEvent]:
-    """Yield the events between two states of a job.
-
-    Args:
-        before: The earlier state. None: the job is new.
-        job: The later state.
-    """
+    """Yield the events between two states of a job; without an earlier one it is new."""
     name = f"{job.id} ({job.kind})"
     if before is None or before.status is not job.status:
         reason = f": [{job.error.code}] {job.error.message}" if job.error else ""

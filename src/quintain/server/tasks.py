@@ -68,11 +68,7 @@ class TaskUpdate(TaskReference):
 
 
 class Tasks:
-    """The handlers of the extension.
-
-    Args:
-        bindings: The tools of the server.
-    """
+    """The handlers of the extension."""
 
     def __init__(self, bindings: Mapping[str, Binding]) -> None:
         self._bindings = bindings

@@ -29,13 +29,9 @@ class Agents:
     engine: Engine
 
     def add(self, agent: Agent, now: datetime) -> Agent:
-        """Store an agent under the next version of its name.
+        """Store an agent under the next version of its name, which is assigned here with its id and time.
 
         Return the existing row for a job that already has an agent, or for content equal to the newest version.
-
-        Args:
-            agent: Its `id`, `version` and `created_at` are assigned here.
-            now: Time of storage.
         """
         with write_transaction(self.engine) as connection:
             if agent.job_id is not None:

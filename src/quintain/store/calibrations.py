@@ -23,13 +23,7 @@ class Calibrations:
     engine: Engine
 
     def add(self, scorer: str, make: Callable[[int], Calibration], now: datetime) -> Calibration:
-        """Store the next version of a scorer's calibration.
-
-        Args:
-            scorer: Name of the scorer whose scores the calibration maps.
-            make: Builds the calibration from its version, which is assigned here.
-            now: Time of storage.
-        """
+        """Store the next version of a scorer's calibration, which `make` builds from the version assigned here."""
         with write_transaction(self.engine) as connection:
             newest = connection.scalar(select(func.max(table.c.version)).where(table.c.scorer == scorer))
             stored = make((newest or 0) + 1).model_copy(update={"created_at": now})

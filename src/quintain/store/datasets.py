@@ -61,11 +61,7 @@ class Datasets:
                 _insert(connection, dataset, members, now)
 
     def get(self, id_or_name: str, *, removed: bool = False) -> Dataset:
-        """Return the dataset with this id, or the newest dataset with this name.
-
-        Args:
-            id_or_name: Its id or name.
-            removed: Also return the record of a removed dataset.
+        """Return the dataset with this id, or the newest dataset with this name; with `removed` also a removed one.
 
         Raises:
             NotFound: The dataset does not exist, or was removed. The message lists the newest ones.

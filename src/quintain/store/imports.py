@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Engine, Row, or_, select
+from sqlalchemy import Engine, or_, select
 
 from quintain.records.imports import FileStamp
 from quintain.store.database.engine import read_transaction, upsert, write_transaction
@@ -27,14 +26,10 @@ class Imports:
         inside = table.c.uri.startswith(f"{str(path).rstrip(os.sep)}{os.sep}", autoescape=True)
         with read_transaction(self.engine) as connection:
             rows = connection.execute(select(table).where(or_(table.c.uri == str(path), inside)))
-            return {row.uri: _stamp(row) for row in rows}
+            return {row.uri: FileStamp.model_validate(dict(row._mapping)) for row in rows}
 
     def add(self, stamps: Sequence[FileStamp], now: datetime) -> None:
         """Record that these files were imported. A newer stamp replaces the older one."""
         rows = [stamp.model_dump() | {"imported_at": now} for stamp in {stamp.uri: stamp for stamp in stamps}.values()]
         with write_transaction(self.engine) as connection:
             upsert(connection, table, rows)
-
-
-def _stamp(row: Row[Any]) -> FileStamp:
-    return FileStamp.model_validate(dict(row._mapping))

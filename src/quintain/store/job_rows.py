@@ -65,11 +65,9 @@ def _pace(connection: Connection, row: Row[Any]) -> Pace:
 
 
 def pace_of(events: Sequence[JobEvent], kind: str) -> Pace:
-    """Return the pace of an attempt.
+    """Return the pace of an attempt from its newest events in order.
 
-    Args:
-        events: The newest events in order.
-        kind: Kind of the job. Where a job only plays episodes, their turns give the time left.
+    Where a job only plays episodes, by its kind, their turns give the time left.
     """
     if not events:
         return Pace()

@@ -144,12 +144,9 @@ class Jobs:
             )
 
     def startable(self, slots: int, light_kinds: frozenset[str], home: str | None = None) -> list[Job]:
-        """Return queued jobs that may start now, by descending priority, then oldest first.
+        """Return queued jobs of a home, or of all, that may start now, by descending priority, then oldest first.
 
-        Args:
-            slots: Maximum number of concurrent jobs, not counting light kinds.
-            light_kinds: Kinds that do not need a slot.
-            home: Only jobs of this home. Null: of all.
+        At most `slots` jobs run at once, not counting light kinds.
         """
         heavy = jobs.c.kind.not_in(sorted(light_kinds))
         order = jobs.c.priority.desc(), jobs.c.seq
@@ -163,14 +160,7 @@ class Jobs:
             return read_jobs(connection, rows)
 
     def queue(self, light_kinds: frozenset[str], home: str | None = None) -> tuple[list[Job], list[str]]:
-        """Return the running jobs, without their pace, and the ids of the queued jobs that need a slot.
-
-        The queued jobs are in the order of their starts.
-
-        Args:
-            light_kinds: Kinds that do not need a slot.
-            home: Only jobs of this home. Null: of all.
-        """
+        """Return the running jobs that need a slot, without their pace, and the ids of the queued ones in the order of their starts."""
         needs_slot = jobs.c.kind.not_in(sorted(light_kinds)), _in_home(home)
         running = select(jobs).where(jobs.c.status == JobStatus.RUNNING, *needs_slot).order_by(jobs.c.seq)
         queued = select(jobs.c.id).where(jobs.c.status == JobStatus.QUEUED, *needs_slot)
@@ -211,7 +201,7 @@ class Jobs:
         slots: SlotLimit | None = None,
         note: str | None = None,
     ) -> bool:
-        """Move an unfinished job from attempt `before` to running `attempt`.
+        """Move an unfinished job from attempt `before`, which the caller has read, to running `attempt`.
 
         Return False if it has moved on, or is queued and no slot is free.
 
@@ -223,7 +213,7 @@ class Jobs:
             home: Home that starts it, for rows of earlier versions, which have none.
             lease_until: End of the attempt's first lease.
             slots: Limit that holds for a queued job, also against starts that this process has not seen. None: no limit.
-            note: A warning for the job's row. None: none.
+            note: A warning for the job's row.
         """
         changes = {"status": JobStatus.RUNNING, "attempt": attempt, "error": None, "updated_at": now}
         changes |= {"lease_until": lease_until} | ({"home": home} if home is not None else {})
@@ -240,15 +230,7 @@ class Jobs:
             return started
 
     def put_back(self, job_id: str, attempt: int, before: int, now: datetime, warning: str) -> bool:
-        """Queue a job again whose attempt could not begin. Return False if it has moved on.
-
-        Args:
-            job_id: The job.
-            attempt: The attempt that could not begin.
-            before: The attempt to which the row returns.
-            now: Time of the change.
-            warning: Why it could not begin.
-        """
+        """Queue a job again, in attempt `before`, whose attempt could not begin. Return False if it has moved on."""
         with write_transaction(self._engine) as connection:
             row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
             changes = row_changes(row, (), [warning])

@@ -42,7 +42,7 @@ class JudgingBatches:
         """Record answers to items of a batch. Return the updated batch.
 
         Args:
-            batch_id: Id of the batch.
+            batch_id: The batch.
             item_ids: Items that are answered now.
             votes: Pair item -> preferred place, appended to earlier votes on the item. None withdraws all of them.
             corrections: Item -> id of the run created from its correction. None removes the correction.

@@ -25,11 +25,7 @@ _WAIT_S = 0.2
 def newest_names(database: Path, kind: NamedKind, start: str, limit: int = 50) -> list[tuple[str, str]]:
     """Return the newest ids or names of a kind that begin with a text, each with a word about it.
 
-    Args:
-        database: File of a SQLite database. A missing or locked file, or one without the table, yields nothing.
-        kind: What to look for. Datasets and agents have names, the others ids.
-        start: Text that they begin with.
-        limit: Most of them.
+    A missing or locked file, or one without the table, yields nothing. Datasets and agents have names, the others ids.
     """
     pattern = start.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
     try:

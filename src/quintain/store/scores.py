@@ -116,12 +116,7 @@ class Scores:
     ) -> list[str | None]:
         """Return the rubrics by which the selected trajectories were judged, the most recently used first.
 
-        Args:
-            scorer: Name of the scorer.
-            filter: Conditions on the trajectories. None selects all.
-            ids: Restrict to these trajectories. None does not restrict.
-            steps: Count only scores with step scores.
-            rater: Count only scores by this rater.
+        With `steps` only scores with step scores count, and only those by `rater` where one is named.
         """
         selected = filter_clause(filter or TrajectoryFilter(), self.engine).conditions
         document = json_of(self.engine, table.c.document)

@@ -120,11 +120,9 @@ class Store:
 
 
 def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
-    """Open a database, creating its folder and migrating its schema if needed.
+    """Open a SQLite or PostgreSQL database, creating its folder and migrating its schema if needed.
 
-    Args:
-        url: SQLAlchemy URL of SQLite or PostgreSQL.
-        wait_s: Seconds that a transaction waits for others.
+    A transaction waits `wait_s` seconds for others.
 
     Raises:
         Unavailable: A newer version of the program wrote the database, or it cannot be opened.

@@ -22,11 +22,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
+from quintain.next_step import ToolCall
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
+from quintain.tools.catalog import tool
+from quintain.tools.web_address import page_of_call
 from quintain.ui.events import JobFeed
-from quintain.ui.hints import Written, for_person
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,9 @@ PAGES = ("jobs", "runs", "datasets", "agents", "comparisons", "evaluations", "li
 """First parts of the paths that are pages; each is served by the same file."""
 MAX_BODY = 1_000_000
 """Bytes of a request; the guard of the HTTP server bounds what is read."""
+
+Written = Callable[[ToolCall], str]
+"""Names a call of a tool in a text for a person."""
 
 Endpoint = Callable[["_Site", Request], Awaitable[Response]]
 
@@ -48,12 +53,9 @@ class _Site:
 
 
 def web_app(server: QuintainServer, access: Access, command_line: Written) -> Starlette:
-    """Return the application, to be mounted behind the guard of the HTTP server.
+    """Return the application, to be mounted behind the guard of the HTTP server, whose lifespan has begun before.
 
-    Args:
-        server: The server whose tools it calls; its lifespan has begun before the first request.
-        access: Who may ask for what.
-        command_line: Returns the command of the terminal that makes a call of a tool.
+    `command_line` returns the command of the terminal that makes a call of a tool.
     """
     site = _Site(server, access, JobFeed(server), for_person(command_line))
 
@@ -75,6 +77,20 @@ def web_app(server: QuintainServer, access: Access, command_line: Written) -> St
         middleware=[Middleware(SecurityHeaders)],
         exception_handlers={HTTPException: _http_error},
     )
+
+
+def for_person(command_line: Written) -> Written:
+    """Return how the page names a call: `[title](path)`, or its command between backticks."""
+
+    def written(call: ToolCall) -> str:
+        try:
+            title = tool(call.tool).title
+        except NotFound:
+            return str(call)
+        path = page_of_call(call)
+        return f"[{title}]({path})" if path is not None else f"`{command_line(call)}`"
+
+    return written
 
 
 async def _guarded(site: _Site, function: Endpoint, changes: bool | None, request: Request) -> Response:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from quintain.next_step import Hint
+from quintain.next_step import Hint, ToolCall
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobStatus
 from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
-from quintain.ui.hints import Written
 
 _MOST = 20
 _MEASURED = 8
 
 
-def overview(services: Services, written: Written) -> dict[str, Any]:
+def overview(services: Services, written: Callable[[ToolCall], str]) -> dict[str, Any]:
     """Return the data of the first page; `written` names the calls of its next step."""
     newest = list_jobs(services, limit=_MEASURED)
     open_jobs = [

@@ -138,7 +138,7 @@ def planned_install(client: Client, home: Path, command: Sequence[str]) -> Chang
         InvalidInput: The file cannot be read; with the line.
         Conflict: The server is there by another name.
     """
-    file = _real(client.config(home))
+    file = client.config(home).resolve()  # behind links, which people have who keep their settings elsewhere
     before, entry = _read(file), entry_of(client, command)
     try:
         found = client.editing.loads(before) if before.strip() else {}
@@ -181,7 +181,7 @@ def planned_undo(client: Client, home: Path) -> Change:
     Raises:
         InvalidInput: The file cannot be read; with the line.
     """
-    file = _real(client.config(home))
+    file = client.config(home).resolve()
     before, backup = _read(file), _read(_backup(file))
     try:
         earlier = _value_at(client.editing.loads(backup), client.path) if backup.strip() else None
@@ -237,17 +237,12 @@ def planned_skill(client: Client, home: Path) -> Change:
         raise InvalidInput(
             f"expected a client that reads skills from a folder, got {client.title}; upload {skill_file().parent} in its settings"
         )
-    file = _real(client.skills(home) / SERVER / "SKILL.md")
+    file = (client.skills(home) / SERVER / "SKILL.md").resolve()
     return Change(file, _read(file), skill_file().read_text(encoding="utf-8"), keep_backup=False)
 
 
 def _backup(file: Path) -> Path:
     return file.with_name(file.name + BACKUP)
-
-
-def _real(file: Path) -> Path:
-    """Return the file behind links, which people have who keep their settings elsewhere."""
-    return file.resolve()
 
 
 def _read(file: Path) -> str:

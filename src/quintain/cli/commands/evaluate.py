@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from rich.console import Console
 
 from quintain.cli.commands.jobs import follow_start, show_job
@@ -9,6 +12,7 @@ from quintain.cli.commands.reports import require_ending, write_report
 from quintain.cli.layout import print_facts, print_table
 from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.evaluation.reports.report import Report, comparison_report, evaluation_report
+from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.text import printable
 from quintain.tools.evaluation.comparison import comparison_of
 from quintain.tools.results import Contrast
@@ -23,22 +27,18 @@ def run_evaluate(use: CommandRun) -> int:
     Returns:
         0: measured; 1: the job did not succeed; 2: refused; 130: left running by Ctrl-C.
     """
-    console = plain_console(stderr=use.json_out)
     require_ending(use.own["report"])
     services = use.services()
     view = follow_start(services, use, use.call(services))
     if view.result is None or view.result.evaluation_id is None:
         return show_job(use, view)
     evaluation = services.store.evaluations.get(view.result.evaluation_id)
-    if use.json_out:
-        use.print_json(evaluation)
-    else:
+
+    def printed(console: Console, evaluation: Evaluation) -> None:
         print_report(console, evaluation_report(evaluation))
         show_next_step(console, view)
-    if use.own["report"] is not None:
-        write_report(evaluation, use.own["report"])
-        console.print(printable(f"Report: {use.own['report']}"))
-    return 0
+
+    return _show_measured(use, evaluation, printed)
 
 
 def run_compare(use: CommandRun) -> int:
@@ -47,7 +47,6 @@ def run_compare(use: CommandRun) -> int:
     Returns:
         0: compared; 1: the job of a sequential comparison did not succeed; 2: refused; 130: left running by Ctrl-C.
     """
-    console = plain_console()
     require_ending(use.own["report"])
     services = use.services()
     found = use.call(services)
@@ -56,19 +55,23 @@ def run_compare(use: CommandRun) -> int:
         if view.result is None or view.result.comparison_id is None:
             return show_job(use, view)
         found = use.call(services)
-    comparison = comparison_of(services, found.comparison_id)
-    if use.json_out:
-        use.print_json(comparison)
-    else:
+
+    def printed(console: Console, comparison: Comparison) -> None:
         print_report(console, comparison_report(comparison))
         if found.contrast is not None:
             _show_contrast(console, found.contrast)
         console.print()
         show_next_step(console, found)
-    if use.own["report"] is not None:
-        write_report(comparison, use.own["report"])
-        if not use.json_out:
-            console.print(printable(f"Report: {use.own['report']}"))
+
+    return _show_measured(use, comparison_of(services, found.comparison_id), printed)
+
+
+def _show_measured(use: CommandRun, found: Any, printed: Callable[[Console, Any], None]) -> int:
+    """Show what was measured, and write its report where one is asked for."""
+    use.show(found, printed)
+    if (path := use.own["report"]) is not None:
+        write_report(found, path)
+        plain_console(stderr=use.json_out).print(printable(f"Report: {path}"))
     return 0
 
 

@@ -28,13 +28,8 @@ from quintain.tools.results import CompareResult, JobList, JobStarted, JobView
 from quintain.tools.services import Services
 
 
-def run_list(use: CommandRun) -> int:
-    """List jobs; returns the exit status."""
-    use.show(use.call(use.services()), _print_list)
-    return 0
-
-
-def _print_list(console: Console, found: JobList) -> None:
+def show_list(console: Console, found: JobList) -> None:
+    """Print a list of jobs."""
     rows = []
     for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
@@ -45,13 +40,6 @@ def _print_list(console: Console, found: JobList) -> None:
         columns = ("job", "status", Column("step", right=True), "created", Column("work", cut=True))
         print_table(console, columns, rows)
     show_next_step(console, found)
-
-
-def run_show(use: CommandRun) -> int:
-    """Show a job after the call; returns 1 where it has failed."""
-    view = use.call(use.services())
-    use.show(view, print_job)
-    return 1 if view.status == "failed" else 0
 
 
 def print_job(console: Console, view: JobView) -> None:

@@ -10,44 +10,27 @@ from rich.console import Console
 
 from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
-from quintain.cli.session import CommandRun, show_next_step
+from quintain.cli.session import show_next_step
 from quintain.tools.results import LibraryResult, SearchResult
 
 Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
 
 
-def run_search(use: CommandRun) -> int:
-    """List runs; returns the exit status."""
-    value = "score" if use.arguments.get("sort") else "reward"
-    columns = (
-        "run",
-        "outcome",
-        Column(value, right=True),
-        Column("steps", right=True),
-        "agent",
-        Column("task", cut=True),
-    )
-
-    def printed(console: Console, found: SearchResult) -> None:
-        rows = [
-            (one.id, one.outcome.value, getattr(one, value), one.steps, _short(one.agent), one.prompt or one.task_id)
-            for one in found.items
-        ]
-        if rows:
-            print_table(console, columns, rows)
-        show_next_step(console, found)
-
-    use.show(use.call(use.services()), printed)
-    return 0
+def show_runs(console: Console, found: SearchResult) -> None:
+    """Print runs, with the score by which they are sorted, else with their reward."""
+    value = "score" if any(one.score is not None for one in found.items) else "reward"
+    numbers = (Column(value, right=True), Column("steps", right=True))
+    rows = [
+        (one.id, one.outcome.value, getattr(one, value), one.steps, _short(one.agent), one.prompt or one.task_id)
+        for one in found.items
+    ]
+    if rows:
+        print_table(console, ("run", "outcome", *numbers, "agent", Column("task", cut=True)), rows)
+    show_next_step(console, found)
 
 
-def run_library(use: CommandRun) -> int:
-    """List what the library has of one kind; returns the exit status."""
-    use.show(use.call(use.services()), _print_library)
-    return 0
-
-
-def _print_library(console: Console, found: LibraryResult) -> None:
+def show_library(console: Console, found: LibraryResult) -> None:
+    """Print what the library has of one kind."""
     if not found.items:
         console.print(f"No {found.kind} yet.")
     elif found.kind in _TABLES:

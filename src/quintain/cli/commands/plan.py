@@ -7,22 +7,13 @@ import json
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
-from quintain.cli.session import CommandRun, show_next_step
+from quintain.cli.session import show_next_step
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.text import printable
 
-BLOCKED = 1
-"""Exit status of a plan that cannot be carried out."""
 
-
-def run_plan(use: CommandRun) -> int:
-    """Plan and show; returns the exit status: 0 it can be started, 1 something prevents it, 2 refused."""
-    plan = use.call(use.services())
-    use.show(plan, _show)
-    return BLOCKED if plan.blockers else 0
-
-
-def _show(console: Console, plan: TrainingPlan) -> None:
+def show_plan(console: Console, plan: TrainingPlan) -> None:
+    """Print a plan, what is not known of it, and what prevents it."""
     named = {"method": plan.method, "model": plan.model, "dataset": plan.dataset_id, "environment": plan.environment}
     facts = [(name, str(value)) for name, value in named.items() if value is not None]
     facts += [(name, json.dumps(value)) for name, value in plan.hyperparameters.items()]

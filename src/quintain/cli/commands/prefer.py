@@ -19,12 +19,6 @@ from quintain.records.text import printable
 from quintain.tools.results import PreferencesResult
 
 
-def run_prefer(use: CommandRun) -> int:
-    """Record mined or imported preferences; returns the exit status: 0 done, 2 refused."""
-    use.show(use.call(use.services()), _show)
-    return 0
-
-
 def run_record_pairs(use: CommandRun) -> int:
     """Record the pairs of a file; returns 2 where the request was refused or none of the pairs could be recorded."""
     file = use.own["file"]
@@ -36,7 +30,7 @@ def run_record_pairs(use: CommandRun) -> int:
     if use.json_out:
         use.print_json(result, unreadable_lines=unread)
     else:
-        _show(plain_console(), result, unread)
+        show_preferences(plain_console(), result, unread)
     recorded = result.created or result.findings.get("replaced") or result.findings.get("unchanged")
     return 0 if recorded else REFUSED
 
@@ -89,7 +83,8 @@ def _pairs_of(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return pairs, unread
 
 
-def _show(console: Console, result: PreferencesResult, unread: Sequence[str] = ()) -> None:
+def show_preferences(console: Console, result: PreferencesResult, unread: Sequence[str] = ()) -> None:
+    """Print what was recorded and what was not, with notes on lines that could not be read."""
     found = dict(result.findings)
     circles, notes = found.pop("circles", []), [*found.pop("warnings", []), *found.pop("changes", [])]
     more = "".join(f", {name} {n:,}" for name, n in found.items())

@@ -6,26 +6,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import Calls
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from quintain.client.filters import RunFilter
     from quintain.client.frames import RowSource
+    from quintain.client.objects import Dataset
+    from quintain.client.runs import Trajectory
     from quintain.client.session import Reference
     from quintain.records.dataset import Curation
     from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, LineageResult, PreviewResult
 
 
-class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class DataMethods(Calls):
     """Tools of the set `data` as methods."""
 
     def record_trajectory(self, *, trajectory: Mapping[str, Any] | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None, task: str | Mapping[str, Any] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None, agent: str | None = None,
         outcome: str | Mapping[str, Any] | None = None, tags: Sequence[str] | None = None,
-        live: Literal["open", "append", "close"] | None = None, recording: Reference | None = None) -> RunT:
+        live: Literal["open", "append", "close"] | None = None, recording: Reference | None = None) -> Trajectory:
         """Store one run of an agent so that it can be scored, exported and learned from.
 
         Give `trajectory` (canonical, ATIF, or of knowlyr's recorder) or `messages` with `task`. The same run twice is
@@ -76,8 +78,7 @@ class DataMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"] =
         "mined", outcomes: Sequence[Literal["success", "failure", "error", "truncated", "unknown"]] | None = None,
         curation: Curation | Mapping[str, Any] | None = None, validation_share: float = 0.0,
-        include_held_out: bool = False, seed: int = 0, format: str = "quintain",
-        push_to: str | None = None) -> DatasetT:
+        include_held_out: bool = False, seed: int = 0, format: str = "quintain", push_to: str | None = None) -> Dataset:
         """Freeze chosen runs into a dataset for train; every run left out is counted with its reason.
 
         By default, runs on held-out (evaluation) tasks and runs without a verdict are left out. dpo and grpo compare

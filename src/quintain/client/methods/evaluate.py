@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import Calls
 
 if TYPE_CHECKING:
+    from quintain.client.objects import Comparison, Job
     from quintain.client.session import Reference
     from quintain.records.agent import Sampling
     from quintain.tools.evaluation.conversations import TalkResult
 
 
-class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class EvaluateMethods(Calls):
     """Tools of the set `evaluate` as methods."""
 
     def collect(self, agent: Reference, environment: str | Mapping[str, float], *, n_tasks: int = 100,
@@ -22,7 +23,7 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         diversity: float = 0.0, scorer: str | Mapping[str, Any] | None = None,
         reward: str | Mapping[str, Any] | None = None, max_turns: int | None = None, tags: Sequence[str] | None = None,
         opponent: Reference | None = None, seed: int = 0, request_key: str | None = None,
-        tasks: Sequence[Mapping[str, Any]] | None = None, actors: int = 1) -> JobT:
+        tasks: Sequence[Mapping[str, Any]] | None = None, actors: int = 1) -> Job:
         """Let an agent act in an environment, as a background job that stores every episode.
 
         To measure an agent use evaluate.
@@ -55,7 +56,7 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         split: Literal["held_out", "train", "all", "test", "validation"] = "held_out",
         sampling: Sampling | Mapping[str, Any] | None = None, max_turns: int | None = None,
         forbidden: Sequence[str] | None = None, opponent: Reference | None = None, seed: int = 0,
-        request_key: str | None = None, actors: int = 1) -> JobT:
+        request_key: str | None = None, actors: int = 1) -> Job:
         """Measure an agent on held-out tasks, a benchmark or a dataset, as a background job.
 
         Same environment, split, n_tasks, repeats and seed: the same tasks, which compare pairs.
@@ -100,7 +101,7 @@ class EvaluateMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
 
     def compare(self, agents: Sequence[Reference], *, environment: str | Mapping[str, float] | None = None,
         correction: Literal["holm", "benjamini_hochberg", "bonferroni"] = "holm", show: bool = False,
-        sequential: bool = False, n_tasks: int = 500, repeats: int = 1) -> ComparisonT:
+        sequential: bool = False, n_tasks: int = 500, repeats: int = 1) -> Comparison:
         """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
         `difference` is b - a in success rate, or in loss where rows have no verdict; `p`: exact McNemar over tasks;

@@ -6,20 +6,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import Calls
 
 if TYPE_CHECKING:
+    from quintain.client.objects import Job
     from quintain.client.session import Reference
     from quintain.tools.catalog import Picture
 
 
-class JobsMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class JobsMethods(Calls):
     """Tools of the set `jobs` as methods."""
 
     def list_jobs(self, *, status: Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"] |
         None = None, kind: Literal["train", "rollout", "evaluate", "evaluate_dataset", "compare", "import", "recipe",
         "evolve", "preview", "judge", "score", "step_labels", "influence", "replay", "talk", "export_agent", "fetch",
-        "push", "selftest"] | None = None, limit: int = 20, cursor: str | None = None) -> list[JobT]:
+        "push", "selftest"] | None = None, limit: int = 20, cursor: str | None = None) -> list[Job]:
         """List jobs, newest first, by state or kind; those of earlier conversations too.
 
         Args:
@@ -30,7 +31,7 @@ class JobsMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         """
         return self._jobs("list_jobs", {"status": status, "kind": kind, "limit": limit, "cursor": cursor})
 
-    def cancel(self, job: Reference) -> JobT:
+    def cancel(self, job: Reference) -> Job:
         """Ask a job to stop: at its next step, with its newest checkpoint kept for resume.
 
         A queued job ends at once; an ended one stays.
@@ -40,7 +41,7 @@ class JobsMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         """
         return self._job("cancel_job", {"job_id": job})
 
-    def resume(self, job: Reference) -> JobT:
+    def resume(self, job: Reference) -> Job:
         """Continue a job from its newest complete checkpoint.
 
         An interrupted job gets its next attempt under the same id; a failed or cancelled one becomes a new job with

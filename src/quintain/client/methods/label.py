@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import Calls
 
 if TYPE_CHECKING:
     from quintain.client.filters import RunFilter
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quintain.tools.results import CalibrationResult, PreferencesResult, ScoreResult
 
 
-class LabelMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class LabelMethods(Calls):
     """Tools of the set `label` as methods."""
 
     def score(self, scorer: str | Mapping[str, Any], *, filter: RunFilter | None = None,

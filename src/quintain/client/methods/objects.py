@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
-from quintain.client.calls import JobT
+from quintain.client.thing import JobT
 
 if TYPE_CHECKING:
-    from quintain.client.methods.tools import ToolMethods
     from quintain.client.session import Reference
     from quintain.records.agent import Sampling
     from quintain.tools.results import PreviewResult
@@ -19,7 +18,7 @@ class AgentMethods(Generic[JobT]):
     """Methods of agents."""
 
     id: str
-    _home: ToolMethods[JobT, Any, Any, Any, Any]
+    _home: Any
 
     def train(self, method: Literal["sft", "bc", "pretrain", "distill", "dpo", "orpo", "simpo", "kto", "ranking",
         "reward", "prm", "retriever", "grpo", "ppo", "evolve"], *, dataset: Reference | None = None,
@@ -30,8 +29,9 @@ class AgentMethods(Generic[JobT]):
 
         Arguments, result and errors are those of `Home.train`.
         """
-        return self._home.train(model=self, method=method, dataset=dataset, environment=environment, reward=reward,
-            name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
+        result: JobT = self._home.train(model=self, method=method, dataset=dataset, environment=environment,
+            reward=reward, name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
+        return result
 
     def evaluate(self, *, environment: str | Mapping[str, float] | None = None, dataset: Reference | None = None,
         n_tasks: int = 100, repeats: int = 1,
@@ -43,9 +43,10 @@ class AgentMethods(Generic[JobT]):
 
         Arguments, result and errors are those of `Home.evaluate`.
         """
-        return self._home.evaluate(agent=self, environment=environment, dataset=dataset, n_tasks=n_tasks,
+        result: JobT = self._home.evaluate(agent=self, environment=environment, dataset=dataset, n_tasks=n_tasks,
             repeats=repeats, split=split, sampling=sampling, max_turns=max_turns, forbidden=forbidden,
             opponent=opponent, seed=seed, request_key=request_key, actors=actors)
+        return result
 
     def collect(self, environment: str | Mapping[str, float], *, n_tasks: int = 100, attempts: int = 1,
         split: Literal["train", "held_out"] = "train", temperature: float | Sequence[float] = 1.0,
@@ -57,9 +58,11 @@ class AgentMethods(Generic[JobT]):
 
         Arguments, result and errors are those of `Home.collect`.
         """
-        return self._home.collect(agent=self, environment=environment, n_tasks=n_tasks, attempts=attempts, split=split,
-            temperature=temperature, diversity=diversity, scorer=scorer, reward=reward, max_turns=max_turns, tags=tags,
-            opponent=opponent, seed=seed, request_key=request_key, tasks=tasks, actors=actors)
+        result: JobT = self._home.collect(agent=self, environment=environment, n_tasks=n_tasks, attempts=attempts,
+            split=split, temperature=temperature, diversity=diversity, scorer=scorer, reward=reward,
+            max_turns=max_turns, tags=tags, opponent=opponent, seed=seed, request_key=request_key, tasks=tasks,
+            actors=actors)
+        return result
 
     def export(self, format: Literal["adapter", "merged", "gguf"], *, path: str | None = None,
         gguf_type: Literal["f16", "q8_0", "q4_k_m"] = "q8_0", push_to: str | None = None,
@@ -68,15 +71,16 @@ class AgentMethods(Generic[JobT]):
 
         Arguments, result and errors are those of `Home.export_agent`.
         """
-        return self._home.export_agent(agent=self, format=format, path=path, gguf_type=gguf_type, push_to=push_to,
-            request_key=request_key)
+        result: JobT = self._home.export_agent(agent=self, format=format, path=path, gguf_type=gguf_type,
+            push_to=push_to, request_key=request_key)
+        return result
 
 
 class DatasetMethods(Generic[JobT]):
     """Methods of datasets."""
 
     id: str
-    _home: ToolMethods[JobT, Any, Any, Any, Any]
+    _home: Any
 
     def train(self, method: Literal["sft", "bc", "pretrain", "distill", "dpo", "orpo", "simpo", "kto", "ranking",
         "reward", "prm", "retriever", "grpo", "ppo", "evolve"], model: Reference, *,
@@ -87,8 +91,9 @@ class DatasetMethods(Generic[JobT]):
 
         Arguments, result and errors are those of `Home.train`.
         """
-        return self._home.train(dataset=self, method=method, model=model, environment=environment, reward=reward,
-            name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
+        result: JobT = self._home.train(dataset=self, method=method, model=model, environment=environment,
+            reward=reward, name=name, hyperparameters=hyperparameters, seed=seed, request_key=request_key)
+        return result
 
     def preview(self, model: Reference, *, method: str | None = None, hyperparameters: Mapping[str, Any] | None = None,
         rows: int = 3, show: Literal["first", "longest", "shortest", "truncated", "random"] = "first", seed: int = 0,

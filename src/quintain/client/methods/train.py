@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from quintain.client.calls import AgentT, Calls, ComparisonT, DatasetT, JobT, RunT
+from quintain.client.calls import Calls
 
 if TYPE_CHECKING:
+    from quintain.client.objects import Agent, Job
     from quintain.client.session import Reference
     from quintain.records.agent import Sampling
     from quintain.records.jobs.plan import TrainingPlan
 
 
-class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
+class TrainMethods(Calls):
     """Tools of the set `train` as methods."""
 
     def plan(self, *, goal: Sequence[Literal["imitate", "prefer", "learn_from_marks", "improve_by_acting", "score_runs",
@@ -47,7 +48,7 @@ class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
         "reward", "prm", "retriever", "grpo", "ppo", "evolve"], model: Reference, *, dataset: Reference | None = None,
         environment: str | Mapping[str, float] | None = None, reward: str | Mapping[str, Any] | None = None,
         name: str | None = None, hyperparameters: Mapping[str, Any] | None = None, seed: int = 0,
-        request_key: str | None = None) -> JobT:
+        request_key: str | None = None) -> Job:
         """Start training as a background job; the result is a new agent.
 
         The job outlives the server, and goes on from its newest checkpoint. The same request while it is unfinished
@@ -71,7 +72,7 @@ class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
 
     def register_agent(self, name: str, model: Reference, *, system_prompt: str | None = None,
         sampling: Sampling | Mapping[str, Any] | None = None, template: Literal["auto", "tools", "react"] = "auto",
-        description: str = "") -> AgentT:
+        description: str = "") -> Agent:
         """Name a model with its system prompt and sampling settings.
 
         Base models are registered when first used, trained agents by their job. The same name with other content makes
@@ -91,7 +92,7 @@ class TrainMethods(Calls[JobT, DatasetT, AgentT, RunT, ComparisonT]):
 
     def export_agent(self, agent: Reference, format: Literal["adapter", "merged", "gguf"], *, path: str | None = None,
         gguf_type: Literal["f16", "q8_0", "q4_k_m"] = "q8_0", push_to: str | None = None,
-        request_key: str | None = None) -> JobT:
+        request_key: str | None = None) -> Job:
         """Write an agent's files for transformers, peft, vLLM, llama.cpp or Ollama, with card and settings, as a job.
 
         Read back, they must act as the agent does, or nothing is left.

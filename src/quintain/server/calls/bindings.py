@@ -1,12 +1,17 @@
-"""A tool specification bound to the protocol: its listing, the check of its arguments, the call and the result."""
+"""A tool specification bound to the protocol: its listing, the check of its arguments, the call and the result.
+
+Descriptions and schemas are kept in `listings.json`, so that a server lists its tools without importing them.
+`python -m scripts.make_tool_reference` writes the file from the catalog; a test compares the two.
+"""
 
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +25,17 @@ from quintain.next_step import Hint, ToolCall
 from quintain.records.record import Record
 from quintain.server.apps import TOOL_META, app_data
 from quintain.server.calls.record_json import facts, scrub
-from quintain.server.listings import derived_listing, stored_listings
 from quintain.tools.catalog import IllustratedRecord, Picture, ToolSpec
 from quintain.tools.invocation import check
 from quintain.tools.web_address import page_url
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
+
+LISTINGS_FILE = Path(__file__).parents[1] / "listings.json"
+
+Listing = dict[str, Any]
+"""`description`, `input_schema` and `output_schema` of a tool."""
 
 ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -68,6 +77,26 @@ def bind(spec: ToolSpec) -> Binding:
     listing = known if known is not None else derived_listing(spec)
     tool = Tool(name=spec.name, title=spec.title, annotations=hints, meta=TOOL_META if spec.app else None, **listing)
     return Binding(spec, tool)
+
+
+def derived_listing(spec: ToolSpec) -> Listing:
+    """Return the listing of a tool from the signature and docstring of its function."""
+    from quintain.server.calls.schemas import input_schema, output_schema
+    from quintain.tools.invocation import arguments_model
+
+    brief = spec.answers_as is not None
+    return {
+        "description": inspect.getdoc(spec.function),
+        "input_schema": input_schema(arguments_model(spec)),
+        "output_schema": None if spec.picture else output_schema(spec.function, brief=brief),
+    }
+
+
+@cache
+def stored_listings() -> dict[str, Listing]:
+    """Return the listings of the catalog, by name of the tool."""
+    listings: dict[str, Listing] = json.loads(LISTINGS_FILE.read_text(encoding="utf-8"))
+    return listings
 
 
 def select(

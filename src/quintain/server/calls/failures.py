@@ -25,13 +25,8 @@ def tool_failure(
 ) -> CallToolResult:
     """The result of a call that raised: our own errors without secrets that they quote, any other without its text.
 
-    The text of any other goes to the log. An error without a remedy gets the one that every call has.
-
-    Args:
-        tool: The tool's name.
-        error: What the call raised.
-        hidden: The home folder, whose path this client does not see.
-        written: How the remedy names calls.
+    The text of any other goes to the log. An error without a remedy gets the one that every call has. `hidden` is the home folder,
+    whose path this client does not see; `written` is how the remedy names calls.
     """
     if isinstance(error, QuintainError):
         message = error.message.render(written) if isinstance(error.message, Hint) else error.message

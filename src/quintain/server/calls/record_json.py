@@ -28,12 +28,7 @@ def scrub(text: str) -> str:
 
 
 def facts(record: Record, written: Callable[[ToolCall], str] = str) -> Facts:
-    """Return the facts of a record for a result; numbers that are not finite are null.
-
-    Args:
-        record: Any record.
-        written: How its hints name calls of tools.
-    """
+    """Return the facts of a record for a result; numbers that are not finite are null, and hints name calls as `written`."""
     context = {WRITTEN: written}
     try:
         text = record.model_dump_json(context=context)

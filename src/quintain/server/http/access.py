@@ -42,11 +42,7 @@ def accepted_names(
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the exact Host and Origin values of a server: its own address, its public URL, and what the operator adds.
 
-    Args:
-        host: Address that it listens on.
-        port: Port that it listens on.
-        public_url: URL under which a proxy publishes it.
-        further_hosts: Further Host values, with their ports.
+    The public URL is that under which a proxy publishes it; further hosts have their ports.
 
     Raises:
         InvalidInput: `public_url` is not an http or https URL without query and credentials.
@@ -70,13 +66,7 @@ def accepted_names(
 def public_address(host: str, port: int, public_url: str | None) -> tuple[str, str]:
     """Return the URL under which clients reach a server, and the path below which it serves; neither ends in a slash.
 
-    Args:
-        host: As `accepted_names`.
-        port: As `accepted_names`.
-        public_url: As `accepted_names`.
-
-    Raises:
-        InvalidInput: As `accepted_names`.
+    Arguments and errors are those of `accepted_names`.
     """
     if public_url is None:
         name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -37,14 +37,9 @@ _PING_S = 3.0
 def http_application(
     server: QuintainServer, access: Access, limits: Limits, *, issuer: str | None = None, page: ASGIApp | None = None
 ) -> Guard:
-    """Return the guarded application of a server.
+    """Return the guarded application of a server; `issuer` is the OAuth issuer whose tokens `access.verifier` accepts.
 
-    Args:
-        server: The server.
-        access: Who may call.
-        limits: How much and how fast.
-        issuer: URL of the OAuth issuer whose tokens `access.verifier` accepts.
-        page: Application for all other paths, which asks `may_read` and `may_change` of the guard itself; None: no page.
+    The page is the application for all other paths, which asks `may_read` and `may_change` of the guard itself; None: no page.
     """
     # The guard checks Host and Origin exactly and reads the body; the SDK's wildcard for ports is a prefix match.
     protocol = server.streamable_http_app(

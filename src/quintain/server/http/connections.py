@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def bounded_protocol(limits: Limits, trusted: tuple[str, ...]) -> type[H11Protocol]:
-    """Return a protocol class for one server.
-
-    Args:
-        limits: Bounds of its connections.
-        trusted: Addresses of proxies, whose connections are not counted for one client.
-    """
+    """Return a protocol class for one server; connections of trusted proxies are not counted for one client."""
 
     class BoundedProtocol(_BoundedProtocol):
         limits_of_server = limits
@@ -50,13 +45,11 @@ class _BoundedProtocol(H11Protocol):
         self._peer = self.client[0] if self.client else ""
         self.peers[self._peer] += 1
         of_peer = 0 if self._peer in self.trusted_peers else self.peers[self._peer]
-        if of_peer > self.limits_of_server.connections_per_client or self._too_many():
+        limits = self.limits_of_server
+        if of_peer > limits.connections_per_client or len(self.connections) > limits.connections:
             transport.abort()
             return
         self._await_headers()
-
-    def _too_many(self) -> bool:
-        return len(self.connections) > self.limits_of_server.connections
 
     def data_received(self, data: bytes) -> None:
         """Read what arrived; headers must be complete a bounded time after their first byte."""
@@ -102,10 +95,7 @@ class _BoundedProtocol(H11Protocol):
 class GracefulServer(uvicorn.Server):
     """A server that ends its streams at SIGTERM or SIGINT, lets calls finish, and returns normally.
 
-    Args:
-        config: Its configuration.
-        on_ready: Called once it listens.
-        on_stop: Called before it waits for the calls that run.
+    `on_ready` is called once it listens, `on_stop` before it waits for the calls that run.
     """
 
     def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None], on_stop: Callable[[], None]) -> None:

@@ -51,15 +51,9 @@ def refusal(status: int, code: str, message: str, headers: dict[str, str] | None
 class Guard:
     """Pass on the requests that may reach an application, refuse the others, and end the streams when the server stops.
 
-    An application behind it asks `may_read` and `may_change`, and gets bodies that are complete. A server has one guard
-    around one application.
-
-    Args:
-        app: The application.
-        access: Who may call.
-        limits: How much and how fast.
-        needs_token: Whether a request needs a token. Only asked where a verifier is set.
-        is_probe: Whether a request is a health check, which is answered whatever its Host and token are.
+    An application behind it asks `may_read` and `may_change`, and gets bodies that are complete. A server has one guard around one
+    application. `needs_token` is only asked where a verifier is set; a health check, which `is_probe` knows, is answered whatever its
+    Host and token are.
     """
 
     def __init__(

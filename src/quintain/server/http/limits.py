@@ -31,13 +31,7 @@ class Limits:
 
 
 class TokenBuckets:
-    """A token bucket for each client.
-
-    Args:
-        rate: Calls a second that refill a bucket.
-        burst: Calls that a full bucket allows at once.
-        clock: Seconds on a monotonic clock.
-    """
+    """A bucket for each client: `burst` calls at once, refilled by `rate` calls a second of a monotonic clock."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._burst, self._clock = rate, burst, clock

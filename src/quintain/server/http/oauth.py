@@ -29,13 +29,7 @@ _LEEWAY_S = 30
 
 
 class IssuerVerifier(TokenVerifier):
-    """Accept the access tokens that an issuer signed for this server.
-
-    Args:
-        issuer: URL of the issuer, as its tokens name it.
-        audience: What its tokens for this server name.
-        scopes: Scopes that a token must have.
-        clock: Seconds on a monotonic clock.
+    """Accept the access tokens that an issuer signed for this server: those that name its audience and have its scopes.
 
     Raises:
         InvalidInput: The issuer is not an https URL, or an http URL of this machine.

@@ -42,13 +42,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def access_of(settings: Settings, host: str, port: int, token: TokenFile | None) -> Access:
-    """Return who may call a server.
-
-    Args:
-        settings: The operator settings.
-        host: Address that it listens on.
-        port: Port that it listens on.
-        token: The token of the home folder; None to accept none.
+    """Return who may call a server that listens on an address, with the token of the home folder or with none.
 
     Raises:
         Refused: The server would be reachable from other machines and ask for no token.
@@ -104,7 +98,6 @@ def serve_http(
         on_ready: Called with the public URL once the server listens.
 
     Raises:
-        Refused: As `access_of`.
         Unavailable: The address cannot be listened on.
     """
     import uvicorn

@@ -24,10 +24,7 @@ class TokenFile:
         self._cached: tuple[tuple[int, int], bytes] | None = None
 
     def create(self, *, replace: bool = False) -> bool:
-        """Write a new random token of 256 bits where there is none; return whether it was written.
-
-        Args:
-            replace: Replace the present token, which is no longer valid then.
+        """Write a new random token of 256 bits where there is none, or in place of the present one; return whether it was written.
 
         Raises:
             Unavailable: The file cannot be written or read.
@@ -80,11 +77,7 @@ class TokenFile:
 
 
 class FileVerifier(TokenVerifier):
-    """Accept the token of a home folder.
-
-    Args:
-        file: Where the token is.
-    """
+    """Accept the token of a home folder."""
 
     def __init__(self, file: TokenFile) -> None:
         self._file = file

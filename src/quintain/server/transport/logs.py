@@ -53,10 +53,6 @@ class RequestLog:
     """The log of one tool call.
 
     A request of 2026-07-28 names its level in `_meta`; a session of the handshake era has set it before.
-
-    Args:
-        ctx: The request.
-        tool: The tool's name.
     """
 
     def __init__(self, ctx: ServerRequestContext[Running], tool: str) -> None:

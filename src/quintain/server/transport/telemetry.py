@@ -30,10 +30,7 @@ _JOB = "quintain.job.id"
 
 
 def otlp_provider(endpoint: str) -> TracerProvider:
-    """Return a provider that sends spans to an OpenTelemetry collector over HTTP.
-
-    Args:
-        endpoint: URL of the collector, such as `http://localhost:4318`.
+    """Return a provider that sends spans over HTTP to an OpenTelemetry collector, such as `http://localhost:4318`.
 
     Raises:
         Unavailable: The extra `telemetry` is not installed.
@@ -58,14 +55,10 @@ def otlp_provider(endpoint: str) -> TracerProvider:
 
 
 class Spans:
-    """Middleware that records each request, and the jobs that requests started.
+    """Middleware that records each request, and the jobs that requests started; only these tools by their name.
 
     The trace context in a request's `_meta` becomes the parent of its span. A span about a job links to the span of the
     call that started it, as far as this process saw it.
-
-    Args:
-        provider: Where spans go.
-        tools: Names of the tools; others are not recorded by name.
     """
 
     def __init__(self, provider: TracerProvider, tools: Collection[str]) -> None:

@@ -72,11 +72,7 @@ class BackupManifest(Record):
 def back_up(home: Path, target: Path, *, version: str, now: datetime) -> BackupManifest:
     """Write a backup of a home folder with a SQLite database, while jobs and servers may use it.
 
-    Args:
-        home: The home folder.
-        target: A folder or, by its ending, an archive (`.tar`, `.tar.gz`). It must not exist, and appears whole.
-        version: Version of this program.
-        now: Time of the backup.
+    The target is a folder or, by its ending, an archive (`.tar`, `.tar.gz`), and appears whole.
 
     Raises:
         Conflict: The target exists.

@@ -52,11 +52,7 @@ def readable(path: Path) -> list[ReadableRows]:
 
 
 def salvage(path: Path, target: Path) -> list[ReadableRows]:
-    """Copy every row that can be read into a database with the current schema. Return what was copied.
-
-    Args:
-        path: The damaged file, which is not changed.
-        target: A new database of this version, without rows.
+    """Copy every row that can be read of a damaged file into a new database of this version. Return what was copied.
 
     Raises:
         Conflict: The target has rows.

@@ -21,11 +21,7 @@ CHUNK = 500
 
 
 def encode(record: Record, where: str) -> str:
-    """Return a record as JSON text.
-
-    Args:
-        record: The record.
-        where: Name of the record in error messages, such as `trajectory`.
+    """Return a record as JSON text; errors name it by `where`, such as `trajectory`.
 
     Raises:
         InvalidInput: A free field such as `metadata` contains NaN, Infinity or a lone surrogate.

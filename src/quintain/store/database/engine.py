@@ -49,11 +49,7 @@ _shared = threading.local()
 
 
 def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
-    """Create an engine with explicit transactions (see the module docstring).
-
-    Args:
-        url: SQLAlchemy URL of SQLite or PostgreSQL.
-        wait_s: Seconds to wait for the write lock.
+    """Create an engine with explicit transactions (see the module docstring), which wait `wait_s` seconds for the write lock.
 
     Raises:
         InvalidInput: The URL names another database, or is malformed.

@@ -53,12 +53,12 @@ def fetch_rows(
     cursor: str | None,
     key: ColumnElement[int] | None = None,
 ) -> tuple[Sequence[Row[Any]], str | None]:
-    """Return one page of rows by descending `seq`, and the cursor of the next page.
+    """Return one page of rows by descending `seq`, the first column of the statement, and the cursor of the next page.
 
     Args:
         connection: A read transaction.
-        statement: The filtered selection. Its first column is `seq`.
-        table: The table of `seq`. Its name is part of the cursor.
+        statement: The filtered selection.
+        table: The table of `seq`, whose name is part of the cursor.
         limit: Rows per page, 1..200.
         cursor: `next_cursor` of the previous page, or None for the first page.
         key: Column that equals `seq` and has an index for the selection. None: `seq` itself.

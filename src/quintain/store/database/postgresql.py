@@ -71,11 +71,9 @@ def parse_url(url: str) -> URL:
 
 
 def create_postgresql_engine(url: URL, wait_s: float) -> Engine:
-    """Create an engine whose connections notice dead peers and store text with NUL characters.
+    """Create an engine for a URL of `parse_url`, whose connections notice dead peers and store text with NUL characters.
 
-    Args:
-        url: URL from `parse_url`.
-        wait_s: Seconds to wait for the write lock, and for a connection to a server that does not answer.
+    It waits `wait_s` seconds for the write lock, and for a connection to a server that does not answer.
 
     Raises:
         Unavailable: The driver is not installed.

@@ -77,11 +77,7 @@ def verify(source: Path) -> BackupManifest:
 def restore(source: Path, home: Path, *, replace: bool, now: datetime) -> RestoreResult:
     """Restore a backup. The database appears last, so a home without one was not restored.
 
-    Args:
-        source: Folder or archive of a backup.
-        home: Home folder; created if it does not exist.
-        replace: Whether a home that is not empty may be replaced. Its contents move into a folder beside them.
-        now: Time of the restoration.
+    With `replace` the contents of a home that is not empty move into a folder beside them.
 
     Raises:
         Conflict: The home is not empty, and `replace` is false.

@@ -20,12 +20,7 @@ LONGEST_WAIT_S = 10.0
 
 @contextmanager
 def writers_turn(database: Path, longest_s: float = LONGEST_WAIT_S) -> Iterator[None]:
-    """Wait for this writer's turn and keep it, for a transaction that writes.
-
-    Args:
-        database: The SQLite file. Beside it is the file that is locked, NAME.queue.
-        longest_s: Seconds to wait at most.
-    """
+    """Wait for this writer's turn and keep it, for a transaction that writes; the file that is locked is NAME.queue."""
     descriptor = _locked(database.with_name(f"{database.name}.queue"), longest_s)
     try:
         yield

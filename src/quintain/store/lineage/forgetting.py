@@ -139,13 +139,7 @@ def forgotten_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
 def datasets_with_forgotten(
     connection: Connection, dataset_ids: Collection[str], also: Collection[str] = ()
 ) -> dict[str, int]:
-    """Return dataset -> number of its forgotten runs, for the affected datasets.
-
-    Args:
-        connection: A connection.
-        dataset_ids: Datasets to look at.
-        also: Further runs that count as forgotten.
-    """
+    """Return dataset -> number of its forgotten runs, of those of these datasets that have some; runs of `also` count, too."""
     m = dataset_members.c
     gone = select(_c.id).where(_c.forgotten_at.is_not(None) | _c.id.in_(also))
     counted: dict[str, int] = {}

@@ -46,12 +46,9 @@ def sources(connection: Connection, ref: Ref) -> list[Ref]:
         case Ref("checkpoint", checkpoint_id):
             return [Ref("job", checkpoint_id.rsplit("/", 1)[0])]
     found = _linked_sources(connection, ref)
-    if ref.kind in {"agent", "evaluation"}:
-        kind = ROLLOUTS if ref.kind == "agent" else RUNS
-        job_ids = [source.id for source in found if source.kind == "job"]
-        if ref.kind == "agent":
-            job_ids = [job_id for job_id in job_ids if _is_online(connection, job_id)]
-            found += [run for job_id in job_ids for run in _runs_of_job(connection, job_id, kind)]
+    if ref.kind == "agent":
+        online = [source.id for source in found if source.kind == "job" and _is_online(connection, source.id)]
+        found += [run for job_id in online for run in _runs_of_job(connection, job_id, ROLLOUTS)]
     return found
 
 

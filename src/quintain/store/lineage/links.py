@@ -128,15 +128,11 @@ def agent_links(connection: Connection, agent: Agent) -> Iterator[Link]:
     job_id = agent.job_id.split("/")[0] if agent.job_id else None
     if job_id is not None:
         yield Link(Ref("job", job_id), me)
-    evolved = job_id is not None and _kind(connection, job_id) == "evolve"
+    evolved = connection.scalar(select(jobs.c.kind).where(jobs.c.id == job_id)) == "evolve"
     if agent.parent is not None and (evolved or job_id is None):
         yield Link(Ref("agent", agent.parent), me)
     if agent.dataset_id is not None and evolved:
         yield Link(Ref("dataset", agent.dataset_id), me)
-
-
-def _kind(connection: Connection, job_id: str) -> str | None:
-    return connection.scalar(select(jobs.c.kind).where(jobs.c.id == job_id))
 
 
 def evaluation_links(evaluation: Evaluation) -> Iterator[Link]:

@@ -51,7 +51,7 @@ def describe(connection: Connection, refs: Collection[Ref]) -> dict[Ref, Lineage
         elif ref.kind == "checkpoint":
             found[ref] = _checkpoint(connection, ref)
         elif ref not in found:
-            found[ref] = LineageNode(kind=_kind(ref), id=ref.id, label="not stored")
+            found[ref] = LineageNode(kind=cast(NodeKind, ref.kind), id=ref.id, label="not stored")
     return _add_marks(connection, found)
 
 
@@ -63,10 +63,6 @@ def _columns(table: Table) -> Iterable[Any]:
         return (c.id, c.task_id, c.prompt, c.outcome, c.forgotten_at, c.created_at)
     removed_at = (table.c.removed_at,) if "removed_at" in table.c else ()
     return (table.c.id, table.c.document, table.c.created_at, *removed_at)
-
-
-def _kind(ref: Ref) -> NodeKind:
-    return cast(NodeKind, ref.kind)
 
 
 def _run(row: Row[Any]) -> LineageNode:

@@ -157,7 +157,7 @@ class TrajectoryInserter:
                     added[place] = InsertResult(one.id, "forgotten")
                     continue
                 is_same = identity == row.columns["identity"]
-                has_outcome = _is_known(row.trajectory) and is_same
+                has_outcome = row.trajectory.outcome.status is not OutcomeStatus.UNKNOWN and is_same
                 # Reading the document is expensive, and most repeated runs agree with the stored one.
                 differs = has_outcome and outcome != row.trajectory.outcome.status
                 lacks = differs and self._load(one.id).takes_outcome_of(None)
@@ -239,11 +239,8 @@ class TrajectoryInserter:
 def _by_agent(rows: Sequence[EncodedRun], agents: dict[str, str | None]) -> list[EncodedRun]:
     """Return the runs; one that equals a run of another named agent has its agent in its episode key, and so in its identity.
 
-    A run that goes on from another one, such as a correction, is the same whoever wrote it.
-
-    Args:
-        rows: Runs to insert.
-        agents: Identity of a stored run -> its agent; None: it was forgotten, and its equals are.
+    A run that goes on from another one, such as a correction, is the same whoever wrote it. `agents` maps the identity of a stored
+    run to its agent, and of a forgotten one, whose equals are forgotten, to None.
     """
     apart: list[EncodedRun] = []
     for row in rows:
@@ -257,10 +254,6 @@ def _by_agent(rows: Sequence[EncodedRun], agents: dict[str, str | None]) -> list
             row = encode_run(run.model_copy(update={"id": given, "episode_key": key}))
         apart.append(row)
     return apart
-
-
-def _is_known(run: Trajectory) -> bool:
-    return run.outcome.status is not OutcomeStatus.UNKNOWN
 
 
 def _fields_kept(old: Trajectory, new: Trajectory) -> dict[str, Any]:

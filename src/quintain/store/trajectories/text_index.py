@@ -80,9 +80,7 @@ def create_text_index(connection: Connection) -> None:
 def index_new_texts(engine: Engine, most_chars: int = _AT_ONCE_CHARS) -> bool:
     """Add the oldest runs that are not in the index yet. Return whether all are in it now.
 
-    Args:
-        engine: The database. PostgreSQL indexes every run at once by itself.
-        most_chars: Stop behind the run with which the texts exceed this. At least one run is added.
+    It stops behind the run with which the texts exceed `most_chars`. PostgreSQL indexes every run at once by itself.
     """
     if engine.dialect.name != "sqlite":
         return True
@@ -113,11 +111,7 @@ def purge_deleted_text(connection: Connection) -> None:
 
 
 def trigram_query(pattern: str) -> str | None:
-    """Return the FTS5 expression that all texts with this substring match, or None for fewer than three characters.
-
-    Args:
-        pattern: A casefolded substring.
-    """
+    """Return the FTS5 expression that all texts with this casefolded substring match, or None for fewer than three characters."""
     trigrams = list(dict.fromkeys(pattern[i : i + 3] for i in range(len(pattern) - 2)))
     stride = -(-len(trigrams) // _TRIGRAMS)
     quoted = ('"' + trigram.replace('"', '""') + '"' for trigram in trigrams[:: max(stride, 1)])

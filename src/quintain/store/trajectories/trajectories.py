@@ -78,12 +78,7 @@ class Trajectories:
             return _fetch(connection, trajectory_id)
 
     def grow(self, trajectory_id: str, change: Callable[[Trajectory], Trajectory], now: datetime) -> Trajectory:
-        """Change a live recording. Read and write share a transaction, so that concurrent changes are not lost.
-
-        Args:
-            trajectory_id: Id of the recording.
-            change: Maps the stored run to the new one. The id is kept. An exception rolls everything back.
-            now: Time of the change.
+        """Change a live recording; its id is kept. Read and write share a transaction, so that concurrent changes are not lost.
 
         Raises:
             NotFound: The id is not stored.
@@ -104,15 +99,10 @@ class Trajectories:
         return grown
 
     def link(self, links: Sequence[RunLink]) -> int:
-        """Add links to subagents and continued runs. Existing links are kept.
+        """Add links to subagents and continued runs, by identity hash as known when logs are read. Existing links are kept.
 
-        The documents of the runs are rewritten in transactions of `_LINKED_CHARS`, each of which SQLite keeps in memory.
-
-        Args:
-            links: Links by identity hash, as known when logs are read.
-
-        Returns:
-            Number of named runs that are not stored or were forgotten. Their links are skipped.
+        The documents of the runs are rewritten in transactions of `_LINKED_CHARS`, each of which SQLite keeps in memory. Return the number
+        of named runs that are not stored or were forgotten, whose links are skipped.
         """
         named = {name for link in links for name in (link.identity, *link.subagents, link.continues) if name}
         ids: dict[str, str] = {}
@@ -163,13 +153,9 @@ class Trajectories:
             return {run_id: json.loads(found) for run_id, found in connection.execute(query)}
 
     def iterate(self, filter: TrajectoryFilter | None = None, ids: Sequence[str] | None = None) -> Iterator[Trajectory]:
-        """Stream the matching trajectories, oldest first, without rows added in the meantime.
+        """Stream the matching trajectories, oldest first, without rows added in the meantime and without forgotten runs.
 
         No lock is held between batches, so the reader may be slow.
-
-        Args:
-            filter: Conditions. None selects every trajectory.
-            ids: Restrict to these ids. None does not restrict. Forgotten runs are left out.
 
         Raises:
             NotFound: Some ids do not exist; raised at once.
