@@ -92,11 +92,7 @@ QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
 
 
 def canonical(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
-    """Return the settings under their canonical names.
-
-    Args:
-        values: Settings by canonical name or alias.
-        fields: Canonical names of the method; unknown names pass through, for the model to refuse.
+    """Return the settings under their canonical names; unknown names pass through, for the method's model to refuse.
 
     Raises:
         InvalidInput: two names of one setting disagree, or a name asks for a feature that does not exist here.
@@ -153,8 +149,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
             if (name not in UNSET or value != UNSET[name]) and (value is not None or name in {*fields, *RENAMED})
         }
     )
-    yield from _precision(values)
-    yield from _quantization(values)
+    yield from _switches(values)
     yield from _sinks(values)
     for name, value in values.items():
         if name in WITHOUT_EFFECT or name in SINKS or (name == "report_to" and _adds_sinks(values)):
@@ -286,26 +281,20 @@ def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    switches = {name: values[name] for name in PRECISIONS if values.get(name) is not None}
-    for name, on in switches.items():
-        if on == "auto":
-            yield "precision", name, "auto"
-        elif not isinstance(on, bool):
-            raise _fault(
-                f"`{name}`: expected true or false, got {shown(on)}; or give precision: auto, bf16, fp16 or fp32"
-            )
-        elif on or not any(switches.values()):
-            yield "precision", name, PRECISIONS[name] if on else "fp32"
-
-
-def _quantization(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    for name in QUANTIZATIONS:
-        on = values.get(name)
-        if on is not None and not isinstance(on, bool):
-            raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give quantization: nf4 or int8")
-        if on:
-            yield "quantization", name, QUANTIZATIONS[name]
+def _switches(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the number formats that switches choose; fp32 where all those of `precision` are off."""
+    for setting, formats in (("precision", PRECISIONS), ("quantization", QUANTIZATIONS)):
+        switches = {name: values[name] for name in formats if values.get(name) is not None}
+        for name, on in switches.items():
+            if formats is PRECISIONS and on == "auto":
+                yield setting, name, on
+            elif not isinstance(on, bool):
+                known = ", ".join(dict.fromkeys(formats.values()))
+                raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give {setting}, such as {known}")
+            elif on:
+                yield setting, name, formats[name]
+            elif formats is PRECISIONS and not any(switches.values()):
+                yield setting, name, "fp32"
 
 
 def _adds_sinks(values: Mapping[str, Any]) -> bool:

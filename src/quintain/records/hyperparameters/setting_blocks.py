@@ -13,9 +13,7 @@ _DEPTH = 8
 def nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """Return settings with dotted names, as command lines of other trainers have them, as blocks.
 
-    Args:
-        values: Settings by name.
-        known: Names that stay, and so do dotted names that begin with one of them.
+    Known names stay, and so do dotted names that begin with one of them.
     """
     result: dict[str, Any] = {}
     for name, value in values.items():
