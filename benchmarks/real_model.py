@@ -14,17 +14,16 @@ import importlib
 import itertools
 import os
 import random
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.figures import report, say, summarize
+from benchmarks.machine import busy_processes, load_average
 from quintain.settings import Settings
 from quintain.threads import limit_spinning
 
@@ -125,7 +124,7 @@ def busy(bench: Bench) -> None:
     slowdowns = []
     for _ in range(bench.rounds):
         quiet = _seconds(episodes.ours)
-        with _busy_processes(len(os.sched_getaffinity(0))):
+        with busy_processes(len(os.sched_getaffinity(0))):
             slowdowns.append(_seconds(episodes.ours) / quiet)
     report(f"acting_slowdown_beside_busy_{bench.name}", slowdowns, "1", 2.2, "lower", load=load_average())
 
@@ -235,22 +234,6 @@ def _precision(precision: str) -> Any:
     from quintain.trainers.engine.machine import products_of
 
     return products_of(precision)
-
-
-def load_average() -> float:
-    """Return the mean number of runnable processes of the last minute."""
-    return round(os.getloadavg()[0], 1)
-
-
-@contextmanager
-def _busy_processes(count: int) -> Iterator[None]:
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 FIGURES: dict[str, Callable[[Bench], None]] = {
