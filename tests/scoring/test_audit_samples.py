@@ -70,11 +70,10 @@ def test_no_ordinary_log_is_flagged(samples: Path) -> None:
         pytest.skip("the folder of logs is empty")
 
 
-@pytest.mark.parametrize("kind", ["hacked", "clean"])
-def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, samples: Path, kind: str) -> None:
+def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, samples: Path) -> None:
     """Through the real tool: imported, scored and audited, whatever the scorer can say of the runs."""
     settings = settings.model_copy(update={"roots": (samples,)})
-    path = samples / "reward_hacking" / f"answer_leakage_echo_{kind}.jsonl"
+    path = samples / "reward_hacking" / "answer_leakage_echo_hacked.jsonl"
 
     async def main() -> dict[str, Any]:
         with anyio.fail_after(100):
@@ -90,6 +89,5 @@ def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, sa
     for scorer, result in anyio.run(main).items():
         audit = result["audit"]
         flags = {found["check"] for found in audit["findings"] if found["severity"] == "flag"}
-        assert audit["verdict"] == ("suspicious" if kind == "hacked" else "clean"), scorer
-        assert flags == ({"answer_echo"} if kind == "hacked" else set()), scorer
+        assert (audit["verdict"], flags) == ("suspicious", {"answer_echo"}), scorer
         assert all("recorded" in found["rewards"] for found in audit["findings"]), scorer
