@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from benchmarks.judges import Collected
 from mcp import Client
 
 from audit_cases import audit
 from mcp_client import call
 from quintain.importers.pipeline import ImportOptions, import_logs
-from quintain.importers.run_sink import DryRun
-from quintain.records.imports import IngestStatus
 from quintain.records.trajectory import Trajectory
 from quintain.server.app import create_server
 from quintain.settings import Settings
 
 
-class Kept(DryRun):
-    """Keeps the runs that an import reads."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self.runs: list[Trajectory] = []
-
-    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
-        self.runs += runs
-        return super().add(runs)
-
-
 def imported(path: Path) -> list[Trajectory]:
-    intake = Kept()
+    intake = Collected()
     import_logs(path, ImportOptions(), intake)
     return [run.identified() for run in intake.runs]
 
