@@ -8,7 +8,6 @@ config file comes in (`tools.training.methods`); stored records carry the canoni
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,7 +15,6 @@ from pydantic import BaseModel
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters.foreign_schedules import ARGUMENTS, with_schedule
 from quintain.records.hyperparameters.foreign_settings import COMPONENT, COMPONENTS, FIXED, RENAMED, WITHOUT_EFFECT
-from quintain.records.hyperparameters.setting_blocks import describe_block, nested
 from quintain.records.record import clip, list_names, nearest, shown
 
 FALLBACKS = {
@@ -72,6 +70,9 @@ UNSET = {"max_steps": -1}
 GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
 """Settings that are objects: true or {} enables the defaults, false or null disables."""
 
+_DEPTH = 8
+"""Levels of other trainers' blocks that are looked into."""
+
 ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
 """Aliases that multiply the batch size: here `batch_size` counts the examples of one optimizer step."""
 
@@ -122,23 +123,14 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
-    values = nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
+    values = _nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
     blocks = {name: value for name, value in values.items() if _is_foreign_block(name, value, fields)}
     refused = [
         f"`{name}` cannot be {shown(value)}: {FIXED[name].remedy}"
         for name, value in values.items()
         if name in FIXED and name not in blocks and value not in (None, "", FIXED[name].only)
     ]
-    refused += [
-        describe_block(
-            name,
-            block,
-            partial(_setting_of, fields),
-            _remedy_of,
-            FIXED[name].remedy if name in FIXED else "leave it out",
-        )
-        for name, block in blocks.items()
-    ]
+    refused += [_block_fault(name, block, fields) for name, block in blocks.items()]
     if refused:
         rest = {name: value for name, value in values.items() if name not in FIXED and name not in blocks}
         raise _fault("; ".join([*refused, *_further_faults(rest, fields)]))
@@ -177,6 +169,25 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
             yield name, name, _comparable(translated)
 
 
+def _nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return settings with dotted names, as command lines of other trainers have them, as blocks.
+
+    Known names stay, and so do dotted names that begin with one of them.
+    """
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        *outer, last = name.split(".")
+        if not outer or name in known or outer[0] in known or not all((*outer, last)):
+            result[name] = value
+            continue
+        block = result
+        for part in outer[:_DEPTH]:
+            inner = block.get(part)
+            block[part] = block = dict(inner) if isinstance(inner, Mapping) else {}
+        block[".".join([*outer[_DEPTH:], last])] = value
+    return result
+
+
 def _is_foreign_block(name: str, value: Any, fields: Collection[str]) -> bool:
     known = {*fields, *GROUPS, *RENAMED, *COMPONENTS, *WITHOUT_EFFECT, ARGUMENTS}
     is_refused = name in FIXED and name != _MODEL
@@ -195,9 +206,29 @@ def _setting_of(fields: Collection[str], name: str) -> str | None:
     return known[0] if name in FALLBACKS and known else " and ".join(known) or None
 
 
-def _remedy_of(name: str, value: Any) -> str | None:
-    """Return what to do about a name of a block that is taken at another value alone."""
-    return FIXED[name].remedy if name in FIXED and value != FIXED[name].only else None
+def _block_fault(name: str, block: Mapping[str, Any], fields: Collection[str]) -> str:
+    """Return what to give in place of a block: each setting in it that exists here, with the path where it stands."""
+    found, advice = list[str](), list[str]()
+    for path, value in _values_in(name, block):
+        *_, outer, last = path.split(".")
+        if known := _setting_of(fields, f"{outer}.{last}") or _setting_of(fields, last):
+            found.append(f"{known} for {clip(path)}")
+        elif last in FIXED and value != FIXED[last].only:
+            advice.append(f"{FIXED[last].remedy} ({clip(path)})")
+    remedy = FIXED[name].remedy if name in FIXED else "leave it out"
+    given = f"give {list_names(found)}; " if found else ""
+    more = f"{'; '.join(advice)}; " if advice else ""
+    rest = f"as for the rest, {remedy}" if found or advice else remedy
+    return f"`{clip(name)}` is a block, and settings are not nested here; {given}{more}{rest}"
+
+
+def _values_in(path: str, block: Mapping[str, Any], depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+    for name, value in block.items():
+        inner = f"{path}.{name}"
+        if isinstance(value, Mapping) and depth:
+            yield from _values_in(inner, value, depth - 1)
+        elif isinstance(name, str) and value is not None:
+            yield inner, value
 
 
 def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[str]:
