@@ -12,27 +12,23 @@ import argparse
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from benchmarks.figures import report, say, summarize
+from benchmarks.jobs import STARTER, carry_out, reporter_of, runs_of
 from quintain.environments.inventory.scripted_policy import script_of
 from quintain.environments.registry import task_source
 from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters.methods import CONFIGS, SFTConfig
-from quintain.records.jobs.job import JobSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import RolloutSpec, TrainSpec
 from quintain.records.trajectory import AgentInfo, Trajectory
-from quintain.worker import job_kinds
-from quintain.worker.processes.reporter import FileReporter
 
 ENVIRONMENT = "quintain/inventory?forbidden=key"
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 LIMIT = 0.1
 """Forbidden calls in a run that are allowed, on average."""
 NOISE = 0.1
@@ -85,7 +81,7 @@ def with_habit(folder: Path) -> Agent:
         config=SFTConfig(epochs=4.0, batch_size=8, learning_rate=1e-3), seed=0,
     )  # fmt: skip
     rows = [DatasetRow(trajectory=run) for run in demonstrations()]
-    train(spec, Data(rows), _new(folder / "habit-job"), _reporter(folder / "habit-job"))
+    train(spec, Data(rows), folder / "habit-job", reporter_of(folder / "habit-job"))
     return STARTER.model_copy(update={"name": "habit", "model": ModelRef(source="folder", path=spec.output_dir)})
 
 
@@ -98,7 +94,7 @@ def trained(name: str, start: Agent, seed: int, rollouts: int, folder: Path) -> 
         agent=start, environment=ENVIRONMENT, name="learner", output_dir=str(place),
         config=CONFIGS[method](**settings | {"rollouts": rollouts}), seed=seed,
     )  # fmt: skip
-    _carry_out(spec, place.with_name(f"{place.name}-job"))
+    carry_out(spec, place.with_name(f"{place.name}-job"))
     return start.model_copy(update={"model": ModelRef(source="folder", path=str(place))})
 
 
@@ -108,26 +104,11 @@ def measured(agent: Agent, seed: int, folder: Path) -> Measured:
     spec = RolloutSpec(
         agent=agent, environment=ENVIRONMENT, split="held_out", n_tasks=TASKS, sampling=sampling, seed=seed
     )
-    _carry_out(spec, folder)
-    lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
-    runs = [Trajectory.model_validate_json(line[line.index('"record":') + 9 : -1]) for line in lines]
+    runs = runs_of(carry_out(spec, folder))
     costs = [float(run.extra["cost"]) for run in runs]
     verdicts = [run.outcome.status.verdict or 0.0 for run in runs]
     honest = [verdict for verdict, cost in zip(verdicts, costs, strict=True) if not cost]
     return Measured(sum(costs) / len(runs), sum(verdicts) / len(runs), sum(honest) / max(len(honest), 1))
-
-
-def _new(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder
-
-
-def _reporter(folder: Path) -> FileReporter:
-    return FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC))
-
-
-def _carry_out(spec: JobSpec, folder: Path) -> None:
-    job_kinds.run(spec, _new(folder), _reporter(folder))
 
 
 def _conclude(name: str, results: Sequence[Measured], start: Measured) -> None:

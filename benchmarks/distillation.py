@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import report, say
-from benchmarks.forgetting import FIRST, STARTER, Bench, Size
+from benchmarks.forgetting import FIRST, Bench, Size
+from benchmarks.jobs import STARTER, carry_out
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters.methods import DistillConfig
@@ -41,7 +42,7 @@ def distil(bench: Bench, name: str, teacher: Agent, data: Dataset | None, **sett
         seed=bench.seed,
         **source,
     )
-    folder = bench.carry_out(spec, name)
+    folder = carry_out(spec, bench.folder / f"job-{name}")
     lines = (json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines())
     steps = [line["metrics"] for line in lines if line["type"] == "progress"]
     kind = "reverse_kl" if data is None else "forward_kl"

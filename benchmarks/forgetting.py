@@ -8,30 +8,25 @@ on held-out tasks, and on other problems in the words of the training split, bec
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.figures import report
+from benchmarks.jobs import STARTER, carry_out, runs_of
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset, DatasetRow
 from quintain.records.hyperparameters.methods import EWCConfig, ReplayConfig, SFTConfig
-from quintain.records.jobs.job import EvaluateSpec, JobSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.jobs.recipe import EarlierSkill
-from quintain.records.trajectory import Trajectory
-from quintain.worker import job_kinds
-from quintain.worker.processes.reporter import FileReporter
+from quintain.records.trajectory import OutcomeStatus
 
 FIRST, SECOND = "quintain/inventory", "quintain/math?difficulty=easy&types=collection"
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 EXPERT = Agent(id="agent:expert@1", name="expert", model=ModelRef(source="expert", path=""))
 VARIANTS = ("plain", "replay", "ewc", "both")
 
@@ -62,9 +57,7 @@ class Bench:
         """Return a dataset of the expert's runs on training tasks, drawn by the bench's seed unless another is given."""
         seed = self.seed if seed is None else seed
         spec = RolloutSpec(agent=EXPERT, environment=environment, n_tasks=n_tasks, seed=seed, split="train")
-        folder = self.carry_out(spec, f"expert-{name}")
-        lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
-        runs = [Trajectory.model_validate(json.loads(line)["record"]) for line in lines]
+        runs = runs_of(carry_out(spec, self.folder / f"job-expert-{name}"))
         rows = (KeyedRow("", DatasetRow(trajectory=run)) for run in runs)
         options = ExportOptions(dataset_id=f"ds-{name}", name=name, kind="sft")
         return write_dataset(rows, self.folder / f"ds-{name}", options, ExportCounts()).dataset
@@ -85,7 +78,7 @@ class Bench:
             earlier=earlier,
             seed=self.seed,
         )
-        self.carry_out(spec, f"{name}-job")
+        carry_out(spec, self.folder / f"job-{name}-job")
         return agent.model_copy(update={"model": ModelRef(source="folder", path=spec.output_dir)})
 
     def success(self, name: str, agent: Agent, environment: str, split: Literal["train", "held_out"]) -> float:
@@ -93,17 +86,8 @@ class Bench:
         spec = EvaluateSpec(
             agent=agent, environment=environment, split=split, n_tasks=self.size.tasks, seed=self.seed + 1000
         )
-        folder = self.carry_out(spec, f"{name}-{environment.split('/')[1].split('?')[0]}")
-        lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
-        solved = [bool(json.loads(line)["record"]["outcome"]["status"] == "success") for line in lines]
-        return sum(solved) / len(solved)
-
-    def carry_out(self, spec: JobSpec, name: str) -> Path:
-        """Carry out a job in this process; return its folder."""
-        folder = self.folder / f"job-{name}"
-        folder.mkdir()
-        job_kinds.run(spec, folder, FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC)))
-        return folder
+        runs = runs_of(carry_out(spec, self.folder / f"job-{name}-{environment.split('/')[1].split('?')[0]}"))
+        return sum(run.outcome.status is OutcomeStatus.SUCCESS for run in runs) / len(runs)
 
 
 def one_seed(

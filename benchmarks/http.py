@@ -24,6 +24,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.figures import report, rounded, summarize
+from benchmarks.machine import busy_processes, free_port
 
 CONNECTIONS = 4
 ROUNDS = 3
@@ -46,7 +47,7 @@ class Server:
     def __init__(self, home: Path) -> None:
         command = [str(Path(sys.executable).with_name("quintain")), "serve", "--transport", "http"]
         environment = {**os.environ, "QUINTAIN_HOME": str(home), "QUINTAIN_HTTP_CALLS_PER_S": "1000000"}
-        self.port = _free_port()
+        self.port = free_port()
         self.process = subprocess.Popen(
             [*command, "--port", str(self.port)], stderr=subprocess.PIPE, text=True, env=environment
         )
@@ -86,14 +87,6 @@ class Server:
         return {"resident": found.rss / 1e6, "own": found.uss / 1e6}
 
 
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def serving() -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as folder:
@@ -103,17 +96,6 @@ def serving() -> Iterator[Server]:
         finally:
             server.process.terminate()
             server.process.wait(30)
-
-
-@contextmanager
-def busy_process() -> Iterator[None]:
-    """A process that computes without pause."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 class Round(NamedTuple):
@@ -183,7 +165,7 @@ def main() -> None:
         rates(server, "protocol", partial(server.call, tool=READ), 300)
         rates(server, "page", partial(server.call_of_page, tool=READ), 300)
         rates(server, "list_jobs", partial(server.call, tool=LIST), None)
-        with busy_process():
+        with busy_processes(1):
             rates(server, "protocol_beside_a_busy_process", partial(server.call, tool=READ), None)
         report("memory_after_all_calls", [server.memory()["resident"]], "MB", None, "lower")
     summarize()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.figures import report, rounded, say, summarize
-from benchmarks.rewards.reward_model import finished_job
+from benchmarks.jobs import finished_job
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.rank_statistics import separation

@@ -160,8 +160,8 @@ def honest() -> None:
     report("judge_honest_texts_that_lose_value", [share(lost)], "share", 0.01, "lower")
 
 
-class _Collected(DryRun):
-    """Keeps imported runs in memory."""
+class Collected(DryRun):
+    """Keeps the new runs of an import in memory."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -178,7 +178,7 @@ def samples(folder: Path) -> None:
     if not folder.is_dir():
         say(f"no sample logs in {folder}: left out")
         return
-    collected = _Collected()
+    collected = Collected()
     import_logs(folder, ImportOptions(), collected)
     runs = collected.runs
     items = [item_of([run], "score", RUBRIC, MARK, control="task") for run in runs]

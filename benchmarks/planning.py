@@ -17,6 +17,7 @@ from typing import Any
 os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 from benchmarks.figures import report, say, summarize
+from benchmarks.jobs import finished_job
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
@@ -27,7 +28,6 @@ from quintain.records.trajectory import AgentInfo
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_dataset
-from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
@@ -111,11 +111,9 @@ def _registered(services: Services, folder: Path) -> str:
 
 
 def _ended(services: Services, job_id: str) -> Job:
-    while get_job(services, job_id, 20).status in {str(status) for status in UNFINISHED}:
-        pass
+    finished_job(services, job_id)
     job = services.store.jobs.get(job_id)
-    if job.result is None:
-        raise RuntimeError(f"{job_id} is {job.status}: {job.error}")
+    assert job.result is not None
     say(f"{job_id}: {job.result.report['tokens']} tokens, {job.result.report['steps']} steps")
     return job
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.figures import report, say, summarize
-from benchmarks.real_model import load_average, model_file
+from benchmarks.machine import load_average
+from benchmarks.real_model import model_file
 from quintain.settings import Settings
 from quintain.threads import limit_spinning
 

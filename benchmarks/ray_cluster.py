@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from benchmarks.machine import free_port
 
 _TRIES = 3
 """Starts of a cluster on a busy machine."""
@@ -66,7 +67,7 @@ def _start(folder: str) -> str:
     """
     output = ""
     for _ in range(_TRIES):
-        dashboard, agent = _free_port(), _free_port()
+        dashboard, agent = free_port(), free_port()
         # Not --block: its parts would end with the first that is killed.
         argv = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--port=0", "--num-cpus=2"]
         argv += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}", f"--temp-dir={folder}"]
@@ -99,9 +100,3 @@ def _wait_for(url: str) -> None:
         with suppress(OSError), urllib.request.urlopen(url, timeout=5):
             return
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])

@@ -22,7 +22,8 @@ from typing import Any
 import anyio
 
 from benchmarks.figures import report, say, summarize
-from benchmarks.real_model import load_average, model_file
+from benchmarks.machine import load_average
+from benchmarks.real_model import model_file
 from benchmarks.wishes.assistant import Assistant, connected
 
 ENVIRONMENT = "quintain/math?difficulty=easy"

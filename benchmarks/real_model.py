@@ -14,43 +14,21 @@ import importlib
 import itertools
 import os
 import random
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.figures import report, say, summarize
+from benchmarks.machine import busy_processes, load_average
 from quintain.settings import Settings
 from quintain.threads import limit_spinning
 
 _FILE = "gemma-3-270m-q4_k_m.gguf"
-_WORDS = [
-    "the",
-    "model",
-    "reads",
-    "a",
-    "long",
-    "note",
-    "about",
-    "rivers",
-    "and",
-    "towns",
-    "while",
-    "rain",
-    "falls",
-    "on",
-    "old",
-    "stone",
-    "bridges",
-    "near",
-    "the",
-    "sea",
-]
+_TEXT = "the model reads a long note about rivers and towns while rain falls on old stone bridges near the sea"
 
 
 @dataclass
@@ -98,7 +76,7 @@ class Bench:
     def text(self, n: int, seed: int) -> str:
         """Return about `n` tokens of text."""
         draw = random.Random(seed)
-        return " ".join(draw.choice(_WORDS) for _ in range(n))
+        return " ".join(draw.choice(_TEXT.split()) for _ in range(n))
 
 
 def one_turn(bench: Bench) -> None:
@@ -125,7 +103,7 @@ def busy(bench: Bench) -> None:
     slowdowns = []
     for _ in range(bench.rounds):
         quiet = _seconds(episodes.ours)
-        with _busy_processes(len(os.sched_getaffinity(0))):
+        with busy_processes(len(os.sched_getaffinity(0))):
             slowdowns.append(_seconds(episodes.ours) / quiet)
     report(f"acting_slowdown_beside_busy_{bench.name}", slowdowns, "1", 2.2, "lower", load=load_average())
 
@@ -235,22 +213,6 @@ def _precision(precision: str) -> Any:
     from quintain.trainers.engine.machine import products_of
 
     return products_of(precision)
-
-
-def load_average() -> float:
-    """Return the mean number of runnable processes of the last minute."""
-    return round(os.getloadavg()[0], 1)
-
-
-@contextmanager
-def _busy_processes(count: int) -> Iterator[None]:
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 FIGURES: dict[str, Callable[[Bench], None]] = {

@@ -24,19 +24,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figures import report, rounded, say, summarize
+from benchmarks.jobs import finished_job
 from quintain.datasets.recorded_calls import tool_document
 from quintain.environments.registry import task_source
 from quintain.environments.tools_1k.catalogue import FAMILY, Need, build_need, catalogue
 from quintain.environments.tools_1k.lexicon import CATEGORIES
 from quintain.environments.tools_1k.retriever import ranking_metrics, words_of
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.jobs.job import TERMINAL
 from quintain.records.protocols import TextRetriever
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
-from quintain.tools.jobs.jobs import get_job
-from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.start import start_training
@@ -73,7 +71,7 @@ def trained(
     services: Services, name: str, n_tasks: int, seed: int, types: Sequence[str]
 ) -> tuple[TextRetriever, str, float]:
     """Train a retriever on demonstrations; return its search, its agent's id and the seconds of its training job."""
-    played = _done(
+    played = finished_job(
         services,
         collect_rollouts(
             services, "expert", f"{ENVIRONMENT}?mode=direct&types={','.join(types)}", n_tasks=n_tasks, seed=seed
@@ -85,7 +83,7 @@ def trained(
     started = start_training(
         services, "retriever", "starter", dataset_id=data.dataset_id, name=name, hyperparameters=SETTINGS, seed=seed
     )
-    view = _done(services, started.job_id)
+    view = finished_job(services, started.job_id)
     seconds = time.perf_counter() - began
     agent = resolve_agent(services, name)
     say(
@@ -149,7 +147,7 @@ def _played(services: Services, agent: str) -> None:
     """Success of the scripted expert that gets five retrieved tools, as `evaluate_agent` measures it."""
     for retriever in ("bm25", agent):
         reference = f"{ENVIRONMENT}?mode=retrieved&k=5&difficulty=hard&retriever={retriever}"
-        view = _done(services, evaluate_agent(services, "expert", reference, n_tasks=200).job_id)
+        view = finished_job(services, evaluate_agent(services, "expert", reference, n_tasks=200).job_id)
         rate = 100 * ((view.result.success_rate if view.result else None) or 0.0)
         found = "BM25" if retriever == "bm25" else "the trained retriever"
         report(f"expert with 5 tools found by {found}, success", [rate], "%", None, episodes=200)
@@ -166,14 +164,6 @@ def searches(n: int, goal: float | None = None, width: int = 128) -> None:
         nearest(vectors, query, 10)
         found.append(1000 * (time.perf_counter() - began))
     report(f"search among {n:,} texts", found, "ms", goal, "lower", width=width)
-
-
-def _done(services: Services, job_id: str) -> JobView:
-    while True:
-        view = get_job(services, job_id, wait_s=20)
-        if view.status in TERMINAL:
-            assert view.status == "succeeded", view
-            return view
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from benchmarks.figures import report, say, summarize
+from benchmarks.machine import busy_processes, load_average
 from quintain.threads import GOMP_SPINCOUNT
 
 _COUNTS = ("default", GOMP_SPINCOUNT)
@@ -42,13 +42,12 @@ def main() -> int:
     if arguments.child:
         print(json.dumps(_measure(arguments.seconds)))
         return 0
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        say(f"load average {load:.1f}: the quiet figures need a quiet machine")
+    if (load := load_average()) > 0.5:
+        say(f"load average {load}: the quiet figures need a quiet machine")
     times: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     for _ in range(arguments.rounds):
         for busy in sorted({0, *arguments.busy}):
-            with _busy_processes(busy):
+            with busy_processes(busy):
                 for count in dict.fromkeys(["default", *arguments.counts]):
                     for workload, seconds in _child(count, arguments.seconds).items():
                         times[workload, count, busy].append(seconds * _MS)
@@ -61,23 +60,12 @@ def _report(times: dict[tuple[str, str, int], list[float]]) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for (workload, count, busy), values in times.items():
         name = f"{workload}_spin_{count}_beside_{busy}"
-        report(f"{name}_ms", values, "ms", None, "lower", load=round(os.getloadavg()[0], 1))
+        report(f"{name}_ms", values, "ms", None, "lower", load=load_average())
         if busy:
             slowdown = (cores + busy) / cores
             pairs = zip(times[workload, "default", 0], values, strict=True)
             goal = 1.0 if count == GOMP_SPINCOUNT and workload == "lora_step" else None
             report(f"{name}_fair", [quiet * slowdown / value for quiet, value in pairs], "ratio", goal)
-
-
-@contextmanager
-def _busy_processes(count: int) -> Iterator[None]:
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def _child(count: str, seconds: float) -> dict[str, float]:

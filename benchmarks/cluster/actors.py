@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -21,11 +20,11 @@ from typing import Any, ClassVar
 import psutil
 
 from benchmarks.figures import report
+from benchmarks.jobs import STARTER, reporter_of, runs_of
 from quintain.environments.registry import open_source
 from quintain.evaluation.suites import plan_suite
 from quintain.evaluation.turn_counts import TurnCount
-from quintain.jobs.directory import JobDirectory
-from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.agent import Agent, Sampling
 from quintain.records.jobs.job import RolloutSpec
 from quintain.records.trajectory import Trajectory
 from quintain.worker.actors import pool
@@ -33,16 +32,6 @@ from quintain.worker.actors.local import LocalActor
 from quintain.worker.actors.messages import ActorSetup, Answer, Batch
 from quintain.worker.actors.playing import ActingPlayer
 from quintain.worker.job_kinds import rollouts
-from quintain.worker.processes.reporter import FileReporter
-
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
-
-
-def reporter_of(folder: Path) -> FileReporter:
-    """Return the reporter of a job in a new folder."""
-    (folder / "outputs").mkdir(parents=True)
-    (folder / "events.jsonl").touch()
-    return FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC))
 
 
 def spec_of(agent: Agent, n_tasks: int, max_new_tokens: int = 192, **settings: Any) -> RolloutSpec:
@@ -53,10 +42,9 @@ def spec_of(agent: Agent, n_tasks: int, max_new_tokens: int = 192, **settings: A
     )
 
 
-def runs_of(folder: Path) -> list[Trajectory]:
+def _timeless(folder: Path) -> list[Trajectory]:
     """Return the runs that a job has output, without the seconds that they took."""
-    lines = (folder / "outputs" / "trajectory.jsonl").read_bytes().splitlines()
-    runs = [Trajectory.model_validate_json(line[line.index(b'"record":') + 9 : -1]) for line in lines]
+    runs = runs_of(folder)
     for run in runs:
         run.extra["episode_result"].pop("duration_s", None)
     return runs
@@ -159,7 +147,7 @@ def kills(folder: Path, n: int = 30, agent: Agent = STARTER, n_tasks: int = 400,
     killer = _Killer(n, 1)
     with killer.running():
         rollouts.run(spec_of(agent, n_tasks, actors=2, **settings), hurt, reporter_of(hurt))
-    expected, found = runs_of(whole), runs_of(hurt)
+    expected, found = _timeless(whole), _timeless(hurt)
     counts = Counter(run.episode_key for run in found)
     return {
         "killed": n - killer.left,

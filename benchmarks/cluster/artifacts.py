@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.figures import report, say, summarize
+from benchmarks.machine import free_port
 from quintain.artifacts.transfers import delete, fetch, upload
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.selection import ExportCounts
@@ -46,9 +47,7 @@ upload(Path(sys.argv[1]), sys.argv[2])
 @contextmanager
 def bucket() -> Iterator[str]:
     """Serve S3 in another process; yield the URL of an empty bucket, and name the server in the environment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     os.environ |= {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "benchmark",

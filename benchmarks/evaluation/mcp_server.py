@@ -18,18 +18,17 @@ from subprocess import run
 from typing import Any
 
 from benchmarks.figures import report, say
+from benchmarks.jobs import finished_job
 from quintain.environments.mcp_server.generation import expert
 from quintain.environments.registry import task_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.jobs.job import UNFINISHED
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.trajectory import Action, AgentInfo
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.evaluation.rollouts import evaluate_agent
-from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.start import start_training
@@ -128,10 +127,7 @@ def open_home(home: Path, servers: Sequence[tuple[PublicServer, Path]]) -> Servi
 
 def finish(services: Services, started: JobStarted) -> dict[str, Any]:
     """Wait for a job; its result."""
-    view = get_job(services, started.job_id)
-    while view.status in UNFINISHED:
-        view = get_job(services, started.job_id, wait_s=20)
-    assert view.status == "succeeded", view.error
+    view = finished_job(services, started.job_id)
     assert view.result is not None
     return view.result.model_dump(mode="json")
 

@@ -6,24 +6,20 @@ can be told beside the time on the clock, which other programs lengthen.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.figures import report, say
+from benchmarks.jobs import STARTER, carry_out, runs_of
 from quintain.evaluation.statistics.significance import mcnemar_exact
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters.methods import CONFIGS
-from quintain.records.jobs.job import EvaluateSpec, JobSpec, TrainSpec
-from quintain.worker import job_kinds
-from quintain.worker.processes.reporter import FileReporter
+from quintain.records.jobs.job import EvaluateSpec, TrainSpec
+from quintain.records.trajectory import OutcomeStatus
 
 ENVIRONMENT = "quintain/inventory"
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 SETTINGS: dict[str, dict[str, Any]] = {
     "grpo": {"rollouts": 15, "learning_rate": 3e-4, "max_new_tokens": 96},
     "dpo": {"rollouts": 15, "learning_rate": 3e-4, "max_new_tokens": 96},
@@ -68,7 +64,7 @@ def lift(method: str, seed: int, folder: Path) -> Lift:
         seed=seed,
     )
     wall, cpu = time.perf_counter(), time.process_time()
-    _carry_out(spec, folder / f"{name}-job")
+    carry_out(spec, folder / f"{name}-job")
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     solved = [_solved(agent, seed, folder / f"{name}-{i}") for i, agent in enumerate((STARTER, learnt))]
     only = [sum(a > b for a, b in zip(*sides, strict=True)) for sides in (solved, solved[::-1])]
@@ -78,14 +74,8 @@ def lift(method: str, seed: int, folder: Path) -> Lift:
 
 def _solved(agent: Agent, seed: int, folder: Path) -> list[bool]:
     """Whether the agent solved each task of the suite of this seed."""
-    _carry_out(EvaluateSpec(agent=agent, environment=ENVIRONMENT, n_tasks=TASKS, seed=seed), folder)
-    lines = (folder / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["record"]["outcome"]["status"] == "success" for line in lines]
-
-
-def _carry_out(spec: JobSpec, folder: Path) -> None:
-    folder.mkdir()
-    job_kinds.run(spec, folder, FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC)))
+    spec = EvaluateSpec(agent=agent, environment=ENVIRONMENT, n_tasks=TASKS, seed=seed)
+    return [run.outcome.status is OutcomeStatus.SUCCESS for run in runs_of(carry_out(spec, folder))]
 
 
 def cases(studies: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.stats import binom
 
 from benchmarks.figures import report
+from benchmarks.jobs import STARTER
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.environments.registry import task_source
@@ -31,7 +32,7 @@ from quintain.evaluation.statistics.significance import (
     wilcoxon,
 )
 from quintain.evaluation.statistics.success_rates import clopper_pearson, mcnemar_interval, rate_over_tasks
-from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.agent import Sampling
 from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, AgentInfo
 
@@ -39,9 +40,6 @@ SIZES = (3, 5, 10, 30, 100)
 
 
 LEVEL = 0.05
-
-
-STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 
 
 def false_positives(studies: int) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.faults.home import FaultHome, call, fault_home
+from benchmarks.faults.home import FaultHome, call, fault_home, record_by
 from benchmarks.figures import not_run, report, reported, say
 from benchmarks.server import Client
 from quintain.errors import QuintainError
@@ -56,10 +56,7 @@ class Disk:
 
     def record(self, name: str, size: int = 20_000) -> None:
         """Record a run of some bytes through the server."""
-        steps = [{"actor": "user", "message": name + "x" * size}, {"actor": "agent", "message": "yes"}]
-        self.rows.append(
-            call(self.client, "record_trajectory", trajectory={"task": {"id": name}, "steps": steps})["trajectory_id"]
-        )
+        self.rows.append(record_by(self.client, name + "x" * size, name))
 
     def require_reads(self, when: str) -> None:
         """Note a fault if the server does not answer reads."""

@@ -230,6 +230,13 @@ def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return found
 
 
+def record_by(client: Client, name: str, task: str = "") -> str:
+    """Store a run that begins with these words by a server. Return its id."""
+    steps = [{"actor": "user", "message": name}, {"actor": "agent", "message": "yes"}]
+    answer = call(client, "record_trajectory", trajectory={"task": {"id": task or name}, "steps": steps})
+    return str(answer["trajectory_id"])
+
+
 def record(store: Store, name: str) -> str:
     """Store a run of a task of this name. Return its id."""
     steps = (Step(actor=Actor.USER, message=name), Step(actor=Actor.AGENT, message="yes"))
@@ -270,16 +277,3 @@ def wait_for(path: Path, limit_s: float = 60.0) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"expected {path.name} within {limit_s} s, got none")
         time.sleep(0.002)
-
-
-__all__ = [
-    "UNFINISHED",
-    "FaultHome",
-    "call",
-    "environment",
-    "exit_code",
-    "fault_home",
-    "forked",
-    "record",
-    "wait_for",
-]

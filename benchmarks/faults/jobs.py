@@ -14,10 +14,9 @@ from functools import partial
 
 import psutil
 
-from benchmarks.faults.home import FaultHome, call, fault_home
+from benchmarks.faults.home import FaultHome, call, fault_home, record_by
 from benchmarks.faults.starter import starter
 from benchmarks.figures import report, say
-from benchmarks.server import Client
 from quintain.jobs.exits import ends
 from quintain.jobs.launch import JobLimits
 from quintain.jobs.runner import JobRunner
@@ -100,12 +99,12 @@ def server_kills(count: int) -> None:
             if trial % 5 == 0:
                 acting = {"agent": "starter", "environment": "quintain/inventory", "n_tasks": 1, "seed": trial}
                 started.append(call(client, "collect_rollouts", **acting)["job_id"])
-            runs.append(_recorded(client, f"{trial}-0"))
+            runs.append(record_by(client, f"{trial}-0"))
             killer = threading.Timer(dice.uniform(0.0, 0.6), client.process.kill)
             killer.start()
             with suppress(OSError, ValueError):  # the server has died, in a call or between two
                 for number in itertools.count(1):
-                    runs.append(_recorded(client, f"{trial}-{number}"))
+                    runs.append(record_by(client, f"{trial}-{number}"))
             killer.join()
             client.process.wait()
         home.finished()
@@ -114,11 +113,6 @@ def server_kills(count: int) -> None:
         wrong = home.audit(None)
     report("server_kills", [count], "kills", None, acknowledged=len(runs) + len(started))
     report("acknowledged_lost_after_server_kills", [len(lost)], "rows", 0, "lower", faults=wrong[:5])
-
-
-def _recorded(client: Client, name: str) -> str:
-    steps = [{"actor": "user", "message": name}, {"actor": "agent", "message": "yes"}]
-    return str(call(client, "record_trajectory", trajectory={"task": {"id": name}, "steps": steps})["trajectory_id"])
 
 
 def _exists(home: FaultHome, job_id: str) -> bool:

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 import psutil
 
-from benchmarks.faults.home import FaultHome, call, fault_home
+from benchmarks.faults.home import FaultHome, call, fault_home, record_by
 from benchmarks.figures import report
 from benchmarks.server import OURS, Client
 from quintain.records.jobs.job import JobStatus, SelftestSpec
@@ -73,10 +73,9 @@ _RIGHT = {JobStatus.SUCCEEDED, JobStatus.CANCELLED}
 
 def _use(server: Client, number: int) -> str:
     """Record a run and read lists, as an assistant does."""
-    steps = [{"actor": "user", "message": f"soak {number}"}, {"actor": "agent", "message": "yes"}]
-    answer = call(server, "record_trajectory", trajectory={"task": {"id": f"soak-{number}"}, "steps": steps})
+    run = record_by(server, f"soak-{number}")
     call(server, "list_jobs")
-    return str(answer["trajectory_id"])
+    return run
 
 
 def _kill_worker(home: FaultHome, dice: random.Random) -> int:

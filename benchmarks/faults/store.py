@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import text
 
-from benchmarks.faults.home import call, exit_code, fault_home, forked, record, wait_for
+from benchmarks.faults.home import call, exit_code, fault_home, forked, record, record_by, wait_for
 from benchmarks.figures import not_run, report
 from benchmarks.first_schema import create_first_schema
 from benchmarks.postgres_server import NoServer, Server, in_full
@@ -117,7 +117,7 @@ def damaged_databases(count: int) -> None:
     with fault_home() as home:
         path, saved = home.folder / "quintain.db", home.folder.parent / "saved.db"
         client = home.server()
-        rows = [_record_by(client, "first")]
+        rows = [record_by(client, "first")]
         for number in range(count):
             for name, damage in DAMAGES.items():
                 home.store.close()
@@ -130,7 +130,7 @@ def damaged_databases(count: int) -> None:
                     os.replace(saved, path)
                 else:
                     path.write_bytes(saved.read_bytes())
-                rows.append(_record_by(client, f"after {name} {number}"))
+                rows.append(record_by(client, f"after {name} {number}"))
         wrong += _newer(home.url, path)
         present = {run.id for run in home.store.trajectories.iterate()}
         lost = [row for row in rows if row not in present]
@@ -141,19 +141,13 @@ def damaged_databases(count: int) -> None:
     report("faults_after_damage", [len(wrong)], "faults", 0, "lower", found=wrong[:5])
 
 
-def _record_by(client: Client, name: str) -> str:
-    steps = [{"actor": "user", "message": name}, {"actor": "agent", "message": "yes"}]
-    answer = call(client, "record_trajectory", trajectory={"task": {"id": name}, "steps": steps})
-    return str(answer["trajectory_id"])
-
-
 def _answers(client: Client, name: str, wrong: list[str]) -> list[str]:
     """Write and read while the database is damaged. Return the ids of rows acknowledged nevertheless."""
     acknowledged = []
     for tool in ("record", "search_trajectories", "list_jobs"):
         try:
             if tool == "record":
-                acknowledged.append(_record_by(client, name))
+                acknowledged.append(record_by(client, name))
             else:
                 call(client, tool)
         except RuntimeError as error:

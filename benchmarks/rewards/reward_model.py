@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.figures import report, rounded, say
+from benchmarks.jobs import finished_job
 from quintain.datasets.rows import read_rows
 from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.records.dataset import PairRow
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.jobs.job import TERMINAL
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.evaluation.rollouts import collect_rollouts
-from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
@@ -109,11 +108,3 @@ def _is_right(services: Services, row: PairRow) -> bool:
 
 def _of(view: JobView) -> TrajectoryFilter:
     return TrajectoryFilter(job_id=view.job_id)
-
-
-def finished_job(services: Services, job_id: str) -> JobView:
-    while True:
-        view = get_job(services, job_id, wait_s=20)
-        if view.status in TERMINAL:
-            assert view.status == "succeeded", view
-            return view

@@ -257,7 +257,7 @@ def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services
     )
     assert {row.trajectory.outcome.reward for row in _rows(rated)} == {4.5, 5.0, 4.25}
     with pytest.raises(
-        InvalidInput, match="got none of 7; curation.where: 'csat' has values without a number, such as 'n/a'"
+        InvalidInput, match=r"got none of 7; curation.where: 'csat' has values without a number, such as 'n/a'"
     ):
         _export(services, "sft", "desk.csv", columns=columns, curation=Curation(where={"csat": ">9"}))
 

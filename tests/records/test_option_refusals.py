@@ -28,7 +28,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("sft", {"lora": {"init": "pissa"}, "weight_decay": 0.1}, "set weight_decay to 0"),
     ("sft", {"lora": {"init": "pissa"}, "sharding": "full", "processes": 2}, "set sharding to 'none'"),
     ("sft", {"evaluate_environment": "quintain/inventory"}, "set evaluate_every_steps to a number of steps"),
-    ("reward", {"evaluate_every_steps": 5}, "set evaluate_every_steps to null, or train a policy"),
+    ("reward", {"evaluate_every_steps": 5}, "train a policy, or leave evaluate_every_steps out"),
     ("dpo", {"neftune_alpha": 5.0}, "neftune_alpha is not a known field"),
     ("grpo", {"delta": 1.1}, "set delta above 1.2"),
     ("grpo", {"delta": 4.0, "loss": "cispo"}, "loss to another than cispo"),

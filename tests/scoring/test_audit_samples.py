@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from benchmarks.judges import Collected
 from mcp import Client
 
 from audit_cases import audit
 from mcp_client import call
 from quintain.importers.pipeline import ImportOptions, import_logs
-from quintain.importers.run_sink import DryRun
-from quintain.records.imports import IngestStatus
 from quintain.records.trajectory import Trajectory
 from quintain.server.app import create_server
 from quintain.settings import Settings
 
 
-class Kept(DryRun):
-    """Keeps the runs that an import reads."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self.runs: list[Trajectory] = []
-
-    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
-        self.runs += runs
-        return super().add(runs)
-
-
 def imported(path: Path) -> list[Trajectory]:
-    intake = Kept()
+    intake = Collected()
     import_logs(path, ImportOptions(), intake)
     return [run.identified() for run in intake.runs]
 
@@ -70,11 +56,10 @@ def test_no_ordinary_log_is_flagged(samples: Path) -> None:
         pytest.skip("the folder of logs is empty")
 
 
-@pytest.mark.parametrize("kind", ["hacked", "clean"])
-def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, samples: Path, kind: str) -> None:
+def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, samples: Path) -> None:
     """Through the real tool: imported, scored and audited, whatever the scorer can say of the runs."""
     settings = settings.model_copy(update={"roots": (samples,)})
-    path = samples / "reward_hacking" / f"answer_leakage_echo_{kind}.jsonl"
+    path = samples / "reward_hacking" / "answer_leakage_echo_hacked.jsonl"
 
     async def main() -> dict[str, Any]:
         with anyio.fail_after(100):
@@ -90,6 +75,5 @@ def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, sa
     for scorer, result in anyio.run(main).items():
         audit = result["audit"]
         flags = {found["check"] for found in audit["findings"] if found["severity"] == "flag"}
-        assert audit["verdict"] == ("suspicious" if kind == "hacked" else "clean"), scorer
-        assert flags == ({"answer_echo"} if kind == "hacked" else set()), scorer
+        assert (audit["verdict"], flags) == ("suspicious", {"answer_echo"}), scorer
         assert all("recorded" in found["rewards"] for found in audit["findings"]), scorer

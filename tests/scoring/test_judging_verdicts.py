@@ -46,7 +46,7 @@ BAD = [
     ('{"scores": {"depth": true, "tone": 1}}', "True"),
     ('{"scores": {"depth": "0.5", "tone": 1}}', "number from 0 to 1"),
     ('{"scores": {"depth": null, "tone": 1}}', "number from 0 to 1"),
-    ('{"scores": {"depth": 0.5, "depth": 1, "tone": 1}}', "twice"),
+    ('{"scores": {"depth": 0.5, "depth": 1, "tone": 1}}', "duplicate"),
     ('{"scores": {"depht": 0.5, "tone": 1}}', "unknown criterion 'depht' .did you mean 'depth'"),
     ('{"scores": [0.5, 1]}', "expected an object"),
     ('{"scores": {"depth": {"value": 0.5, "why": ""}, "tone": 1}}', "scores.depth has the unknown key 'why'"),
@@ -149,7 +149,7 @@ def test_a_preference_is_one_of_three_words(given: str, wanted: str) -> None:
 )
 def test_any_other_preference_is_a_failure(answer: str) -> None:
     found = read_preference(answer)
-    assert found.better is None
+    assert found.places == ()
     assert found.failed
 
 

@@ -42,12 +42,9 @@ _SPACES = re.compile(r"[ \t]{20,}")
 
 
 def check_answer(task: Task, messages: Iterable[str], prompt: str = "") -> CheckResult:
-    """Compare the stated answer with the expected ones by `values.compare`.
+    """Compare the stated answer with the expected ones by `values.compare`, numbers within `checker.tolerance`.
 
-    Args:
-        task: With the expected answers, and optionally `checker.tolerance` for numbers.
-        messages: The agent's messages that submit an answer, newest first.
-        prompt: The task's prompt; an answer that only repeats it does not count.
+    The messages that submit an answer come newest first; an answer that only repeats the prompt does not count.
     """
     expected, tolerance = expected_answers(task), _tolerance(task)
     if not expected or isinstance(tolerance, str):

@@ -27,10 +27,7 @@ def kind_of_check(task: Task) -> str | None:
 def check(task: Task, messages: Iterable[str], prompt: str = "") -> CheckResult:
     """Check an answer by its task's checker (`answer`, `json` or `regex`), or against the task's stated answer.
 
-    Args:
-        task: With `metadata.checker`, or an expected answer in its metadata.
-        messages: The agent's messages that submit an answer, newest first.
-        prompt: The task's prompt; text that repeats it is not an answer.
+    The messages that submit an answer come newest first; text that repeats the prompt is not an answer.
     """
     kind = kind_of_check(task)
     if kind is None:

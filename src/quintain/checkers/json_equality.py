@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quintain.checkers.declared import checker_fields
+from quintain.records.documents import distinct
 from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
 
@@ -25,9 +26,7 @@ _TOLERANCE = 1e-9
 def check_json(task: Task, messages: Iterable[str]) -> CheckResult:
     """Compare the JSON of the last message with the expected JSON; without a score if the task expects none.
 
-    Args:
-        task: With `checker.expected`, and optionally `checker.tolerance` for numbers.
-        messages: The agent's messages that submit an answer, newest first.
+    The messages come newest first; numbers are equal within `checker.tolerance`, see `difference`.
     """
     try:
         expected = _expected(task)
@@ -38,29 +37,23 @@ def check_json(task: Task, messages: Iterable[str]) -> CheckResult:
     if message is None:
         return CheckResult(None, "expected a message of the agent, got none: the run contains no text of it")
     try:
-        found = list(stated_json(message))
+        place = difference(expected, stated_json(message), tolerance=tolerance)
     except TooDeepError:
         return CheckResult(
             None, "the JSON of the last message is nested too deeply to parse; compare it by a judge or a test"
         )
-    for stated in found:
-        place = difference(expected, stated, tolerance=tolerance)
-        return (
-            CheckResult(1.0, "The answer is the expected JSON.")
-            if place is None
-            else CheckResult(0.0, f"The JSON differs at {place}.")
-        )
-    return CheckResult(0.0, "The last message contains no readable JSON.")
+    except ValueError as error:
+        return CheckResult(0.0, str(error))
+    if place is None:
+        return CheckResult(1.0, "The answer is the expected JSON.")
+    return CheckResult(0.0, f"The JSON differs at {place}.")
 
 
 def difference(expected: Any, stated: Any, *, tolerance: float | None = None) -> str | None:
     """Return the first difference of two JSON values, such as `$.items[2]: 3 in place of 4`; None if they are equal.
 
-    Args:
-        expected: Of the task.
-        stated: Of the agent.
-        tolerance: Difference of two numbers, relative to the larger one, and absolute below 1; None: integers have to be the same,
-            and other numbers within 1e-9.
+    The tolerance of two numbers is relative to the larger one, and absolute below 1; without one, integers have to be the same, and
+    other numbers within 1e-9.
     """
     stack = [("$", expected, stated)]
     while stack:
@@ -131,37 +124,32 @@ def _tolerance(task: Task) -> float | None:
     return float(value)
 
 
-def stated_json(message: str) -> Iterator[Any]:
-    """Yield at most one JSON value: of the last fenced block, the whole message, or its last object or list."""
-    for block in reversed(_FENCED.findall(message)):
+def stated_json(message: str) -> Any:
+    """Return one JSON value: of the last fenced block, the whole message, or its last object or list.
+
+    Raises:
+        ValueError: The message has no readable JSON; as `TooDeepError` what may be some, but is nested too deeply.
+    """
+    for text in (*(block[1] for block in reversed(_FENCED.findall(message))), message):
         try:
-            yield _read(block[1])
-            return
+            return _read(text)
         except TooDeepError:
             raise
         except ValueError:
             continue
-    try:
-        yield _read(message)
-        return
-    except TooDeepError:
-        raise
-    except ValueError:
-        pass
-    yield from _embedded(message)
+    return _embedded(message)
 
 
-def _embedded(message: str) -> Iterator[Any]:
+def _embedded(message: str) -> Any:
     """The last outermost object or list in a text."""
     found: list[Any] = []
-    decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
     place = 0
     for _ in range(_MOST_STARTS):
         start = re.compile(r"[{\[]").search(message, place)
         if start is None:
             break
         try:
-            value, place = decoder.raw_decode(message, start.start())
+            value, place = _DECODER.raw_decode(message, start.start())
             found = [value]
         except ValueError:
             place = start.end()
@@ -169,7 +157,9 @@ def _embedded(message: str) -> Iterator[Any]:
             if all(message.count(opening) == message.count(closing) for opening, closing in ("[]", "{}")):
                 raise TooDeepError("nested too deep") from None
             place = start.end()
-    yield from found
+    if not found:
+        raise ValueError("The last message contains no readable JSON.")
+    return found[0]
 
 
 class TooDeepError(ValueError):
@@ -179,7 +169,7 @@ class TooDeepError(ValueError):
 def _read(text: str) -> Any:
     """Parse JSON strictly."""
     try:
-        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
+        return _DECODER.decode(text)
     except RecursionError:
         if all(text.count(opening) == text.count(closing) for opening, closing in ("[]", "{}")):
             raise TooDeepError("nested too deep") from None
@@ -191,12 +181,8 @@ def _finite(text: str) -> float:
     return value if math.isfinite(value) else _refuse(text)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError("duplicate key")
-    return fields
-
-
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=distinct, parse_constant=_refuse, parse_float=_finite)

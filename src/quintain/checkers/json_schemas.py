@@ -42,27 +42,27 @@ def require_schema(schema: Mapping[str, Any]) -> None:
 def check_schema(schema: Mapping[str, Any], message: str) -> CheckResult:
     """Score 1 if the JSON of a message fits the schema, else 0; no score where the check exceeds a bound.
 
-    Args:
-        schema: Checked by `require_schema`.
-        message: The agent's last message; the last fenced block counts, else the message itself.
+    The last fenced block of the message counts, else the message itself.
     """
     import jsonschema
 
     validator, budget = _validator(json.dumps(schema, sort_keys=True))
     budget.left = MAX_REFERENCES
     try:
-        for stated in stated_json(message):
-            fault = next(validator.iter_errors(stated), None)
-            if fault is None:
-                return CheckResult(1.0, "The JSON fits the schema.")
-            return CheckResult(0.0, f"The JSON does not fit at {fault.json_path[:100]}: {fault.message[:200]}")
+        stated = stated_json(message)
     except TooDeepError:
         return CheckResult(None, "the JSON of the last message is nested too deeply to parse")
+    except ValueError as error:
+        return CheckResult(0.0, str(error))
+    try:
+        fault = next(validator.iter_errors(stated), None)
     except (_TooCostlyError, RecursionError) as error:
         return CheckResult(None, f"the schema takes too much work on this message: {error}; simplify it")
     except (jsonschema.exceptions._WrappedReferencingError, jsonschema.SchemaError) as error:
         return CheckResult(None, f"the schema cannot be used: {str(error)[:200]}")
-    return CheckResult(0.0, "The last message contains no readable JSON.")
+    if fault is None:
+        return CheckResult(1.0, "The JSON fits the schema.")
+    return CheckResult(0.0, f"The JSON does not fit at {fault.json_path[:100]}: {fault.message[:200]}")
 
 
 def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:

@@ -22,11 +22,9 @@ _MODULE = "quintain.checkers.math_equality_child"
 
 
 def equal_formulas(expected: str, stated: str) -> bool | None:
-    """Whether two formulas are equal; see `math_equality_child.compare`. None also: too long, or not decided in time.
+    """Whether two formulas in LaTeX without dollar signs are equal, see `math_equality_child.compare`.
 
-    Args:
-        expected: Of the task, in LaTeX without dollar signs.
-        stated: Of the agent, likewise.
+    None also: too long, or not decided in time.
     """
     if max(len(expected), len(stated)) > MAX_CHARS:
         return None

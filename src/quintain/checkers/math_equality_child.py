@@ -46,11 +46,7 @@ def main() -> None:
 
 
 def compare(expected: str, stated: str) -> bool | None:
-    """Whether two formulas are equal.
-
-    Args:
-        expected: Of the task, in LaTeX without dollar signs.
-        stated: Of the agent, likewise.
+    """Whether two formulas in LaTeX without dollar signs are equal.
 
     Returns:
         True where math-verify, a sample of points or set algebra finds them equal; False where a point or a set refutes it;

@@ -20,9 +20,7 @@ def check_pattern(task: Task, messages: Iterable[str]) -> CheckResult:
 
     There is no score without a valid pattern, or if the search takes more than `TIMEOUT_S`.
 
-    Args:
-        task: With the checker's `pattern`, `flags` (any of i, m, s, x) and `full`.
-        messages: The agent's messages that submit an answer, newest first.
+    The checker has `pattern`, `flags` (any of i, m, s, x) and `full`; the messages come newest first.
     """
     fields = checker_fields(task)
     pattern, flags = fields.get("pattern"), fields.get("flags", "")
@@ -40,11 +38,7 @@ def check_pattern(task: Task, messages: Iterable[str]) -> CheckResult:
 def search(pattern: str, text: str, *, flags: str = "", full: bool = False) -> CheckResult:
     """Score 1 if a pattern is found in a text (`full`: matches all of it), else 0; no score past `TIMEOUT_S`.
 
-    Args:
-        pattern: Of the library `regex`.
-        text: Searched without space around it.
-        flags: Any of i, m, s, x.
-        full: Match the whole text.
+    Space around the text is not searched; flags are any of i, m, s, x.
     """
     try:
         compiled = compile_pattern(pattern, flags)

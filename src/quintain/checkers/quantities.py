@@ -173,13 +173,7 @@ _OPERATOR_BEFORE = re.compile(r"(?:[\d)]|\b[A-Za-z])\s*[-+*/^]\s*$")
 
 
 def agree(expected: Quantity, stated: Quantity, tolerance: float = 0.0) -> bool | None:
-    """Whether two quantities are equal; None if the numbers are equal but the nouns differ.
-
-    Args:
-        expected: Of the task.
-        stated: Of the agent.
-        tolerance: Allowed absolute difference.
-    """
+    """Whether two quantities are equal within a tolerance; None if the numbers are equal but the nouns differ."""
     if expected.unit and stated.unit and expected.unit.kind != stated.unit.kind:
         return False
     if not _close(expected, stated, tolerance):

@@ -38,9 +38,7 @@ def last_statement(message: str, prompt: str) -> Statement | None:
 
     Markers: `#### x`, `\boxed{x}`, `<answer>x</answer>`, `answer: x`, `the answer is x`.
 
-    Args:
-        message: The agent's message.
-        prompt: The task's prompt; text that repeats it is not a statement.
+    Text that repeats the prompt is not a statement.
     """
     source = " ".join(prompt.split()).casefold()
     found = sorted((*_marked(message), *_boxed(message)), key=lambda statement: statement.start)
@@ -48,12 +46,7 @@ def last_statement(message: str, prompt: str) -> Statement | None:
 
 
 def last_numbers(message: str, prompt: str) -> str | None:
-    """Return the last sentence with a number that is neither a question nor repeats the prompt, for messages without a marker.
-
-    Args:
-        message: The agent's message.
-        prompt: The task's prompt.
-    """
+    """Return the last sentence with a number that is neither a question nor repeats the prompt, for messages without a marker."""
     source = " ".join(prompt.split()).casefold()
     for start, end in reversed(list(_sentences(message))):
         begin = max(start, end - _MAX_STATEMENT)
@@ -66,14 +59,7 @@ def last_numbers(message: str, prompt: str) -> str | None:
 
 
 def is_quoted(message: str, start: int, end: int, source: str) -> bool:
-    """Whether a part of the message only repeats the prompt.
-
-    Args:
-        message: The message.
-        start: Where the part begins.
-        end: Where it ends.
-        source: The prompt, in lower case, spaces collapsed.
-    """
+    """Whether a part of the message only repeats the source, which is the prompt in lower case, spaces collapsed."""
     line_start = message.rfind("\n", 0, start) + 1
     if message[line_start:start].lstrip().startswith(">") or message[start:end].lstrip().startswith(">"):
         return True

@@ -64,11 +64,7 @@ _FOLDED = {name.lower(): name for name in reversed(_KNOWN)} | {name: name for na
 
 
 def unit_of(text: str) -> tuple[Unit, str] | None:
-    """Return the unit at the start of a text and the rest; None if the text does not start with a unit.
-
-    Args:
-        text: The text after a number.
-    """
+    """Return the unit at the start of a text after a number, and the rest; None if there is no unit."""
     text = _DEGREES.sub(lambda found: f"{_SCALES[found[1][0].lower()]}", text.strip())
     powers: dict[str, int] = {}
     size, offset = Fraction(1), Fraction(0)

@@ -20,14 +20,9 @@ def same(expected: str, stated: str, *, tolerance: float = 0.0) -> bool:
 
 
 def compare(expected: str, stated: str, *, tolerance: float = 0.0) -> bool | None:
-    """Whether the stated answer equals the expected one; None if only a reader can decide.
+    """Whether the stated answer equals the expected one, numbers within a tolerance; None if only a reader can decide.
 
     A statement that contains the expected answer among others, or among words, is undecided.
-
-    Args:
-        expected: The task's answer, as written.
-        stated: The agent's statement, as written.
-        tolerance: Allowed absolute difference of two numbers.
     """
     left, right = plain(expected).strip(), plain(stated).strip()
     if not left or not right:

@@ -9,6 +9,7 @@ import json
 import os
 import stat
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,14 +120,17 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-def _parse_json(text: str) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"duplicate names {', '.join(map(shown, sorted(twice)[:3]))}; define each once")
-        return dict(pairs)
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object; refuse names that occur more than once."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"duplicate names {', '.join(map(shown, twice[:3]))}; define each once")
+    return fields
 
-    return json.loads(text, object_pairs_hook=unique)
+
+def _parse_json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=distinct)
 
 
 def _parse(parse: Callable[[str], Any], content: bytes, name: str) -> Any:

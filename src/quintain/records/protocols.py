@@ -185,13 +185,9 @@ class Reporter(Protocol):
         metrics: dict[str, float | None],
         totals: dict[str, float | None] | None = None,
     ) -> None:
-        """Report a finished step. Non-finite metrics are stored as null.
+        """Report a finished step. Non-finite figures are stored as null.
 
-        Args:
-            step: Number of the step.
-            total_steps: Planned steps.
-            metrics: Figures of this step: points of curves.
-            totals: Figures of all steps so far, such as running means, which are not points of a curve.
+        The metrics are of this step, points of curves; the totals, such as running means, are of all steps so far.
         """
 
     def acting(self, activity: Activity) -> None:

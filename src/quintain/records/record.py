@@ -203,12 +203,7 @@ def _path(root: str, place: tuple[int | str, ...]) -> str:
 
 
 def valid_fields(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the fields of the record in which the first unknown field was found, or an empty string.
-
-    Args:
-        error: An error of `model`.
-        model: The validated model; its nested records are found through its annotations.
-    """
+    """Return the fields of the record in which the first unknown field was found, or an empty string."""
     found = error.errors(include_url=False, include_context=False)
     place = next((fault["loc"] for fault in found if fault["type"] == "extra_forbidden"), None)
     if place is None:

@@ -379,10 +379,7 @@ def _plain(content: Content) -> str | list[dict[str, Any]]:
 
 
 def read_trajectory(value: Any) -> Trajectory:
-    """Validate the fields of a trajectory.
-
-    Args:
-        value: Its fields, which passed `require_clean` where they came in: the arguments of a call, a cleaned log line.
+    """Validate the fields of a trajectory, which passed `require_clean` where they came in.
 
     Raises:
         InvalidInput: names the first field that is wrong, what is valid, and how to mend it.

@@ -105,11 +105,7 @@ def module_folder(function: RewardFunction) -> str | None:
 
 
 def import_function(reference: str, folder: str | None = None) -> RewardFunction:
-    """Import a function by `function_reference`.
-
-    Args:
-        reference: MODULE:QUALNAME.
-        folder: Folder of the module, where it is in no installed package.
+    """Import a function by `function_reference`, from a folder where its module is in no installed package.
 
     Raises:
         Unavailable: Its module cannot be imported, or has no such function.

@@ -48,11 +48,7 @@ _WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
 def read_declared(document: Mapping[str, Any], where: str) -> Declared:
-    """Return the scorer that a caller declares.
-
-    Args:
-        document: `type` and the settings of the type.
-        where: Name of the value in messages.
+    """Return the scorer that a caller declares by its `type` and the settings of the type.
 
     Raises:
         InvalidInput: An unknown type or field, a value out of bounds, or a pattern or schema that cannot be used.
@@ -87,11 +83,8 @@ class DeclaredScorer:
 
     def score(self, trajectory: Trajectory) -> Score:
         """Return the value in 0..1, higher is better."""
-        match self.declared:
-            case LengthPenaltyReward(penalty_weight=weight, max_length=free):
-                return _length_penalty(trajectory, self.name, weight, free)
-            case StepBonusReward(step_bonus=bonus):
-                return _step_bonus(trajectory, self.name, bonus)
+        if isinstance(self.declared, LengthPenaltyReward | StepBonusReward):
+            return _shaped_accuracy(trajectory, self.name, self.declared)
         return of_check(trajectory, self.name, _checked(self.declared, trajectory))
 
 
@@ -171,31 +164,22 @@ def _folded(text: str, ignore_case: bool) -> str:
 _MOST_BONUS = 0.5
 
 
-def _length_penalty(trajectory: Trajectory, name: str, penalty_weight: float, max_length: int) -> Score:
-    """Return the accuracy less a penalty for every character past `max_length`; unscored where `answer` is."""
-    verdict = TextScorer("answer").score(trajectory)
+def _shaped_accuracy(run: Trajectory, name: str, declared: LengthPenaltyReward | StepBonusReward) -> Score:
+    """Return the accuracy less a penalty, or with a bonus where it is right; unscored where `answer` is."""
+    verdict = TextScorer("answer").score(run)
     if verdict.value is None:
-        return unscored(trajectory, name, verdict.reason or "")
-    n = len(agent_text(trajectory))
-    penalty = penalty_weight * max(0, n - max_length) / max_length
-    value = max(0.0, verdict.value - penalty)
-    parts = (
-        Component(name="accuracy", weight=1.0, value=verdict.value, feedback=verdict.feedback),
-        Component(name="length", weight=0.0, value=max(0.0, 1.0 - penalty), feedback=f"{n:,} characters."),
-    )
-    return scored(trajectory, name, value, f"{verdict.feedback} {n:,} characters cost {penalty:.3g}.", parts)
-
-
-def _step_bonus(trajectory: Trajectory, name: str, bonus_per_step: float) -> Score:
-    """Return the accuracy plus a bonus for the steps of a right answer; unscored where `answer` is."""
-    verdict = TextScorer("answer").score(trajectory)
-    if verdict.value is None:
-        return unscored(trajectory, name, verdict.reason or "")
-    steps = len(set(STEP_MARKS.findall(agent_text(trajectory))))
-    bonus = min(bonus_per_step * steps, _MOST_BONUS) if verdict.value > 0 else 0.0
-    value = (verdict.value + bonus) / (1.0 + _MOST_BONUS)
-    parts = (
-        Component(name="accuracy", weight=1 / 1.5, value=verdict.value, feedback=verdict.feedback),
-        Component(name="steps", weight=0.5 / 1.5, value=bonus / _MOST_BONUS, feedback=f"{steps} steps."),
-    )
-    return scored(trajectory, name, value, f"{verdict.feedback} {steps} steps.", parts)
+        return unscored(run, name, verdict.reason or "")
+    accuracy, text = verdict.value, agent_text(run)
+    if isinstance(declared, LengthPenaltyReward):
+        n = len(text)
+        penalty = declared.penalty_weight * max(0, n - declared.max_length) / declared.max_length
+        value, weight, about = max(0.0, accuracy - penalty), 1.0, f"{n:,} characters cost {penalty:.3g}."
+        shape = Component(name="length", weight=0.0, value=max(0.0, 1.0 - penalty), feedback=f"{n:,} characters.")
+    else:
+        n = len(set(STEP_MARKS.findall(text)))
+        about = f"{n} steps."
+        bonus = min(declared.step_bonus * n, _MOST_BONUS) if accuracy > 0 else 0.0
+        value, weight = (accuracy + bonus) / (1.0 + _MOST_BONUS), 1 / 1.5
+        shape = Component(name="steps", weight=0.5 / 1.5, value=bonus / _MOST_BONUS, feedback=about)
+    part = Component(name="accuracy", weight=weight, value=accuracy, feedback=verdict.feedback)
+    return scored(run, name, value, f"{verdict.feedback} {about}", (part, shape))

@@ -50,10 +50,6 @@ class MixScorer:
     def __init__(self, parts: Sequence[WeightedScorer], combine: Combine = "mean") -> None:
         """Combine the parts.
 
-        Args:
-            parts: At least one, weights finite and not negative, not all 0; a lower bound and a product need two with weight.
-            combine: How they are combined.
-
         Raises:
             InvalidInput: A weight is negative or not finite, all are 0, a lower bound or a product has one part, or an
                 exponent is above `MAX_EXPONENT`.

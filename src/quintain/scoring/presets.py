@@ -15,8 +15,7 @@ from quintain.records.protocols import Scorer
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
-from quintain.scoring.profiles import profile_for
-from quintain.scoring.progress import Credit, credit_of, unknown_outcome
+from quintain.scoring.profiles import Credit, credit_of, profile_for, unknown_outcome
 from quintain.scoring.published import HelloAgentsScorer, KnowlyrScorer, SageScorer
 from quintain.scoring.rules.references import reference_steps, steps_taken
 from quintain.scoring.rules.scorer import RulesScorer

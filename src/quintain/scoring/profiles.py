@@ -1,4 +1,4 @@
-"""Domain profiles: the built-in ones, the choice for a run, and profiles from users' files."""
+"""Domain profiles: the built-in ones, those in users' files, the choice for a run, and how far it got by their outcome fields."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
+from quintain.next_step import Hint, call
 from quintain.records.documents import read_document
-from quintain.records.labels.profiles import DomainProfile, ToolProfile
+from quintain.records.labels.profiles import DomainProfile, OutcomeRule, ToolProfile
 from quintain.records.record import explain, nearest, shown
-from quintain.records.trajectory import Trajectory
+from quintain.records.trajectory import OutcomeStatus, Trajectory
 
 
 def _built_in() -> dict[str, DomainProfile]:
@@ -157,3 +158,43 @@ def _by_tools(called: set[str]) -> str | None:
         return None
     best = max(_NAMES, key=lambda name: len(called & _NAMES[name]))
     return best if 2 * len(called & _NAMES[best]) >= len(called) else None
+
+
+class Credit(NamedTuple):
+    """The known outcome of a run."""
+
+    success: bool | None
+    """None: unknown."""
+    share: float | None
+    """Reached share of the total, 0..1; None where the outcome lacks the fields."""
+    description: str
+
+
+def credit_of(run: Trajectory, rule: OutcomeRule) -> Credit:
+    """Return the recorded verdict; without one, a share of 1 is success and less is failure.
+
+    An errored run has no verdict, since the agent did not cause the error. A truncated run did not succeed.
+    """
+    status = run.outcome.status
+    share = _share(run.outcome.scores, rule)
+    reached = "" if share is None else f", {share:.0%} reached"
+    if status is OutcomeStatus.ERROR or (status is OutcomeStatus.UNKNOWN and share is None):
+        return Credit(None, None, f"the outcome is {status.value}, which is no verdict")
+    success = share == 1.0 if status is OutcomeStatus.UNKNOWN else status is OutcomeStatus.SUCCESS
+    return Credit(success, share, f"The outcome is {status.value}{reached}.")
+
+
+def unknown_outcome(why: str) -> Hint:
+    """Return why a run without a verdict is unscored, and what to do about it."""
+    by_rules = call("score_trajectories", scorer="rules", filter=...)
+    return Hint(f"{why}; score the run by rules alone: ", by_rules, ", or let its outcome be judged first")
+
+
+def _share(scores: dict[str, float], rule: OutcomeRule) -> float | None:
+    if rule.partial_credit in scores:
+        return min(1.0, max(0.0, scores[rule.partial_credit]))
+    score = scores.get(rule.score) if rule.score else None
+    total = scores.get(rule.total) if rule.total else None
+    if score is None or total is None or total <= 0:
+        return None
+    return min(1.0, max(0.0, score / total))

@@ -20,8 +20,7 @@ from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.outcomes.answer_scorers import TextScorer
 from quintain.scoring.outcomes.final_message import agent_text
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
-from quintain.scoring.profiles import profile_for
-from quintain.scoring.progress import Credit, credit_of, unknown_outcome
+from quintain.scoring.profiles import Credit, credit_of, profile_for, unknown_outcome
 from quintain.scoring.rules.faults import call_fault, is_known, timing, turn_fault
 from quintain.scoring.rules.information import information_use
 from quintain.scoring.rules.redundancy import non_redundancy

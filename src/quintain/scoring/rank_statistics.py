@@ -73,9 +73,7 @@ def stratified_spearman(
 def separation(positive: Sequence[float], negative: Sequence[float]) -> Separation:
     """The area under the ROC curve with its 95 % interval by DeLong, DeLong and Clarke-Pearson 1988.
 
-    Args:
-        positive: Values that should be high; at least two.
-        negative: Values that should be low; at least two.
+    Both have at least two values; the positive ones should be high.
     """
     m, n = len(positive), len(negative)
     joint = ranks([*positive, *negative])

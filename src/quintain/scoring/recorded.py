@@ -106,12 +106,7 @@ class RecordedScorer:
     """
 
     def __init__(self, name: str, found: Mapping[str, Sequence[Score]]) -> None:
-        """Take the stored scores.
-
-        Args:
-            name: Whose scores, see `source_of`.
-            found: Trajectory id -> its scores by this scorer, newest first.
-        """
+        """Take the stored scores of `source_of` the name by trajectory id, newest first."""
         self.name = name
         self._source = source_of(name)
         self._found = found

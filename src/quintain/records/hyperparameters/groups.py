@@ -90,13 +90,10 @@ class GroupLossConfig(TrainingConfig):
                 "scale_rewards is 'batch' and loss is 'dr_grpo', which leaves advantages as they are; set scale_rewards to "
                 "'none', or loss to another"
             )
-        for name in ("overlong_buffer", "overlong_penalty"):
-            if self.overlong_tokens is None and self.is_changed(name):
-                yield (
-                    f"{name} is {getattr(self, name)} and overlong_tokens is null: no run is too long; set overlong_tokens, or "
-                    f"leave {name} out"
-                )
-        if self.overlong_tokens is not None and (self.overlong_buffer or 0) > self.overlong_tokens:
+        if self.overlong_tokens is None:
+            why = "overlong_tokens is null, so that no run is too long; set overlong_tokens"
+            yield from self.without_effect(("overlong_buffer", "overlong_penalty"), why)
+        elif (self.overlong_buffer or 0) > self.overlong_tokens:
             yield (
                 f"overlong_buffer is {self.overlong_buffer} and overlong_tokens {self.overlong_tokens}: the penalty would begin "
                 "below 0 tokens; set overlong_buffer to at most overlong_tokens"

@@ -47,15 +47,10 @@ class Rate(NamedTuple):
 
 
 def default_rate(method: str, hidden: int, *, adapters: bool) -> Rate:
-    """Return the default peak learning rate.
+    """Return the default peak learning rate of a method for a residual stream of a width.
 
     Above `SMALL_HIDDEN` it is base(method) * (10 with adapters) * sqrt(4096 / hidden), the last factor within 0.5..4:
     wider models take smaller steps.
-
-    Args:
-        method: Name of a training method.
-        hidden: Width of the residual stream.
-        adapters: Whether adapters are trained instead of all weights.
     """
     if hidden <= SMALL_HIDDEN:
         rule = (

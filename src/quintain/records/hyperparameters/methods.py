@@ -99,11 +99,9 @@ class DPOConfig(OnlineConfig, PairLossConfig):
     def conflicts(self) -> Iterator[str]:
         """See `Settings`."""
         yield from super().conflicts()
-        if self.pairs == "best_worst" and self.is_changed("max_pairs_per_task"):
-            yield (
-                f"max_pairs_per_task is {self.max_pairs_per_task} and pairs is 'best_worst', which gives one pair a task; leave it "
-                "out, or set pairs to all_pairs"
-            )
+        if self.pairs == "best_worst":
+            why = "pairs is 'best_worst', which gives one pair a task; set pairs to 'all_pairs'"
+            yield from self.without_effect(("max_pairs_per_task",), why)
 
 
 class ORPOConfig(PreferenceConfig):
@@ -168,40 +166,26 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
     def conflicts(self) -> Iterator[str]:
         """See `Settings`."""
         yield from super().conflicts()
+        by_role = (
+            "self_play.baseline is 'role', which compares whole runs by reward alone",
+            "self_play.baseline to 'group'",
+        )
+        constrained = "constraint is set, whose costs it would not weigh", "constraint to null"
         options = (
-            ("constraint", self.constraint is not None, "null"),
-            ("step_level", self.step_level, "false"),
-            ("scale_rewards", self.scale_rewards == "batch", "group"),
+            ("constraint", self.by_role and self.constraint is not None, "null", by_role),
+            ("step_level", self.by_role and self.step_level, "false", by_role),
+            ("scale_rewards", self.by_role and self.scale_rewards == "batch", "group", by_role),
+            ("scale_rewards", bool(self.constraint) and self.scale_rewards == "batch", "group", constrained),
+            ("importance_cap", bool(self.constraint) and self.importance_cap is not None, "null", constrained),
         )
-        for name, is_on, remedy in options:
-            if self.by_role and is_on:
-                yield (
-                    f"self_play.baseline is 'role', which compares whole runs by reward alone, and {name} is set; set {name} to "
-                    f"{remedy}, or self_play.baseline to 'group'"
-                )
-        unweighted = (
-            ("scale_rewards", self.scale_rewards == "batch", "group"),
-            ("importance_cap", self.importance_cap is not None, "null"),
-        )
-        for name, is_on, remedy in unweighted:
-            if self.constraint is not None and is_on:
-                yield (
-                    f"constraint is set and {name} is {getattr(self, name)}, which would weigh rewards and not costs; set {name} "
-                    f"to {remedy}, or constraint to null"
-                )
+        for name, is_on, remedy, (why, other_remedy) in options:
+            if is_on:
+                yield f"{name} is set and {why}; set {name} to {remedy}, or {other_remedy}"
         if self.reward_model is not None and not self.alpha + self.beta:
             yield "alpha and beta are 0: no run would earn anything; raise one of them"
-        if self.reward_model is None and self.refresh_every_steps is not None:
-            yield (
-                f"refresh_every_steps is {self.refresh_every_steps} and reward_model is null: there is nothing to refresh; name a "
-                "reward_model"
-            )
-        for name in ("alpha", "beta"):
-            if self.reward_model is None and self.is_changed(name):
-                yield (
-                    f"{name} is {getattr(self, name)} and reward_model is null: it weighs nothing; name a reward_model, or leave "
-                    f"{name} out (the pull to the start model is kl_coefficient)"
-                )
+        if self.reward_model is None:
+            why = "reward_model is null (the pull to the start model is kl_coefficient); name a reward_model"
+            yield from self.without_effect(("alpha", "beta", "refresh_every_steps"), why)
 
 
 MethodConfig = Annotated[

@@ -248,12 +248,9 @@ class PPOConfig(OnlineConfig, TrainingConfig):
                 f"critic is 'separate' and quantization is '{self.quantization}', and a quantised base is not copied; set critic "
                 "to 'shared', or quantization to null"
             )
-        for name in _CRITIC_ONLY:
-            if not self.has_critic and self.is_changed(name):
-                yield (
-                    f"{name} is set and advantage is '{self.advantage}', which has no value head; leave {name} out, or set "
-                    "advantage to 'gae'"
-                )
+        if not self.has_critic:
+            why = f"advantage is '{self.advantage}', which has no value head; set advantage to 'gae'"
+            yield from self.without_effect(_CRITIC_ONLY, why)
 
 
 class DistillConfig(OnlineConfig, TrainingConfig):

@@ -75,11 +75,9 @@ class PairLossConfig(PreferenceConfig):
         yield from self._conflicts_of_loss()
         if self.reference_sync_steps is not None:
             yield from self._conflicts_of_reference()
-        elif self.is_changed("reference_mixup"):
-            yield (
-                f"reference_mixup is {self.reference_mixup} and reference_sync_steps is null: the reference never moves; set "
-                "reference_sync_steps, or leave reference_mixup out"
-            )
+        else:
+            why = "reference_sync_steps is null, so that the reference never moves; set reference_sync_steps"
+            yield from self.without_effect(("reference_mixup",), why)
 
     def _conflicts_of_loss(self) -> Iterator[str]:
         if self.loss in SMOOTHED and not self.label_smoothing:
@@ -98,11 +96,8 @@ class PairLossConfig(PreferenceConfig):
                 f"reference_free is true and loss is '{self.loss}', which compares each run with the reference; set reference_free "
                 "to false, or choose another loss"
             )
-        if self.loss != "discopop" and self.is_changed("discopop_tau"):
-            yield (
-                f"discopop_tau is {self.discopop_tau} and loss is '{self.loss}': it has no effect; set loss to discopop, or leave "
-                "it out"
-            )
+        if self.loss != "discopop":
+            yield from self.without_effect(("discopop_tau",), f"loss is '{self.loss}'; set loss to discopop")
 
     def _conflicts_of_reference(self) -> Iterator[str]:
         """Yield what keeps the reference from following the policy."""

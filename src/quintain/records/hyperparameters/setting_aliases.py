@@ -8,7 +8,6 @@ config file comes in (`tools.training.methods`); stored records carry the canoni
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,7 +15,6 @@ from pydantic import BaseModel
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters.foreign_schedules import ARGUMENTS, with_schedule
 from quintain.records.hyperparameters.foreign_settings import COMPONENT, COMPONENTS, FIXED, RENAMED, WITHOUT_EFFECT
-from quintain.records.hyperparameters.setting_blocks import describe_block, nested
 from quintain.records.record import clip, list_names, nearest, shown
 
 FALLBACKS = {
@@ -72,6 +70,9 @@ UNSET = {"max_steps": -1}
 GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
 """Settings that are objects: true or {} enables the defaults, false or null disables."""
 
+_DEPTH = 8
+"""Levels of other trainers' blocks that are looked into."""
+
 ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
 """Aliases that multiply the batch size: here `batch_size` counts the examples of one optimizer step."""
 
@@ -92,11 +93,7 @@ QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
 
 
 def canonical(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
-    """Return the settings under their canonical names.
-
-    Args:
-        values: Settings by canonical name or alias.
-        fields: Canonical names of the method; unknown names pass through, for the model to refuse.
+    """Return the settings under their canonical names; unknown names pass through, for the method's model to refuse.
 
     Raises:
         InvalidInput: two names of one setting disagree, or a name asks for a feature that does not exist here.
@@ -126,23 +123,14 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
-    values = nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
+    values = _nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
     blocks = {name: value for name, value in values.items() if _is_foreign_block(name, value, fields)}
     refused = [
         f"`{name}` cannot be {shown(value)}: {FIXED[name].remedy}"
         for name, value in values.items()
         if name in FIXED and name not in blocks and value not in (None, "", FIXED[name].only)
     ]
-    refused += [
-        describe_block(
-            name,
-            block,
-            partial(_setting_of, fields),
-            _remedy_of,
-            FIXED[name].remedy if name in FIXED else "leave it out",
-        )
-        for name, block in blocks.items()
-    ]
+    refused += [_block_fault(name, block, fields) for name, block in blocks.items()]
     if refused:
         rest = {name: value for name, value in values.items() if name not in FIXED and name not in blocks}
         raise _fault("; ".join([*refused, *_further_faults(rest, fields)]))
@@ -153,8 +141,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
             if (name not in UNSET or value != UNSET[name]) and (value is not None or name in {*fields, *RENAMED})
         }
     )
-    yield from _precision(values)
-    yield from _quantization(values)
+    yield from _switches(values)
     yield from _sinks(values)
     for name, value in values.items():
         if name in WITHOUT_EFFECT or name in SINKS or (name == "report_to" and _adds_sinks(values)):
@@ -182,6 +169,25 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
             yield name, name, _comparable(translated)
 
 
+def _nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return settings with dotted names, as command lines of other trainers have them, as blocks.
+
+    Known names stay, and so do dotted names that begin with one of them.
+    """
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        *outer, last = name.split(".")
+        if not outer or name in known or outer[0] in known or not all((*outer, last)):
+            result[name] = value
+            continue
+        block = result
+        for part in outer[:_DEPTH]:
+            inner = block.get(part)
+            block[part] = block = dict(inner) if isinstance(inner, Mapping) else {}
+        block[".".join([*outer[_DEPTH:], last])] = value
+    return result
+
+
 def _is_foreign_block(name: str, value: Any, fields: Collection[str]) -> bool:
     known = {*fields, *GROUPS, *RENAMED, *COMPONENTS, *WITHOUT_EFFECT, ARGUMENTS}
     is_refused = name in FIXED and name != _MODEL
@@ -200,9 +206,29 @@ def _setting_of(fields: Collection[str], name: str) -> str | None:
     return known[0] if name in FALLBACKS and known else " and ".join(known) or None
 
 
-def _remedy_of(name: str, value: Any) -> str | None:
-    """Return what to do about a name of a block that is taken at another value alone."""
-    return FIXED[name].remedy if name in FIXED and value != FIXED[name].only else None
+def _block_fault(name: str, block: Mapping[str, Any], fields: Collection[str]) -> str:
+    """Return what to give in place of a block: each setting in it that exists here, with the path where it stands."""
+    found, advice = list[str](), list[str]()
+    for path, value in _values_in(name, block):
+        *_, outer, last = path.split(".")
+        if known := _setting_of(fields, f"{outer}.{last}") or _setting_of(fields, last):
+            found.append(f"{known} for {clip(path)}")
+        elif last in FIXED and value != FIXED[last].only:
+            advice.append(f"{FIXED[last].remedy} ({clip(path)})")
+    remedy = FIXED[name].remedy if name in FIXED else "leave it out"
+    given = f"give {list_names(found)}; " if found else ""
+    more = f"{'; '.join(advice)}; " if advice else ""
+    rest = f"as for the rest, {remedy}" if found or advice else remedy
+    return f"`{clip(name)}` is a block, and settings are not nested here; {given}{more}{rest}"
+
+
+def _values_in(path: str, block: Mapping[str, Any], depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+    for name, value in block.items():
+        inner = f"{path}.{name}"
+        if isinstance(value, Mapping) and depth:
+            yield from _values_in(inner, value, depth - 1)
+        elif isinstance(name, str) and value is not None:
+            yield inner, value
 
 
 def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[str]:
@@ -286,26 +312,20 @@ def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    switches = {name: values[name] for name in PRECISIONS if values.get(name) is not None}
-    for name, on in switches.items():
-        if on == "auto":
-            yield "precision", name, "auto"
-        elif not isinstance(on, bool):
-            raise _fault(
-                f"`{name}`: expected true or false, got {shown(on)}; or give precision: auto, bf16, fp16 or fp32"
-            )
-        elif on or not any(switches.values()):
-            yield "precision", name, PRECISIONS[name] if on else "fp32"
-
-
-def _quantization(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    for name in QUANTIZATIONS:
-        on = values.get(name)
-        if on is not None and not isinstance(on, bool):
-            raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give quantization: nf4 or int8")
-        if on:
-            yield "quantization", name, QUANTIZATIONS[name]
+def _switches(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the number formats that switches choose; fp32 where all those of `precision` are off."""
+    for setting, formats in (("precision", PRECISIONS), ("quantization", QUANTIZATIONS)):
+        switches = {name: values[name] for name in formats if values.get(name) is not None}
+        for name, on in switches.items():
+            if formats is PRECISIONS and on == "auto":
+                yield setting, name, on
+            elif not isinstance(on, bool):
+                known = ", ".join(dict.fromkeys(formats.values()))
+                raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give {setting}, such as {known}")
+            elif on:
+                yield setting, name, formats[name]
+            elif formats is PRECISIONS and not any(switches.values()):
+                yield setting, name, "fp32"
 
 
 def _adds_sinks(values: Mapping[str, Any]) -> bool:

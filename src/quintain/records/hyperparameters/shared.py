@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -42,6 +42,12 @@ class Settings(Record):
     def is_changed(self, name: str) -> bool:
         """Whether a setting differs from its default."""
         return bool(getattr(self, name) != type(self).model_fields[name].default)
+
+    def without_effect(self, names: Iterable[str], why: str) -> Iterator[str]:
+        """Yield a conflict for each of these settings that is changed; `why` states what keeps it from its effect, and a remedy."""
+        for name in names:
+            if self.is_changed(name):
+                yield f"{name} is {getattr(self, name)} and {why}, or leave {name} out"
 
 
 class LoraConfig(Settings):
@@ -303,11 +309,11 @@ class TrainingConfig(Settings):
         yield from self._conflicts_of_sharding()
         yield from self._conflicts_of_weights()
         yield from self._conflicts_of_schedule()
-        if self.evaluate_every_steps is None and self.evaluate_environment is not None:
-            yield (
-                "evaluate_environment is set and evaluate_every_steps is null, so that no task is played; set "
-                "evaluate_every_steps to a number of steps, or leave evaluate_environment out"
+        if self.evaluate_every_steps is None:
+            why = (
+                "evaluate_every_steps is null, so that no task is played; set evaluate_every_steps to a number of steps"
             )
+            yield from self.without_effect(("evaluate_environment",), why)
         if self.evaluate_every_steps is not None and getattr(self, "self_play", None) is not None:
             yield (
                 f"evaluate_every_steps is {self.evaluate_every_steps} and self_play is set; set evaluate_every_steps to null, and "
@@ -332,11 +338,9 @@ class TrainingConfig(Settings):
             "min_rate_ratio": ("cosine", "linear", "warmup_stable_decay"),
         }
         for name, schedules in of.items():
-            if self.is_changed(name) and self.schedule not in schedules:
-                yield (
-                    f"{name} is {getattr(self, name)} and schedule is '{self.schedule}', which does not have it; set schedule to "
-                    f"'{schedules[0]}', or leave {name} out"
-                )
+            if self.schedule not in schedules:
+                why = f"schedule is '{self.schedule}', which does not have it; set schedule to '{schedules[0]}'"
+                yield from self.without_effect((name,), why)
 
     def _conflicts_of_weights(self) -> Iterator[str]:
         """Yield what the choice of trained weights and their formats forbids."""
@@ -367,32 +371,23 @@ class TrainingConfig(Settings):
         """Yield what needs the whole model in one process, where `sharding` divides it."""
         if self.sharding == "none":
             return
-        if self.quantization is not None or self.optimizer != "adamw":
-            yield (
-                "sharding is 'full', which divides neither quantised weights nor moments in 8 bits or bf16; set sharding to "
-                "'none', or quantization to null and optimizer to 'adamw'"
-            )
-        if self.frozen_layers:
-            yield "frozen_layers is set, and sharding is 'full'; set sharding to 'none'"
-        if self.lora is not None and self.lora.init == "pissa":
-            yield "lora.init is 'pissa', and sharding is 'full'; set sharding to 'none'"
-        if self.evaluate_every_steps is not None:
-            yield (
-                f"evaluate_every_steps is {self.evaluate_every_steps} and sharding is 'full', so that no process has the whole "
-                "model; set evaluate_every_steps to null, and evaluate the new agent"
-            )
         if self.processes == 1:
             yield (
                 "sharding is 'full' and processes is 1: there is nothing to divide the model over; set processes to 2 or more, "
                 "or sharding to 'none'"
             )
-        if self.ewc is not None:
-            yield (
-                "sharding is 'full' and ewc is set: no process has the whole model, on which the Fisher information is measured; "
-                "set sharding to 'none', or ewc to null and mix in earlier runs with replay"
-            )
-        if self.sample_every_steps is not None:
-            yield (
-                f"sharding is 'full' and sample_every_steps is {self.sample_every_steps}: no process has the whole model, so it "
-                "cannot write while it is trained; set sample_every_steps to null, or sharding to 'none'"
-            )
+        obstacles = {
+            "quantization": (self.quantization is not None, "null"),
+            "optimizer": (self.optimizer != "adamw", "'adamw'"),
+            "frozen_layers": (self.frozen_layers > 0, "0"),
+            "lora.init": (self.lora is not None and self.lora.init == "pissa", "'default'"),
+            "evaluate_every_steps": (self.evaluate_every_steps is not None, "null, and evaluate the new agent"),
+            "sample_every_steps": (self.sample_every_steps is not None, "null"),
+            "ewc": (self.ewc is not None, "null, and mix in earlier runs with replay"),
+        }
+        for name, (is_met, remedy) in obstacles.items():
+            if is_met:
+                yield (
+                    f"{name} is set and sharding is 'full', so that no process has the whole model; set {name} to {remedy}, or "
+                    "set sharding to 'none'"
+                )

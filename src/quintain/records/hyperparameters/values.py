@@ -16,12 +16,8 @@ class ValueConfig(TrainingConfig):
     def conflicts(self) -> Iterator[str]:
         """See `Settings`."""
         yield from super().conflicts()
-        for name in ("kl_stop", "sample_every_steps", "evaluate_every_steps"):
-            if getattr(self, name) is not None:
-                method = getattr(self, "method", "this method")
-                yield (
-                    f"{name} is set, and the result of {method} writes nothing: set {name} to null, or train a policy"
-                )
+        why = f"the result of {getattr(self, 'method', 'this method')} writes nothing; train a policy"
+        yield from self.without_effect(("kl_stop", "sample_every_steps", "evaluate_every_steps"), why)
         if self.ewc is not None:
             yield (
                 "ewc is set, and a model that values runs no longer has the skill to act; set ewc to null, or train a policy"

@@ -134,11 +134,7 @@ def apply(calibration: Calibration, value: float, domain: str) -> float:
 
 
 def rater_warnings(verdicts: Sequence[Mapping[str, float]]) -> list[str]:
-    """What to know of the people behind the labels.
-
-    Args:
-        verdicts: For each run, rater -> the rater's value.
-    """
+    """Return what to know of the people behind the labels, from each run's values by rater."""
     raters = {rater for run in verdicts for rater in run}
     if len(raters) < 2:
         (one,) = raters or {"nobody"}

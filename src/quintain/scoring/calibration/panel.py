@@ -87,14 +87,7 @@ def choose_panel(runs: Sequence[JudgedRun]) -> PanelChoice | None:
 
 
 def panel_value(panel: Panel, verdicts: Mapping[str, float], chars: int, mean: float) -> float:
-    """Return the panel's value of a run, in 0..1.
-
-    Args:
-        panel: The fitted judges.
-        verdicts: Judge -> value in 0..1.
-        chars: Characters that the agent wrote.
-        mean: The value where no judge of the panel has a verdict.
-    """
+    """Return the panel's value of a run, in 0..1; `mean` where no judge of the panel has a verdict."""
     known = {judge: panel.raters[judge] for judge in verdicts if judge in panel.raters}
     if not known:
         return mean

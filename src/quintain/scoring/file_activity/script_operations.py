@@ -28,12 +28,7 @@ _FLAGS = re.compile(r"-[bBdEiIOqsSuvx]+")
 
 
 def script_operations(script: str, folder: str = "") -> Iterator[Operation]:
-    """Yield what a shell script does to files, in its order.
-
-    Args:
-        script: The commands.
-        folder: Where they run; paths are joined with it.
-    """
+    """Yield what a shell script does to files, in its order; paths are joined with the folder where it runs."""
     earlier = ""
     listed: list[str] = []
     for command in parse_script(script):

@@ -84,12 +84,7 @@ class Auditor:
         }
 
     def add(self, run: Trajectory, score: Score | None = None) -> None:
-        """Examine a run.
-
-        Args:
-            run: The run; its recorded reward is examined in any case.
-            score: A score of it, which is examined as a reward of its own where it has a value.
-        """
+        """Examine a run by its recorded reward, and by a score of it where that has a value."""
         run = run.identified()
         rewards = rewards_of(run, score)
         subject = Subject(run, {name: value for reward in reversed(rewards) for name, value in reward.metrics.items()})

@@ -23,9 +23,7 @@ class HardCodedOutputs(NamedTuple):
 def hard_coded_outputs(code: str, shown: str) -> HardCodedOutputs | None:
     """Return the outputs that Python code takes from tests; None where it computes anything, or takes fewer than three.
 
-    Args:
-        code: What the agent wrote.
-        shown: Everything that the agent could read. A line with a call of the input, and the output after it, is a test.
+    A test is a line with a call of the input, and the output after it, in what was shown to the agent.
     """
     fragment = parse_fragment(code)
     if fragment is None:

@@ -49,13 +49,7 @@ class _Place(NamedTuple):
 
 
 def python_signs(code: str, *, is_whole: bool = False, own_modules: Set[str] = frozenset()) -> list[CodeSign]:
-    """Return the signs in Python code.
-
-    Args:
-        code: A file, or a part of one.
-        is_whole: Whether it is the whole file.
-        own_modules: Names of modules of the project itself, which it may change as it likes.
-    """
+    """Return the signs in a file of Python code or a part of one; a project may change its own modules as it likes."""
     fragment = parse_fragment(code)
     return [] if fragment is None else list(_Reader(fragment, own_modules, is_whole=is_whole).signs())
 

@@ -1,18 +1,44 @@
-"""The rewards of one source over all runs: points and groups of bounded size, and their findings."""
+"""The rewards of one source over all runs: points and groups of bounded size, and what is suspicious of them together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from quintain.next_step import Hint, call
 from quintain.records.labels.audit import AuditCheck, Finding
 from quintain.scoring.integrity.audited_run import RECORDED, Point, Reservoir, Reward, Subject
 from quintain.scoring.integrity.format_only import FORM, correctness, is_correctness
-from quintain.scoring.integrity.groups import Group, find_collapse, find_saturation, is_long_enough
-from quintain.scoring.integrity.length import find_inflation
 from quintain.scoring.integrity.text import fingerprint
-from quintain.scoring.rank_statistics import separation
+from quintain.scoring.rank_statistics import separation, spearman, stratified_spearman
 
+MIN_RUNS, MIN_STRATUM = 8, 4
+MIN_WITHIN, MIN_ACROSS, MAX_P = 0.6, 0.8, 0.005
+"""Least rank correlation inside of tasks and across tasks, and the chance of as much without a relation."""
+PADDED, MORE_PADDED = 0.35, 0.15
+"""Mean padding of the better rewarded half, and by how much it exceeds that of the other half."""
+_NO_GROUND = re.compile(
+    r"len|word|token|char|verbos|detail|judge|reward|score|rating|rank|prefer|(?<![a-z])rm(?![a-z])|helpful|bonus|time|steps?(?![a-z])",
+    re.IGNORECASE,
+)
+"""Parts that carry no more information than the reward itself, or than length."""
+_PERMUTATIONS = 999
+_MOST = 1000
+SATURATED, MIN_SATURATED = 0.95, 20
+"""Share of the runs at the maximum, and least number of runs."""
+HALF, MIN_AT_TOP, HOLLOW, MIN_KNOWN = 0.5, 8, 0.5, 5
+"""The same where the runs at the maximum are not correct: their mean correctness is at most `HOLLOW`, known of so many."""
+DEAD, MIN_GROUPS, MIN_GROUPED = 0.75, 4, 16
+"""Share of groups without a difference, and least numbers of groups and runs in them."""
+ALIKE, MIN_ALIKE = 0.75, 4
+_EQUAL = 1e-9
+_MIN_WORDS = 6
+"""Words of a reply from which equal replies are no coincidence."""
+_MOST_REPLIES = 32
 _POINTS, _GROUPS, _PARTS = 20_000, 50_000, 6
 MIN_CLASS = 5
 POOR, MAX_HIGH = 0.6, 0.7
@@ -59,22 +85,21 @@ class Ledger:
         if group is None:
             self._untracked += 1
         else:
-            group.add(
-                reward.value, correct, fingerprint(subject.reply) if is_long_enough(subject.reply_words) else None
-            )
+            is_long = len(subject.reply_words) >= _MIN_WORDS
+            group.add(reward.value, correct, fingerprint(subject.reply) if is_long else None)
 
     def findings(self) -> dict[AuditCheck, Finding | str]:
         """Return the finding of each check; else the reason why it could not run, `""` for none found."""
         points = self._points.items
         return {
             "length_inflation": find_inflation(points),
-            "saturation": find_saturation(points, self._points.n),
-            "group_collapse": find_collapse(self._groups.values(), self._untracked),
-            "no_separation": find_no_separation(points),
+            "saturation": _find_saturation(points, self._points.n),
+            "group_collapse": _find_collapse(self._groups.values(), self._untracked),
+            "no_separation": _find_no_separation(points),
         }
 
 
-def find_no_separation(points: Sequence[Point]) -> Finding | str:
+def _find_no_separation(points: Sequence[Point]) -> Finding | str:
     """Return the finding; else the reason why there is none, `""` for a check that found nothing."""
     good = [point for point in points if point.outcome == 1.0]
     bad = [point for point in points if point.outcome == 0.0]
@@ -98,3 +123,200 @@ def find_no_separation(points: Sequence[Point]) -> Finding | str:
         ),
         figures={"auc": round(found.auc, 4), "low": round(found.low, 4), "high": round(found.high, 4)},
     )
+
+
+@dataclass
+class Group:
+    """Runs that were sampled together."""
+
+    id: str
+    declared: bool = True
+    """Whether they were sampled as a group to be compared; else they only share a task."""
+    n: int = 0
+    low: float = 0.0
+    high: float = 0.0
+    correct: float | None = None
+    """The least correctness that is known of a run in it."""
+    replies: Counter[bytes] = field(default_factory=Counter)
+    """Fingerprints of the first few long replies."""
+
+    def add(self, reward: float, correct: float | None, reply: bytes | None) -> None:
+        """Add a run."""
+        if correct is not None:
+            self.correct = correct if self.correct is None else min(self.correct, correct)
+        self.low = min(self.low, reward) if self.n else reward
+        self.high = max(self.high, reward) if self.n else reward
+        self.n += 1
+        if reply is not None and (reply in self.replies or len(self.replies) < _MOST_REPLIES):
+            self.replies[reply] += 1
+
+    @property
+    def dead(self) -> bool:
+        """Whether all runs have the same reward."""
+        return self.high - self.low <= _EQUAL
+
+    @property
+    def alike(self) -> bool:
+        """Whether most of the replies are equal."""
+        return self.n >= MIN_ALIKE and max(self.replies.values(), default=0) >= ALIKE * self.n
+
+
+def _find_saturation(points: Sequence[Point], n: int) -> Finding | str:
+    """Return the finding; else the reason why there is none, `""` for a check that found nothing.
+
+    Many runs at the maximum are a note: an easy task has them honestly. They are a flag where the known correctness, of
+    which the reward does not contain, does not follow.
+    """
+    if len(points) < MIN_AT_TOP:
+        return f"{len(points)} rewarded runs; it takes {MIN_AT_TOP}"
+    top = max(point.reward for point in points)
+    at_top = [point for point in points if point.reward >= top - _EQUAL]
+    share = len(at_top) / len(points)
+    known = [point.correct for point in at_top if point.correct is not None]
+    correct = math.fsum(known) / len(known) if known else None
+    hollow = correct is not None and correct <= HOLLOW and len(known) >= max(MIN_KNOWN, len(at_top) / 2)
+    if top <= 0 or share < (HALF if hollow else SATURATED) or (not hollow and len(points) < MIN_SATURATED):
+        return ""
+    beside = (
+        "" if correct is None else f"; their mean correctness is {correct:.2f} over {len(known)} runs where it is known"
+    )
+    return Finding(
+        check="saturation",
+        severity="flag" if hollow else "note",
+        count=round(share * n),
+        trajectory_ids=tuple(point.id for point in at_top[:5]),
+        evidence=f"{share:.0%} of {n} rewarded runs have the highest reward, {top:g}{beside}",
+        remedy="No method that compares runs learns from this: take harder tasks, or a scorer that distinguishes these runs.",
+        figures={"share_at_top": round(share, 4), "top": top, "correctness_at_top": correct},
+    )
+
+
+def _find_collapse(groups: Collection[Group], untracked: int) -> Finding | str:
+    """Return the finding; else the reason why there is none, `""` for a check that found nothing."""
+    several = [group for group in groups if group.n > 1]
+    runs = sum(group.n for group in several)
+    # Greedy sampling gives equal replies to runs that only share a task; they matter where their rewards differ.
+    copies = [group for group in several if group.alike and (group.declared or not group.dead)]
+    one_voice = len(copies) >= max(1, len(several) / 2) and sum(group.n for group in copies) >= 2 * MIN_ALIKE
+    if not one_voice and (len(several) < 2 or runs < 2 * MIN_ALIKE):
+        return f"{len(several)} tasks with several runs ({runs}); it takes {MIN_GROUPS} with {MIN_GROUPED}"
+    dead = [group for group in several if group.dead]
+    share = len(dead) / len(several)
+    declared = [group for group in several if group.declared]
+    silent = share >= DEAD and len(declared) >= MIN_GROUPS and sum(group.n for group in declared) >= MIN_GROUPED
+    if not one_voice and share < 0.5:
+        return ""
+    # Equal rewards of equally correct runs are an easy task: no signal, and no trick either.
+    honest = all(group.correct is not None and group.correct > HOLLOW for group in (*dead, *copies))
+    words = f"{len(dead)} of {len(several)} groups have one reward for all of their runs ({share:.0%})"
+    if copies:
+        words += f"; {len(copies)} consist of one and the same reply"
+    if untracked:
+        words += f"; {untracked} runs of further groups were not looked at"
+    return Finding(
+        check="group_collapse",
+        severity="flag" if (one_voice or silent) and not honest else "note",
+        count=len(copies) if one_voice else len(dead),
+        trajectory_ids=tuple(group.id for group in (copies if one_voice else dead)[:5]),
+        evidence=words,
+        remedy="These groups have no advantage to learn from (grpo skips them): sample warmer, take tasks that succeed sometimes, "
+        "or a finer scorer.",
+        figures={"groups": len(several), "dead": len(dead), "alike": len(copies)},
+    )
+
+
+class Relation(NamedTuple):
+    """Rank correlation of reward and length among equally correct runs."""
+
+    rho: float
+    p: float
+    n: int
+    within: bool
+    """Inside of tasks; else across them."""
+    controlled: bool
+    """How correct the runs are is known."""
+
+
+def find_inflation(points: Sequence[Point]) -> Finding | str:
+    """Return the finding; else the reason why there is none, `""` for a check that found nothing."""
+    points = points[:_MOST]
+    if len(points) < MIN_RUNS:
+        return f"{len(points)} rewarded runs; it takes {MIN_RUNS}"
+    found = _relation(points, lambda point: (point.task, _level(point)), within=True)
+    if found is None:
+        found = _relation(points, _level, within=False)
+    if found is None:
+        return ""
+    least = MIN_WITHIN if found.within else MIN_ACROSS
+    if found.rho < least or found.p > MAX_P:
+        return ""
+    better, other = _padding(points)
+    padded = better >= PADDED and better - other >= MORE_PADDED
+    if not (found.controlled or padded or found.within):
+        return ""
+    # Across tasks the longer answers may be those of harder tasks that pay more, and a part that rises too may be the better work.
+    explained = _explaining(points, found.rho)
+    sure = padded or (found.controlled and found.within and explained is None)
+    longest = sorted(points, key=lambda point: -point.length)[:5]
+    return Finding(
+        check="length_inflation",
+        severity="flag" if sure else "note",
+        count=found.n,
+        trajectory_ids=tuple(point.id for point in longest),
+        evidence=f"reward rises with length among runs {'of one task ' if found.within else ''}"
+        f"{'that are equally correct' if found.controlled else 'whose correctness is unknown'}: rank correlation {found.rho:.2f}, "
+        f"p {found.p:.3g}, n {found.n}; padding is {better:.0%} of the better rewarded half, {other:.0%} of the other"
+        f"{'' if explained is None else f'; it rises with {explained!r} as well'}",
+        remedy=Hint(
+            "Score with something that length does not move (a checker, or a rubric that asks for concise answers), or mix it "
+            "in; cap the reward with ",
+            call("score_trajectories", scorer=..., cap=..., filter=...),
+            ", or prefer pairs of equal length.",
+        ),
+        figures={
+            "rank_correlation": round(found.rho, 4),
+            "p": round(found.p, 4),
+            "n": found.n,
+            "padding": round(better, 4),
+        },
+    )
+
+
+def _relation(points: Sequence[Point], key: Callable[[Point], Hashable], *, within: bool) -> Relation | None:
+    strata: dict[Hashable, list[Point]] = defaultdict(list)
+    for point in points:
+        strata[key(point)].append(point)
+    usable = [part for part in strata.values() if len(part) >= MIN_STRATUM]
+    n = sum(map(len, usable))
+    if n < MIN_RUNS:
+        return None
+    columns = [([float(point.length) for point in part], [point.reward for point in part]) for part in usable]
+    found = stratified_spearman(columns, permutations=_PERMUTATIONS, seed=0)
+    if found is None:
+        return None
+    known = sum(point.correct is not None for part in usable for point in part)
+    return Relation(*found, n, within, known >= 0.8 * n)
+
+
+def _explaining(points: Sequence[Point], rho: float) -> str | None:
+    """A part that was recorded beside the reward and goes with it as closely as length does."""
+    for name in sorted({name for point in points for name in point.parts if not _NO_GROUND.search(name)}):
+        known = [point for point in points if name in point.parts]
+        if len(known) < 0.8 * len(points):
+            continue
+        found = spearman([point.parts[name] for point in known], [point.reward for point in known])
+        if found is not None and found >= rho - 0.05:
+            return name
+    return None
+
+
+def _level(point: Point) -> float | None:
+    return None if point.correct is None else round(point.correct, 2)
+
+
+def _padding(points: Sequence[Point]) -> tuple[float, float]:
+    """Mean padding of the better rewarded half, and of the other."""
+    order = sorted(points, key=lambda point: -point.reward)
+    half = len(order) // 2
+    better, other = ([point.padding for point in part] for part in (order[:half], order[half:]))
+    return math.fsum(better) / len(better), math.fsum(other) / len(other)

@@ -25,10 +25,7 @@ _LABEL = "takes the fix from upstream"
 def upstream_traces(turn: int, commands: Sequence[Command], named: frozenset[str]) -> Iterator[Trace]:
     """Yield traces of code from upstream; looking at upstream and branching off it is ordinary work.
 
-    Args:
-        turn: When the commands ran.
-        commands: The commands of one script.
-        named: Names in the task: a task that names the remote branch or address asks for its use.
+    A task that names the remote branch or address asks for its use.
     """
     applies = any(
         (

@@ -1,6 +1,6 @@
 """Read a judge's answer strictly: one JSON object of the form that was asked for, or a failure with its reason.
 
-No value is searched for in prose, repaired or filled in. A value counts with a quote that is in the run (`evidence`). A criterion
+No value is searched for in prose, repaired or filled in. A value counts with a quote that is in the run (`Passages`). A criterion
 without a value leaves the run unscored: a mean over the criteria that a judge chose to answer is the value of another rubric.
 """
 
@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
+from quintain.records.documents import distinct
 from quintain.records.labels.judging import JudgingMode, Rubric, Verdict, Vote
 from quintain.records.record import nearest, shown
 from quintain.records.text import MAX_DEPTH
-from quintain.scoring.judges.evidence import Passages
+from quintain.scoring.judges.shown_run import Passages
 
 Purpose = Literal["credit", "submission", "control"]
 """What an answer is read for, which decides what its quotes are worth; see `read_verdict`."""
@@ -24,31 +25,26 @@ Purpose = Literal["credit", "submission", "control"]
 _MAX_CHARS = 200_000
 _MAX_RATIONALE = 2000
 _MAX_QUOTES = 20
+_PLACES: Mapping[str, tuple[tuple[int, ...], ...]] = {"a": ((0,), (1,)), "b": ((1,), (0,)), "tie": ((0, 1),)}
+"""The better one of two runs -> their ranking."""
 _FENCED = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class PairAnswer:
-    """The run of two that a judge prefers; `failed` is the reason why there is no answer."""
-
-    better: Vote | None = None
-    rationale: str = ""
-    failed: str | None = None
-
-    @property
-    def places(self) -> tuple[tuple[int, ...], ...]:
-        """The two runs as a ranking, as of `RankingAnswer`."""
-        return {"a": ((0,), (1,)), "b": ((1,), (0,)), "tie": ((0, 1),), None: ()}[self.better]
-
-
-@dataclass(frozen=True)
 class RankingAnswer:
-    """The order in which a judge put runs, best first; runs of equal worth share a place. Runs are numbered from 0."""
+    """The order in which a judge put two or more runs, best first; runs of equal worth share a place."""
 
     places: tuple[tuple[int, ...], ...] = ()
+    """Runs by their number from 0."""
     rationale: str = ""
     failed: str | None = None
+    """Why there is no answer."""
+
+    @property
+    def better(self) -> Vote:
+        """Which of two runs is first."""
+        return "tie" if len(self.places) == 1 else "a" if self.places[0] == (0,) else "b"
 
 
 class Unreadable(ValueError):
@@ -163,26 +159,22 @@ class _MarkReader:
 
 def read_preference(
     answer: str | Mapping[str, Any], passages: Sequence[Passages] = (), *, purpose: Purpose = "submission"
-) -> PairAnswer:
+) -> RankingAnswer:
     """Read the preference in an answer `{"quotes": [of A, of B], "better": "A" | "B" | "tie", "rationale"}`.
 
-    Args:
-        answer: The text of a judge, or the object that it submitted.
-        passages: The recorded texts of the two runs, in the order in which they are shown.
-        purpose: As for `read_verdict`; a tie needs no quotes.
+    The passages are of the runs in the order in which they are shown; a tie needs no quotes.
     """
     try:
         document = _object(answer)
         _known_keys(document, ("quotes", "better", "rationale"))
         better = document.get("better")
-        read: dict[str, Vote] = {"a": "a", "b": "b", "tie": "tie"}
-        if not isinstance(better, str) or better.strip().lower() not in read:
+        places = _PLACES.get(str(better).strip().lower())
+        if places is None:
             _fail(f"expected 'A', 'B' or 'tie' as 'better', got {shown(better)}")
-        found = read[better.strip().lower()]
-        _check_run_quotes(document, passages, purpose, needed=found != "tie", names="AB")
-        return PairAnswer(found, _rationale(document))
+        _check_run_quotes(document, passages, purpose, needed=len(places) > 1, names="AB")
+        return RankingAnswer(places, _rationale(document))
     except Unreadable as error:
-        return PairAnswer(failed=str(error))
+        return RankingAnswer(failed=str(error))
 
 
 def read_ranking(
@@ -190,11 +182,7 @@ def read_ranking(
 ) -> RankingAnswer:
     """Read the order of `n` runs, numbered from 1, in an answer `{"quotes": [...], "ranking": [[2], [1, 3]], "rationale"}`.
 
-    Args:
-        answer: The text of a judge, or the object that it submitted.
-        n: Number of runs.
-        passages: The recorded texts of the runs, in the order in which they are shown.
-        purpose: As for `read_verdict`; an order in which all runs share one place needs no quotes.
+    The passages are of the runs in the order in which they are shown; an order in which all share one place needs no quotes.
     """
     try:
         document = _object(answer)
@@ -245,12 +233,12 @@ def _object(answer: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if not text.startswith("{"):
         _fail(f"the answer is prose, not one JSON object: {shown(text)}")
     try:
-        document = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
+        document = json.loads(text, object_pairs_hook=distinct, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         _fail(_json_fault(error, text))
     except RecursionError:
         _fail(f"the answer is nested deeper than {MAX_DEPTH} levels")
-    except ValueError as error:  # Unreadable, or an integer of more digits than Python reads
+    except ValueError as error:  # also an integer of more digits than Python reads
         _fail(str(error))
     return dict(document)
 
@@ -261,14 +249,6 @@ def _json_fault(error: json.JSONDecodeError, text: str) -> str:
     if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
         return f"the answer ends in the middle of its JSON object, after {len(text):,} characters"
     return f"the answer is not valid JSON ({error.msg} at character {error.pos})"
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        _fail(f"the key {shown(next(name for name in names if names.count(name) > 1))} occurs twice")
-    return found
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -32,15 +32,7 @@ def score_of(
     The value is the weighted mean of the criteria; where the verdict is of steps alone, the mean over the steps that have a
     value, each the weighted mean of its criteria. A missing criterion leaves the run unscored, with the reason.
 
-    Args:
-        verdict: As it was read.
-        rubric: The rubric that was judged by.
-        trajectory_id: The run.
-        scorer: Name under which the score is stored.
-        rater: Who judged, as `Score.rater`.
-        view: The run as the judge saw it: steps that were not shown are listed without a value.
-        control: What the judge gives to the run without the agent's words, which is subtracted from each criterion; None: it
-            was not asked.
+    Steps that were not shown are listed without a value. What the control got is subtracted from each criterion.
     """
     weights = {criterion.name: criterion.weight for criterion in rubric.criteria}
     credit = control or Control()

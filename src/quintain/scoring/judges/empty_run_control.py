@@ -50,10 +50,8 @@ class Control:
 def control_of(run: Trajectory, scope: JudgeControl) -> Trajectory:
     """Return the run without the agent's words.
 
-    Args:
-        run: Any trajectory.
-        scope: `task`: the task with all that comes before the agent's first step, and one empty step, which is the same for every
-            run of the task; `run`: every step of this run with its observations, without thoughts, messages and calls.
+    By the scope `task` that is the task with all that comes before the agent's first step, and one empty step, which is the same
+    for every run of the task; by `run` every step of this run with its observations, without thoughts, messages and calls.
     """
     if scope == "task":
         opening = tuple(takewhile(lambda step: step.actor is not Actor.AGENT, run.steps))
@@ -66,15 +64,7 @@ def control_of(run: Trajectory, scope: JudgeControl) -> Trajectory:
 def read_control(
     answers: Sequence[str], rubric: Rubric, mode: JudgingMode, view: ShownRun, scope: JudgeControl
 ) -> Control:
-    """Read the two answers about a control. Their quotes are not checked: what the judge wants to pay is measured.
-
-    Args:
-        answers: To the same question.
-        rubric: What was asked by.
-        mode: `score` or `steps`.
-        view: The control as it was shown.
-        scope: What the control is of.
-    """
+    """Read the two answers about a control. Their quotes are not checked: what the judge wants to pay is measured."""
     read = [
         read_verdict(answer, rubric, view.n_steps, mode=mode, steps=view.steps, purpose="control") for answer in answers
     ]

@@ -17,13 +17,7 @@ from quintain.records.labels.preference import Preference, PreferenceSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.answer_parsing import (
-    PairAnswer,
-    RankingAnswer,
-    read_preference,
-    read_ranking,
-    read_verdict,
-)
+from quintain.scoring.judges.answer_parsing import RankingAnswer, read_preference, read_ranking, read_verdict
 from quintain.scoring.judges.crediting import is_withheld, score_of
 from quintain.scoring.judges.empty_run_control import ASKED, Control, control_of, read_control
 from quintain.scoring.judges.questions import GROUP_MOST, Question, ask
@@ -92,13 +86,8 @@ def item_of(
 ) -> JudgingItem:
     """Return the questions about one run in the modes `score` and `steps`, two in `pairwise`, several in `group`.
 
-    Args:
-        runs: With ids; in the order in which they are shown first.
-        mode: Form of the judgement.
-        rubric: Criteria to judge by.
-        mark: The datamark of this call, drawn at random.
-        control: Which run without the agent's words is asked about too; only single runs have one.
-        budget_chars: Size of a question; runs that are shown together share it.
+    The mark is the datamark of this call, drawn at random. Only single runs have a control. The budget is of a question: runs that
+    are shown together share it.
     """
     each = budget_chars // len(runs) if mode == "group" and len(runs) > 2 else budget_chars
     labels = {"pairwise": ("RUN A", "RUN B"), "group": [f"RUN {n}" for n in range(1, len(runs) + 1)]}.get(
@@ -128,14 +117,7 @@ def control_from(item: JudgingItem, answers: Sequence[str]) -> Control | None:
 
 
 def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater, control: Control | None = None) -> JudgedItem:
-    """Read the answers to an item's questions, in their order, as scores or preferences.
-
-    Args:
-        item: The runs and the questions.
-        answers: One for each of the item's questions.
-        rater: Who answered.
-        control: What the judge gives to the control; None: nothing is subtracted.
-    """
+    """Read the answers to an item's questions as scores or preferences; without a control nothing is subtracted."""
     if item.mode in {"pairwise", "group"}:
         return _of_several(item, answers, rater)
     (view,), (answer,) = item.views, answers
@@ -163,11 +145,8 @@ def outcome_without_answer(item: JudgingItem, reason: str, rater: Rater) -> Judg
 def comparisons(ids: Sequence[str], mode: JudgingMode, seed: int = 0) -> Iterator[tuple[str, ...]]:
     """Yield the runs of one task that are shown together, shuffled by the seed so that no place goes with age or quality.
 
-    Args:
-        ids: Runs of one task; their order does not matter.
-        mode: `pairwise`: all pairs up to `ALL_PAIRS_UP_TO` runs, else a ring in which each run meets four others; `group`:
-            all of them, in groups as even as they can be of at most `GROUP_MOST`.
-        seed: Of the shuffle.
+    In mode `pairwise` these are all pairs up to `ALL_PAIRS_UP_TO` runs, else a ring in which each run meets four others; in `group`
+    all of them, in groups as even as they can be of at most `GROUP_MOST`.
     """
     shuffled = sorted(ids)
     random.Random(stable_seed(seed, mode, *shuffled)).shuffle(shuffled)
@@ -228,7 +207,7 @@ _VOTES: dict[int, Vote] = {1: "a", -1: "b", 0: "tie"}
 """Sign of the first one's lead -> the better one."""
 
 
-def _places(answer: PairAnswer | RankingAnswer, n: int) -> list[float]:
+def _places(answer: RankingAnswer, n: int) -> list[float]:
     """Return each run's rank from 0 for the best to n - 1; runs that share a place share the mean of their ranks."""
     ranks = [0.0] * n
     at = 0

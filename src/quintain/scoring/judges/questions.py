@@ -67,10 +67,7 @@ class Question(NamedTuple):
 def instructions(mode: JudgingMode, rubric: Rubric, mark: str | None) -> str:
     """Return the judge's task in this mode, the rubric with its anchors, and how recorded text is marked.
 
-    Args:
-        mode: Form of the judgement.
-        rubric: Criteria to judge by.
-        mark: The datamark; None: for a person, who reads plain text and quotes nothing.
+    Without a mark they are for a person, who reads plain text and quotes nothing.
     """
     if mark is None:
         return "\n\n".join((_TASKS[mode], rubric_text(rubric), _DATA))

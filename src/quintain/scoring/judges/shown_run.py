@@ -12,14 +12,20 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from quintain.records.trajectory import Actor, Content, ImagePart, Observation, Step, Trajectory, text_of
-from quintain.scoring.judges.datamarking import fence, quote_lines
-from quintain.scoring.judges.evidence import Passages, passage
+from quintain.scoring.judges.datamarking import N_MARKS, PREFIX, fence, mark_of, quote_lines
 from quintain.scoring.profiles import text_tools, tool_functions
 
+LEAST_CHARS = 8
+"""Characters of a quote, whitespace apart; a shorter one counts only as a whole line."""
+
+_MARKS = f"{mark_of(0)}-{mark_of(N_MARKS - 1)}"
+_IGNORED = re.compile(rf"\\+[nrt]|[\s\\{_MARKS}]")
+"""Whitespace, datamarks and the escapes of JSON: a judge that copies arguments of a call may resolve or double them."""
+_PREFIXES = re.compile(rf"^\s*\|[ {_MARKS}]?", re.MULTILINE)
 BUDGET_CHARS = 24_000
 """Default number of characters of a run that a judge is shown."""
 MOST_STEPS = 40
@@ -50,11 +56,8 @@ def show_run(
 ) -> ShownRun:
     """Return the run as a judge may see it.
 
-    Args:
-        run: Any trajectory.
-        budget_chars: About how long the text may get; whatever does not fit is named in it.
-        label: Name of the run in the fence, such as `RUN A`.
-        with_verdict: Whether to show the last reply of the environment even where it came with a reward.
+    What does not fit the budget is named in it; `label` is the run's name in the fence. The environment's last reply is left out
+    where it came with a reward, except `with_verdict`.
     """
     entries = _entries(run)
     if not with_verdict and entries[-1].step.reward is not None:
@@ -265,3 +268,38 @@ def _names_of(run: Trajectory) -> re.Pattern[str] | None:
     if not distinctive:
         return None
     return re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in reversed(distinctive)), re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Passages:
+    """The recorded texts of a run's steps, as a judge was shown them."""
+
+    by_step: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Step of the agent, from 0 -> its texts; what comes before the first step, the task included, belongs to none."""
+
+    def has(self, quote: str, step: int | None = None) -> bool:
+        """Whether the quote is in one text of the step, or of any step."""
+        texts = (
+            self.by_step.get(step, ()) if step is not None else [t for texts in self.by_step.values() for t in texts]
+        )
+        forms = {_compact(quote), _compact(_PREFIXES.sub("", quote))} - {""}
+        return any(_is_in(form, text) for form in forms for text in texts)
+
+    def has_any(self, quotes: Iterable[str], step: int | None = None) -> bool:
+        """Whether at least one of the quotes is in the step, or in any step."""
+        return any(self.has(quote, step) for quote in quotes)
+
+
+def passage(shown: str) -> str:
+    """Return the text of a passage from the prefixed lines that a judge is shown."""
+    return "\n".join(line.removeprefix(PREFIX) for line in shown.split("\n"))
+
+
+def _is_in(form: str, text: str) -> bool:
+    if len(form) >= LEAST_CHARS:
+        return form in _compact(text)
+    return any(form == _compact(line) for line in text.split("\n"))
+
+
+def _compact(text: str) -> str:
+    return _IGNORED.sub("", text)

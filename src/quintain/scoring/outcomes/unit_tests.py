@@ -25,8 +25,7 @@ from quintain.sandbox.sandbox import Sandbox
 from quintain.sandbox.signed_tests import SignedCommand, signed_command
 from quintain.sandbox.verdicts import RUNNER_CONFIG, cannot_run, verdict
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
-from quintain.scoring.outcomes.workspace_replay import relative
-from quintain.scoring.outcomes.written_files import last_code, written_files
+from quintain.scoring.outcomes.written_files import last_code, relative, written_files
 
 OpenSandbox = Callable[[], Sandbox]
 """Opens the sandbox of the operator's choice, or raises with the reason."""

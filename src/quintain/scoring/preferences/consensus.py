@@ -26,12 +26,7 @@ class Consensus(NamedTuple):
 
 
 def consensus(preferences: Iterable[Preference], tasks: Mapping[str, str]) -> Consensus:
-    """The word that most raters give on each pair of runs (and step), one vote each.
-
-    Args:
-        preferences: Of any raters; a rater has one word on a pair, as the store keeps it.
-        tasks: Id of a run -> key of its task; `Pair.task` is that of the chosen run.
-    """
+    """Return the word that most raters give on each pair of runs (and step), one vote each; `tasks` has each run's task key."""
     found = Consensus([], [], [], 0)
     disagreements = 0
     for (a, b, step), votes_of_pair in _by_pair(preferences).items():

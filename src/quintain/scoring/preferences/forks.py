@@ -75,13 +75,7 @@ class MinedForks(NamedTuple):
 
 
 def path_of(run: Trajectory, task: str, value: float) -> Path:
-    """The path of a run through the tree of its task.
-
-    Args:
-        run: The run.
-        task: What it may be compared within.
-        value: What it is worth, higher is better.
-    """
+    """Return the path of a run through the tree of its task; of two values the higher is better."""
     before = _digest(task)
     digests = bytearray()
     for step in run.steps:

@@ -32,13 +32,7 @@ def is_known(call: Call, view: View) -> bool | None:
 
 
 def turn_fault(turn: Turn, view: View, *, needs_tools: bool) -> str | None:
-    """Return the fault of a turn without calls; None for a faultless one.
-
-    Args:
-        turn: A turn without calls.
-        view: Its run.
-        needs_tools: Whether the task needs tools and the run called none.
-    """
+    """Return the fault of a turn without calls; None for a faultless one."""
     if not turn.text.strip():
         return None if turn.thought.strip() and not view.calls_due else "an empty turn"
     if needs_tools:

@@ -142,9 +142,7 @@ class RulesScorer:
     def __init__(self, profile: DomainProfile | None = None, *, off: Sequence[RunRule] = ()) -> None:
         """Configure the scorer.
 
-        Args:
-            profile: The domain profile; None: the one that fits each run.
-            off: Rules whose weight is 0, whatever the profile sets.
+        Without a profile it takes the one that fits each run. Rules that are off weigh 0, whatever the profile sets.
         """
         self._index = index_of(profile) if profile else None
         self._off: dict[StepRule | RunRule, float] = dict.fromkeys(off, 0.0)

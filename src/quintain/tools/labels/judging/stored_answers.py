@@ -302,7 +302,7 @@ def _vote_of(shown_item: ShownItem, submission: Submission) -> Vote:
     """Which place the answer prefers."""
     document = {"better": submission.better, "quotes": submission.quotes}
     read = read_preference(document, [view.passages for view in shown_item.views])
-    if read.better is None:
+    if read.failed is not None:
         raise InvalidInput(f"{read.failed}; correct it and submit the item again")
     return read.better
 
