@@ -23,11 +23,11 @@ from quintain.environments.wrappers import (
     wrap,
 )
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.statistics.sign_flips import sign_flip_exact
 from quintain.evaluation.statistics.significance import (
     mcnemar_exact,
     paired_t,
     required_tasks,
+    sign_flip_exact,
     wilcoxon,
 )
 from quintain.evaluation.statistics.success_rates import clopper_pearson, mcnemar_interval, rate_over_tasks

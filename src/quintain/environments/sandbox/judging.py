@@ -16,10 +16,16 @@ from quintain.environments.sandbox.submission import Change, apply_changes, text
 from quintain.errors import Unavailable
 from quintain.sandbox.files import walk
 from quintain.sandbox.limits import CommandResult, Limits
-from quintain.sandbox.runner_modules import added_modules, modules_of_runners
 from quintain.sandbox.sandbox import Sandbox, Workspace
-from quintain.sandbox.signed_tests import SignedCommand, signed_command
-from quintain.sandbox.verdicts import RUNNER_CONFIG, cannot_run, verdict
+from quintain.sandbox.verdicts import (
+    RUNNER_CONFIG,
+    SignedCommand,
+    added_modules,
+    cannot_run,
+    modules_of_runners,
+    signed_command,
+    verdict,
+)
 
 TESTS = re.compile(r"(?:^|/)tests/|^test/|(?:^|/)(?:test_[^/]*|[^/]*_test|tests)\.py$")
 """Paths of test files."""

@@ -19,7 +19,7 @@ from quintain.records.record import shown
 from quintain.records.trajectory import Task
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.sandbox import relative_path
-from quintain.sandbox.signed_tests import signed_command
+from quintain.sandbox.verdicts import signed_command
 
 Find = Callable[[str], Repository]
 """Returns the repository of a name."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec

@@ -10,7 +10,7 @@ from quintain import errors
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import open_source, task_source
 from quintain.errors import QuintainError, Unavailable
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode, run_episodes
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec

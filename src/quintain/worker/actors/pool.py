@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from quintain.errors import Unavailable
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode
 from quintain.records.hyperparameters.methods import OnlineConfig
 from quintain.records.jobs.job import TrainSpec

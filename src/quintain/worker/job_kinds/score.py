@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from quintain.endpoints.spending import Spent
+from quintain.endpoints.completion import Spent
 from quintain.records.jobs.job import JobResult
 from quintain.records.jobs.run_jobs import ScoreSpec
 from quintain.records.protocols import Reporter

@@ -13,8 +13,8 @@ from pathlib import Path
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import open_source
 from quintain.errors import Unavailable
+from quintain.evaluation.episode_state import agent_step, respond
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.replies import agent_step, respond
 from quintain.jobs.directory import open_appending, read_lines, run_name, write_line
 from quintain.records.jobs.job import JobResult, TrajectorySet
 from quintain.records.jobs.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from quintain.endpoints.completion import Spent
 from quintain.endpoints.faults import BUSY, STOPPED
-from quintain.endpoints.spending import Spent
 from quintain.errors import Unavailable
 from quintain.jobs.directory import iterate_lines, open_appending, output_records, write_line
 from quintain.records.jobs.job import JobResult

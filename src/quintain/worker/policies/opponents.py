@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import task_source
-from quintain.evaluation.episode_plans import EpisodePlan, Player
+from quintain.evaluation.episode_state import EpisodePlan, Player
 from quintain.evaluation.games import PolicyRouter, with_players
 from quintain.jobs.directory import STAGES
 from quintain.records.agent import Agent

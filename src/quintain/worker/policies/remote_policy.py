@@ -19,11 +19,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.endpoints.client import identity
-from quintain.endpoints.completion import Ask, AssistantMessage, Completion
+from quintain.endpoints.completion import Ask, AssistantMessage, Completion, price
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
-from quintain.endpoints.spending import price
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Agent, Sampling
 from quintain.records.labels.judging import Endpoint

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from quintain.endpoints.client import Clock, EndpointClient, read_key
-from quintain.endpoints.spending import Spent
+from quintain.endpoints.completion import Spent
 from quintain.jobs.directory import iterate_lines, open_appending, write_line
 from quintain.records.labels.judging import Endpoint
 from quintain.settings import secret

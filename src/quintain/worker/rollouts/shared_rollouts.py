@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode, run_episodes
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import OnlineConfig
