@@ -25,7 +25,7 @@ from quintain.records.trajectory import Task, Trajectory, text_of
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.worker.job_kinds import score as scoring
 from quintain.worker.judging import job as judging
-from quintain.worker.judging import judgements
+from quintain.worker.judging.job import BROKEN_AFTER
 from scripted_judges import by_run, readable, scored, stepped
 from trainers.runs import Killed, rows_for, run_of
 from trainers.runs import run as train
@@ -148,7 +148,7 @@ def test_a_request_that_cannot_succeed_ends_the_job_at_once(
 def test_a_judge_that_answers_nothing_any_more_ends_the_job(tmp_path: Path) -> None:
     with serving(lambda asked, before: fails(503)) as fake, pytest.raises(Unavailable, match="in a row got no answer"):
         judged(spec_of(tmp_path, fake, stored(60), concurrency=1), tmp_path / "job")
-    assert judgements.BROKEN_AFTER <= len(fake.asked) <= judgements.BROKEN_AFTER + 1
+    assert BROKEN_AFTER <= len(fake.asked) <= BROKEN_AFTER + 1
 
 
 def test_nothing_is_paid_twice(tmp_path: Path) -> None:

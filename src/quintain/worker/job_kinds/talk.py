@@ -20,8 +20,7 @@ from quintain.records.jobs.job import JobResult, TrajectorySet
 from quintain.records.jobs.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
 from quintain.records.protocols import Environment, Policy, Reply, Reporter, Stop, TaskSource, TimeStep, Turn
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task
-from quintain.worker.policies.creation import policy_of_job
-from quintain.worker.policies.opponents import agent_info
+from quintain.worker.policies.creation import agent_info, policy_of_job
 
 MAX_TURNS = 1000
 TAG = "conversation"

@@ -32,8 +32,7 @@ from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.calls import TurnReader
 from quintain.trainers.rendering.styles import to_chat
-from quintain.worker.judging.answer_cache import AnswerCache
-from quintain.worker.policies.request_ledger import close_after, open_client
+from quintain.worker.policies.request_ledger import AnswerCache, close_after, open_client
 
 BROKEN_AFTER = 20
 """Number of consecutive unanswered requests after which the endpoint counts as broken."""
