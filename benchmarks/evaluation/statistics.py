@@ -11,9 +11,9 @@ import numpy as np
 from scipy.stats import binom
 
 from benchmarks.figures import report
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.environments.registry import task_source
+from quintain.environments.scripted_policy import expert_of
 from quintain.environments.wrappers import (
     episode_statistics,
     max_steps,

@@ -12,10 +12,9 @@ from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
 from playing import act, play
 from quintain.environments import configuration, registry
 from quintain.environments.conversation import support_desk as desk
-from quintain.environments.conversation.message_parsing import parse_message
 from quintain.environments.conversation.model_user import END, fence_message
 from quintain.environments.conversation.scripted_policy import Expert
-from quintain.environments.conversation.user import ScriptedUser
+from quintain.environments.conversation.user import ScriptedUser, parse_message
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.episodes import Episode
 from quintain.records.trajectory import OutcomeStatus, Task

@@ -9,12 +9,13 @@ import pytest
 
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox import Sandboxed
-from quintain.environments.sandbox.cases import Call, outcome_of
 from quintain.environments.sandbox.functions import Function, domains, templates
 from quintain.environments.sandbox.projects import (
     FAMILY,
+    Call,
     build_project,
     occurs_as_word,
+    outcome_of,
 )
 from quintain.environments.tasks.families import FamilySource
 from quintain.errors import InvalidInput, Refused, Unavailable

@@ -10,9 +10,8 @@ import pytest
 from playing import act, play, start, text_of
 from quintain.environments.registry import task_source
 from quintain.environments.tools_1k import ThousandTools
-from quintain.environments.tools_1k.catalogue import FAMILY, Need, build_need, catalogue
+from quintain.environments.tools_1k.catalogue import CATEGORIES, FAMILY, VERBS, Need, build_need, catalogue
 from quintain.environments.tools_1k.environment import DirectEpisode
-from quintain.environments.tools_1k.lexicon import CATEGORIES, VERBS
 from quintain.environments.tools_1k.retriever import Retriever, ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.trajectory import Action, Task

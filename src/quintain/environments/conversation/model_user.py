@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 
 from quintain.endpoints.client import Clock, EndpointClient
 from quintain.endpoints.completion import Ask
-from quintain.environments.conversation.message_parsing import ParsedMessage, parse_message
 from quintain.environments.conversation.scenario import Scenario
-from quintain.environments.conversation.user import UserReply
+from quintain.environments.conversation.user import ParsedMessage, UserReply, parse_message
 from quintain.errors import Unavailable
 from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Message

@@ -11,11 +11,10 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.answers import expected_answers, states_number
 from quintain.checkers.quantities import quantity
-from quintain.environments.demonstrations import stated_answer, submitted_answer
 from quintain.environments.math.calculator import calculate, format_number
 from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, Problem, build_problem
 from quintain.environments.questions import judge, judge_text
-from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
+from quintain.environments.scripted_policy import Move, Script, policy_by_prompt, stated_answer, submitted_answer
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.tasks.task_files import read_tasks
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas

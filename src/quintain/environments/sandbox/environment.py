@@ -14,11 +14,16 @@ from pydantic import BeforeValidator, Field
 
 from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.coding_tools import ARGUMENTS, TOOLS, CodingTools, Submit
-from quintain.environments.sandbox.judging import Judgement
+from quintain.environments.sandbox.judging import Judgement, Patch, TooLarge, changes, patch_of
 from quintain.environments.sandbox.projects import FAMILY, build_project
-from quintain.environments.sandbox.repositories import Repository, find_repository
-from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of, generated_task
-from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
+from quintain.environments.sandbox.rows import (
+    Assignment,
+    Commit,
+    Repository,
+    assignment_of,
+    find_repository,
+    generated_task,
+)
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.tasks.task_files import TaskFile, read_tasks
 from quintain.environments.tool_calls import arguments_of, refusal

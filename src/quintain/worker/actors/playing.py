@@ -9,8 +9,8 @@ from typing import Annotated, Protocol
 from pydantic import Field
 
 from quintain import errors
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import open_source, task_source
+from quintain.environments.scripted_policy import expert_of
 from quintain.errors import QuintainError, Unavailable
 from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode, run_episodes

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import open_source
+from quintain.environments.scripted_policy import expert_of
 from quintain.errors import Unavailable
 from quintain.evaluation.episode_state import agent_step, respond
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import task_source
+from quintain.environments.scripted_policy import expert_of
 from quintain.errors import InvalidInput
 from quintain.evaluation.episode_state import EpisodePlan, Player
 from quintain.evaluation.games import PolicyRouter, with_players

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from quintain.environments import configuration
-from quintain.environments.retrieval import configure_retrieval
+from quintain.environments.configuration import configure_retrieval
 from quintain.errors import QuintainError, TrainingFailed
 from quintain.jobs.directory import JobDirectory
 from quintain.records.hyperparameters.methods import TrainingConfig
