@@ -201,18 +201,6 @@ class Judgement(NamedTuple):
     tests: int | None = None
 
 
-class Judge(Protocol):
-    """Decides whether a submission solves its task."""
-
-    def judge(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> Judgement:
-        """Judge a submission.
-
-        Raises:
-            Unavailable: the sandbox or the task's own tests do not work.
-            TooLarge: the changes cannot be applied.
-        """
-
-
 @dataclass(frozen=True)
 class CaseJudge:
     """Judge by calls whose expected results never enter the sandbox."""
@@ -223,7 +211,12 @@ class CaseJudge:
     limits: Limits
 
     def judge(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> Judgement:
-        """Judge a submission, as `Judge.judge`."""
+        """Judge a submission.
+
+        Raises:
+            Unavailable: the sandbox does not work.
+            TooLarge: the changes cannot be applied.
+        """
         with sandbox.workspace({}, base.fill) as workspace:
             apply_changes(workspace, found)
             # Before the code runs, which could change the files.
@@ -259,7 +252,12 @@ class TestJudge:
     """Names of tests that must pass; empty: all collected tests."""
 
     def judge(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> Judgement:
-        """Judge a submission, as `Judge.judge`."""
+        """Judge a submission.
+
+        Raises:
+            Unavailable: the sandbox or the task's own tests do not work.
+            TooLarge: the changes cannot be applied.
+        """
         report, ran = self._run(sandbox, base, found)
         if ran.exit_code in (125, 126, 127) or cannot_run(ran):
             # A run without the agent's changes shows whether the task itself is at fault.
@@ -290,6 +288,10 @@ class TestJudge:
         imported = modules_of_runners(workspace, self.command, self.limits) if added else frozenset()
         shadows = frozenset(top for top, module in added.items() if module in imported)
         return _ProtectedPaths(frozenset(paths), frozenset(above), shadows)
+
+
+Judge = CaseJudge | TestJudge
+"""Decides whether a submission solves its task."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
@@ -170,12 +170,6 @@ class _Signals:
         self.warnings.append((code, message))
 
 
-class _Plays(Protocol):
-    precision: str | None
-
-    def play_batch(self, batch: Batch, on_turn: OnTurn) -> tuple[Episode, ...]: ...
-
-
 class BatchPlayer:
     """Plays batches in the process of an actor, whatever the job is."""
 
@@ -187,7 +181,7 @@ class BatchPlayer:
             should_stop: Checked before every turn.
         """
         self._setup, self._signals = setup, _Signals(should_stop)
-        self._player: _Plays | None = None
+        self._player: ActingPlayer | TrainingPlayer | None = None
 
     def play(self, batch: Batch, on_turn: OnTurn) -> PlayedBatch:
         """Play a batch.
@@ -203,7 +197,7 @@ class BatchPlayer:
         warnings, self._signals.warnings = tuple(self._signals.warnings), []
         return PlayedBatch(episodes=episodes, precision=self._player.precision, warnings=warnings)
 
-    def _open(self) -> _Plays:
+    def _open(self) -> ActingPlayer | TrainingPlayer:
         from quintain.trainers.acting.replica import share_machine
 
         setup = self._setup

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from quintain.errors import Unavailable
 from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
@@ -23,12 +23,13 @@ from quintain.records.hyperparameters.methods import OnlineConfig
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.protocols import TaskSource
 from quintain.worker.actors.local import ActorDied, LocalActor
-from quintain.worker.actors.playing import ActorSetup, Answer, Batch, OnTurn, PlayedBatch, Weights, error_of
+from quintain.worker.actors.playing import ActorSetup, Batch, OnTurn, PlayedBatch, Weights, error_of
 from quintain.worker.policies.creation import JobSignals
 from quintain.worker.processes.attempt import configured_home
 
 if TYPE_CHECKING:
     from quintain.trainers.models.loading import LoadedModel
+    from quintain.worker.actors.ray_actors import RayActor
 
 
 _DEATHS = 5
@@ -40,25 +41,8 @@ _GRACE_S = 10.0
 _POLL_S = 0.2
 
 
-class Actor(Protocol):
-    """A process that plays batches, one at a time."""
-
-    @property
-    def pid(self) -> int:
-        """Id of the process."""
-
-    def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
-        """Return the answer to a batch.
-
-        Raises:
-            ActorDied: The process has ended.
-        """
-
-    def ask_to_stop(self) -> None:
-        """Ask the process to end after the current turn."""
-
-    def stop(self, grace_s: float) -> None:
-        """End the process, by force after `grace_s` seconds."""
+Actor: TypeAlias = "LocalActor | RayActor"
+"""A process that plays batches, one at a time."""
 
 
 @dataclass(eq=False)
@@ -98,7 +82,7 @@ class ActorPool:
         self._signals, self.size, self.deaths = signals, n, 0
         self._start: Callable[[ActorSetup], Actor] = LocalActor
         if backend == "ray":
-            from quintain.worker.actors.ray_actors import RayActor, connect
+            from quintain.worker.actors.ray_actors import RayActor, connect  # the package is optional
 
             connect()
             self._start = RayActor
