@@ -63,7 +63,6 @@ class CommandAnswer(NamedTuple):
     """The answer to a command that is not a request for a completion."""
 
     status: int
-    """HTTP status."""
     message: str
     """What the server says, in one line, with the key masked."""
     succeeded: bool

@@ -39,9 +39,7 @@ class Ask(Record):
     min_p: float = 0.0
     """0 disables it, and is not sent; the Anthropic protocol has none."""
     stop: tuple[str, ...] = ()
-    """Stop sequences."""
     stop_ids: tuple[int, ...] = ()
-    """Token ids that end a continuation of token ids."""
     seed: int | None = None
     """Seed of a continuation of token ids; None: the server's."""
 

@@ -24,7 +24,6 @@ ENVIRONMENT_ID = "quintain/tasks"
 VERSION = "2"
 SYSTEM_PROMPT = "Answer the question. End with submit, which takes your answer alone."
 MAX_ANSWER = 20_000
-"""Maximum characters of an answer."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 

@@ -57,7 +57,6 @@ class EpisodeSettings:
     max_turns: int | None
     """Maximum number of agent turns per episode. None uses the environment's limit."""
     concurrency: int
-    """Number of episodes per batch."""
     agent: AgentInfo
     system_prompt: str | None = None
     """Replaces the environment's system prompt, unless None."""

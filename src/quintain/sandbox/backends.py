@@ -19,10 +19,8 @@ from typing import NamedTuple
 from quintain.sandbox.limits import Limits
 
 WORKSPACE = "/workspace"
-"""Path of the workspace inside the sandbox."""
 
 HOSTNAME = "sandbox"
-"""Hostname inside the sandbox."""
 
 _INIT = Path(__file__).with_name("namespace_init.py")
 _READ_PROGRAM = "import json, sys; exec(json.loads(sys.stdin.readline()))"

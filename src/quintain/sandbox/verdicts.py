@@ -93,7 +93,6 @@ class SignedCommand(NamedTuple):
 
     command: tuple[str, ...]
     files: Mapping[str, str]
-    """Files to add to the workspace."""
     secret: str
     min_tests: int
     """Number of tests defined in the files of the task."""

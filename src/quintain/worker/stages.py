@@ -31,9 +31,7 @@ class StageResult(Record):
     steps: int
     result: JobResult
     agent: Agent | None = None
-    """The trained agent."""
     evaluation: Evaluation | None = None
-    """The evaluation."""
 
 
 class Span(NamedTuple):
@@ -185,7 +183,6 @@ class EvolutionStages:
     """The stages of an evolution, run one after the other; the result of a finished stage is read from its folder."""
 
     directory: Path
-    """Folder of the job."""
     reporter: Reporter
     steps: int = 0
     """Steps of finished stages."""

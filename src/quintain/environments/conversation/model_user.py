@@ -21,7 +21,6 @@ from quintain.records.protocols import Message
 END = "[END]"
 """Mark by which the model ends the dialogue."""
 MAX_CHARS = 2000
-"""Maximum characters of one answer; the rest is cut."""
 
 _RULES = """You play a person in a talk; the one you talk to is an assistant. Stay this person.
 What you want: {goal}

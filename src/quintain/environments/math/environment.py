@@ -27,7 +27,6 @@ SYSTEM_PROMPT = "You solve word problems. Call one tool a turn; end with submit.
 FILE_VERSION = "2"
 """Version of the rules for problems of a file."""
 MAX_ANSWER = 1000
-"""Maximum characters of an answer."""
 
 
 class Calculate(Record):

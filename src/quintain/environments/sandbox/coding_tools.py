@@ -22,9 +22,7 @@ from quintain.sandbox.sandbox import Workspace
 IGNORED = frozenset({".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 """Folders that do not belong to the code."""
 MAX_OBSERVED = 16_000
-"""Maximum characters of one observation."""
 MAX_WRITTEN = 1_000_000
-"""Maximum characters of one written file."""
 
 _MAX_COMMAND = 30_000
 _MAX_LISTED = 500
@@ -113,7 +111,6 @@ class CodingTools:
     test_s: float
     """Time limit of a test run in seconds."""
     commands: int = 0
-    """Number of commands so far."""
 
     def do(self, call: Record) -> Observation:
         """Carry out a call."""

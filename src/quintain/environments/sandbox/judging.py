@@ -34,7 +34,6 @@ from quintain.sandbox.verdicts import (
 MAX_CHANGED, MAX_BYTES = 2_000, 50_000_000
 """Maximum number and size in bytes of changed files."""
 MAX_PATCH = 200_000
-"""Maximum characters of a patch."""
 
 _LARGE = 1_000_000
 # Attributes in the changed files could hide changes; those of the repository take precedence.
@@ -164,7 +163,6 @@ def texts(files: Mapping[str, str]) -> list[Change]:
 
 
 TESTS = re.compile(r"(?:^|/)tests/|^test/|(?:^|/)(?:test_[^/]*|[^/]*_test|tests)\.py$")
-"""Paths of test files."""
 
 _PATCH_FILE = ".quintain-tests.patch"
 _REPORT_CHARS = 400_000
@@ -247,7 +245,6 @@ class TestJudge:
     tests: Mapping[str, str] = field(default_factory=dict)
     """Test files; they replace the agent's files of the same paths."""
     test_patch: str = ""
-    """Patch that adds tests."""
     wanted: tuple[str, ...] = ()
     """Names of tests that must pass; empty: all collected tests."""
 

@@ -176,7 +176,6 @@ def require_commit(commit: object) -> str:
 
 
 Find = Callable[[str], Repository]
-"""Returns the repository of a name."""
 
 _PROJECT_S = 10.0
 _FIELDS = "(`repo` and `base_commit`) or `checker.files`, a `test_command`, and hidden tests in `test_patch` or `checker.tests`"

@@ -42,7 +42,6 @@ class Family:
     name: str
     """First part of every id."""
     environment: str
-    """Id of the environment."""
     version: str
     """Part of every task's seed and every suite's hash; raise it when a change alters a task."""
     types: tuple[str, ...]

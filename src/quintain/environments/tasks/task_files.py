@@ -184,7 +184,6 @@ def _identified(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 MAX_TASKS = 200_000
-"""Maximum tasks of one file."""
 ALL = "all"
 """The split of all tasks of a file, for evaluations; the tasks drawn from it are marked as held out."""
 HELD_OUT = 5

@@ -35,7 +35,6 @@ class Verb:
     """Paraphrase in training tasks."""
     held_out: str
     required: tuple[str, ...]
-    """Names of the required parameters."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from quintain.records.evaluation import Comparison, PairedComparison
 from quintain.records.record import counted
 
 MOST_POINTS = 600
-"""Maximum number of points of a drawn line."""
 
 _MIN_SMOOTHED = 8
 """Fewest points of a line that is smoothed."""

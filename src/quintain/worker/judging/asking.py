@@ -146,7 +146,6 @@ class _Asked:
     ids: tuple[str, ...]
     """Runs that the answers are about."""
     is_readable: Callable[[str], bool]
-    """Whether an answer can be cached."""
 
     @classmethod
     def of_item(cls, item: JudgingItem, rater: Rater) -> _Asked:

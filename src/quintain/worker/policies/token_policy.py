@@ -47,7 +47,6 @@ class TokenModel(NamedTuple):
 
     context_tokens: int
     end_ids: frozenset[int]
-    """Ids that end a turn."""
     vocabulary: int
     """Ids are below this."""
     weights: ServedWeights | None = None
