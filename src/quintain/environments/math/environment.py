@@ -125,21 +125,10 @@ class Math(FamilySource):
             InvalidInput: an unknown type, a file together with types or a difficulty, or a bad row.
         """
         super().__init__(difficulty, types)
-        self._file = None if file is None else read_tasks(file)
-        if self._file is not None:
-            self.version = self._file.version_of(FILE_VERSION)
-            if not self._is_whole:
-                raise InvalidInput(
-                    "difficulty and types choose among generated problems; leave them out if a file gives the problems",
-                    code="bad_option",
-                )
-            self._file.require(_unsolvable)
-
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`."""
-        if self._file is not None:
-            return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
-        return super().tasks(split, n, seed)
+        if file is not None:
+            problems = read_tasks(file)
+            self._play_file(problems, FILE_VERSION)
+            problems.require(_unsolvable)
 
     def prompt(self, key: TaskKey) -> str:
         """Return the text of a generated problem."""

@@ -134,7 +134,7 @@ class RolloutsAhead:
         """
         for ahead in range(iteration, min(iteration + self._staleness, self._rollouts - 1) + 1):
             if ahead not in self._playing:
-                self._playing[ahead] = self._thread.submit(self._play, ahead, self._counter(ahead))
+                self._playing[ahead] = self._thread.submit(self._play, ahead, partial(self._counts.__setitem__, ahead))
         playing = self._playing.pop(iteration)
         while not wait([playing], timeout=_REPORT_S).done:
             if (count := self._counts.get(iteration)) is not None:
@@ -145,9 +145,3 @@ class RolloutsAhead:
     def close(self) -> None:
         """Drop what has not begun, and wait for the rollout under way, which must have been asked to stop."""
         self._thread.shutdown(wait=True, cancel_futures=True)
-
-    def _counter(self, iteration: int) -> OnTurn:
-        def note(count: TurnCount) -> None:
-            self._counts[iteration] = count
-
-        return note
