@@ -236,7 +236,7 @@ def _occurs(workspace: Workspace, name: str) -> bool:
 
 @dataclass(frozen=True)
 class TestJudge:
-    """Judge by the task's own tests, through the runner of `sandbox.signed_tests` if it supports the command."""
+    """Judge by the task's own tests, through the runner of `sandbox.verdicts` if it supports the command."""
 
     __test__ = False
 

@@ -65,13 +65,11 @@ def rollout_collector(
         stop; played episodes are kept for the next attempt.
 
     Raises:
-        InvalidInput: The spec does not train online, or the environment has no training tasks.
+        InvalidInput: The environment has no training tasks.
     """
     config = spec.config
-    if spec.environment is None or not isinstance(config, OnlineConfig):
-        raise InvalidInput(
-            f"expected an environment for method {spec.method!r}, got dataset {spec.dataset_id}; pass `environment`"
-        )
+    assert spec.environment is not None
+    assert isinstance(config, OnlineConfig)
     source = open_source(spec.environment)
     tasks = draw_tasks(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
     return Collector(spec, config, directory, reporter, source, tasks, rewards, self_play_of(spec, source, directory))
