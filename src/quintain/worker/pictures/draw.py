@@ -48,7 +48,7 @@ def draw_graph(graph: dict[str, Any], title: str) -> Figure:
     axis: Axes = canvas.add_axes((0, 0, 1, 1))
     axis.set(xlim=(0, max(width, 5)), ylim=(height, 0))
     axis.axis("off")
-    axis.text(0.2, 0.28, title, fontsize=11, color=_INK, va="center", parse_math=False)
+    axis.text(0.2, 0.28, title, fontsize=11, color=_INK, va="center")
     corner = {node: (0.2 + x * (_WIDTH + _GAP_X), 0.5 + y * (_HEIGHT + _GAP_Y)) for node, (x, y) in places.items()}
     for start, end in graph["edges"]:
         (x0, y0), (x1, y1) = corner[start], corner[end]
@@ -102,8 +102,7 @@ def _box(axis: Axes, node: dict[str, Any], x: float, y: float) -> None:
     axis.text(x + 0.08, y + 0.13, head, fontsize=6.5, color=_MARKED if node.get("mark") else "#5b6773", va="center")
     lines = textwrap.wrap(node["label"], 29, max_lines=2, placeholder=" …") or [node["id"]]
     for i, line in enumerate(lines):
-        # Labels are stored text, so a dollar sign must not start a formula.
-        axis.text(x + 0.08, y + 0.31 + 0.17 * i, line, fontsize=7.5, color=_INK, va="center", parse_math=False)
+        axis.text(x + 0.08, y + 0.31 + 0.17 * i, line, fontsize=7.5, color=_INK, va="center")
 
 
 _STRONG, _WEAK = "#0072b2", "#9aa7b4"
@@ -124,7 +123,7 @@ def draw_forest(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
     axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     draw_title(canvas, title, subtitle)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
-        axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left", parse_math=False)
+        axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left")
         if "curves" in panel:
             _draw_curves(axis, panel["curves"])
         else:
@@ -142,19 +141,9 @@ def _draw_estimates(axis: Any, panel: dict[str, Any]) -> None:
             axis.plot(row["wide"], [place, place], color=color, linewidth=0.8, solid_capstyle="butt")
         axis.plot([row["low"], row["high"]], [place, place], color=color, linewidth=2, solid_capstyle="butt")
         axis.plot([row["value"]], [place], "o", color=color, markersize=5)
-        axis.text(
-            1.01,
-            place,
-            row["note"],
-            transform=axis.get_yaxis_transform(),
-            fontsize=8,
-            color=_INK,
-            va="center",
-            parse_math=False,
-        )
-    labels = axis.set_yticks(range(len(rows)), [_label(row["label"]) for row in rows], fontsize=8)
-    for label in labels:
-        label.label1.set_parse_math(False)
+        beside = axis.get_yaxis_transform()
+        axis.text(1.01, place, row["note"], transform=beside, fontsize=8, color=_INK, va="center")
+    axis.set_yticks(range(len(rows)), [_label(row["label"]) for row in rows], fontsize=8)
     axis.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axis.tick_params(axis="x", labelsize=8)
@@ -168,17 +157,13 @@ def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
         places, values = [point["x"] for point in points], [point["value"] for point in points]
         low, high = [point["low"] for point in points], [point["high"] for point in points]
         axis.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
-        axis.plot(places, values, marker="o", markersize=4, linewidth=1.6, color=color, label=curve["label"])
-    legend = axis.legend(fontsize=8, frameon=False)
-    for text in legend.get_texts():
-        text.set_text(_clip(text.get_text(), _MAX_LABEL_CHARS))
-        text.set_parse_math(False)
+        label = _clip(curve["label"], _MAX_LABEL_CHARS)
+        axis.plot(places, values, marker="o", markersize=4, linewidth=1.6, color=color, label=label)
+    axis.legend(fontsize=8, frameon=False)
     last = max(point["x"] for curve in curves for point in curve["points"])
     if len(curves) == 1 and last < _MAX_NAMED_POINTS:
         names = {point["x"]: point["name"] for point in curves[0]["points"]}
-        labels = axis.set_xticks(list(names), [_clip(name, 90 // len(names)) for name in names.values()], fontsize=8)
-        for label in labels:
-            label.label1.set_parse_math(False)
+        axis.set_xticks(list(names), [_clip(name, 90 // len(names)) for name in names.values()], fontsize=8)
     else:
         axis.set_xlabel("position in the training", fontsize=8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -201,7 +186,7 @@ def draw(figure: dict[str, Any]) -> bytes:
     panels, title, subtitle = figure["panels"], figure.get("title", ""), figure.get("subtitle", "")
     if not panels:
         canvas = Figure(figsize=(6, 2))
-        canvas.text(0.5, 0.5, f"{title}\nNothing was measured.", ha="center", va="center", wrap=True, parse_math=False)
+        canvas.text(0.5, 0.5, f"{title}\nNothing was measured.", ha="center", va="center", wrap=True)
         return _png(canvas)
     if "graph" in panels[0]:
         return _png(draw_graph(panels[0]["graph"], title))
