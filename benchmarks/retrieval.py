@@ -27,8 +27,7 @@ from benchmarks.figures import report, rounded, say, summarize
 from benchmarks.jobs import finished_job
 from quintain.datasets.recorded_calls import tool_document
 from quintain.environments.registry import task_source
-from quintain.environments.tools_1k.catalogue import FAMILY, Need, build_need, catalogue
-from quintain.environments.tools_1k.lexicon import CATEGORIES
+from quintain.environments.tools_1k.catalogue import CATEGORIES, FAMILY, Need, build_need, catalogue
 from quintain.environments.tools_1k.retriever import ranking_metrics, words_of
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.protocols import TextRetriever

@@ -29,8 +29,7 @@ from quintain.records.jobs.job import RolloutSpec
 from quintain.records.trajectory import Trajectory
 from quintain.worker.actors import pool
 from quintain.worker.actors.local import LocalActor
-from quintain.worker.actors.messages import ActorSetup, Answer, Batch
-from quintain.worker.actors.playing import ActingPlayer
+from quintain.worker.actors.playing import ActingPlayer, ActorSetup, Answer, Batch
 from quintain.worker.job_kinds import rollouts
 
 

@@ -90,7 +90,7 @@ def rank(job: Path) -> None:
     from quintain.trainers.run_setup import Data
     from quintain.trainers.train import follow, train
     from quintain.worker.rank import SilentReporter
-    from quintain.worker.rollouts.shared_rollouts import playing_partner
+    from quintain.worker.rollouts.concurrent_rollouts import playing_partner
 
     torch.set_num_threads(2)
     group = initialize()

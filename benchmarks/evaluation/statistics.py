@@ -12,9 +12,9 @@ from scipy.stats import binom
 
 from benchmarks.figures import report
 from benchmarks.jobs import STARTER
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.isolation.isolated import IsolatedSource
 from quintain.environments.registry import task_source
+from quintain.environments.scripted_policy import expert_of
 from quintain.environments.wrappers import (
     episode_statistics,
     max_steps,
@@ -24,11 +24,11 @@ from quintain.environments.wrappers import (
     wrap,
 )
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.statistics.sign_flips import sign_flip_exact
 from quintain.evaluation.statistics.significance import (
     mcnemar_exact,
     paired_t,
     required_tasks,
+    sign_flip_exact,
     wilcoxon,
 )
 from quintain.evaluation.statistics.success_rates import clopper_pearson, mcnemar_interval, rate_over_tasks

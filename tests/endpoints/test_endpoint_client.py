@@ -13,10 +13,8 @@ import pytest
 from fake_endpoint import Answer, Asked, FakeEndpoint, claude_says, fails, says, serving
 from quintain.endpoints import client as client_module
 from quintain.endpoints.client import Clock, EndpointClient, read_key
-from quintain.endpoints.completion import Ask
-from quintain.endpoints.faults import UNANSWERED
-from quintain.endpoints.masking import KeyMask
-from quintain.endpoints.spending import Spent
+from quintain.endpoints.completion import Ask, Spent
+from quintain.endpoints.faults import UNANSWERED, KeyMask
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Message, Stop

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from playing import call, start
@@ -58,37 +56,6 @@ def test_openings_hide_facts_and_the_splits_share_no_sentence_of_a_user_and_no_n
         said[split] |= {claim.sentence for scenario in scenarios for claim in scenario.claims}
         said[split] |= {str(record["customer"]) for scenario in scenarios for record in scenario.records.values()}
     assert not said["train"] & said["held_out"]
-
-
-def wanted_of(scenario: Scenario, *, corrected: bool) -> dict[str, Any]:
-    wanted = {fact.name: fact.value for fact in scenario.facts if fact.name in scenario.needed}
-    for fact in scenario.facts:
-        if corrected and fact.correction:
-            kinds = {prop.name: prop.wish for field in advisory.fields().values() for prop in field.properties}
-            wanted[fact.name] = str(kinds[fact.name].read(fact.correction))
-    return wanted
-
-
-def fitting(scenario: Scenario, wanted: dict[str, Any], kind: str) -> list[str]:
-    rules = {prop.name: prop for prop in advisory.fields()[kind].properties}
-    options = {
-        entry.title: dict(part.split(" ", 1) for part in entry.text.partition(": ")[2].split(", "))
-        for entry in scenario.library
-    }
-    return [name for name, has in options.items() if all(rules[p].fits(value, has[p]) for p, value in wanted.items())]
-
-
-def test_advice_is_unique_before_and_after_the_client_thinks_again_and_every_wish_counts() -> None:
-    for task in task_source("quintain/advisory").tasks("train", 120, 1):
-        scenario = built(str(task.id))
-        wanted = wanted_of(scenario, corrected=False)
-        assert fitting(scenario, wanted, str(task.type)) == [scenario.expected.submission["option"]]
-        for left_out in wanted:
-            less = {name: value for name, value in wanted.items() if name != left_out}
-            assert len(fitting(scenario, less, str(task.type))) > 1
-        if scenario.changed is not None:
-            again = fitting(scenario, wanted_of(scenario, corrected=True), str(task.type))
-            assert again == [scenario.changed.submission["option"]] != [scenario.expected.submission["option"]]
 
 
 SET = [

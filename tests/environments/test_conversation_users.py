@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from quintain.environments.conversation import advisory, discussion, engineering
 from quintain.environments.conversation import support_desk as desk
-from quintain.environments.conversation.message_parsing import parse_message
 from quintain.environments.conversation.scenario import Scenario
-from quintain.environments.conversation.user import PATIENCE, ScriptedUser, UserReply
+from quintain.environments.conversation.user import PATIENCE, ScriptedUser, UserReply, parse_message
 
 MODULES: dict[str, Any] = {
     "conversation": desk,

@@ -8,7 +8,7 @@ import pytest
 
 from playing import act, play, start, text_of
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.environment import Warehouse, normalise
+from quintain.environments.inventory.environment import normalise
 from quintain.environments.inventory.tasks import FAMILY, build_case, names, vocabulary
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
@@ -25,23 +25,6 @@ def test_train_and_held_out_share_words_but_no_item() -> None:
     for split, allowed in (("train", train), ("held_out", held_out)):
         for task in Inventory().tasks(split, 120, seed=1):
             assert {item.name for item in build_case(FAMILY.parse(task.id)).items} <= allowed
-
-
-def test_no_comparison_has_a_tie() -> None:
-    for task in Inventory().tasks("train", 120, seed=6):
-        items = build_case(FAMILY.parse(task.id)).items
-        for field in ("price", "stock", "weight"):
-            assert len({item.values[field] for item in items}) == len(items)
-        assert len({item.id for item in items}) == len({item.name for item in items}) == len(items)
-
-
-def test_harder_lookups_find_lookalikes() -> None:
-    """Easy: the search gives the item alone; medium: one lookalike beside it; hard: three."""
-    for difficulty, expected in (("easy", 1), ("medium", 2), ("hard", 4)):
-        warehouse = Warehouse()
-        prompt = warehouse.reset(Task(id=f"inventory/train/lookup/{difficulty}/00007")).message
-        name = prompt.removesuffix("?").split(" of the ")[1]
-        assert len(text_of(act(warehouse, "search", query=name)).splitlines()) == expected
 
 
 def test_calls_of_forbidden_tools_are_carried_out_and_counted_as_cost() -> None:

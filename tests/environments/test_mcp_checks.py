@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from quintain.environments.mcp_server.checks import judge, read_checks
 from quintain.environments.mcp_server.generation import _calls, draw_arguments
-from quintain.environments.mcp_server.tasks import digest, mine_tasks, write_rows
+from quintain.environments.mcp_server.tasks import digest, judge, mine_tasks, read_checks, write_rows
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.tasks.task_files import read_tasks, split_of
 from quintain.errors import InvalidInput

@@ -17,7 +17,7 @@ from quintain.environments.registry import task_source
 from quintain.environments.sandbox import Sandboxed
 from quintain.environments.sandbox.environment import Coding
 from quintain.environments.sandbox.judging import patched_paths
-from quintain.environments.sandbox.repositories import find_repository
+from quintain.environments.sandbox.rows import find_repository
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.trajectory import Task
 from quintain.settings import Settings

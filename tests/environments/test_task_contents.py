@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from playing import play
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.inventory import Inventory
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox.projects import FAMILY, build_project
+from quintain.environments.scripted_policy import expert_of
 from quintain.evaluation.suites import plan_suite
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.rules.scorer import RulesScorer

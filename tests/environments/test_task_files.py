@@ -19,8 +19,7 @@ from quintain.environments.inventory import Inventory
 from quintain.environments.questions import Question, Questions, unanswerable
 from quintain.environments.references import parse_reference, write_reference
 from quintain.environments.registry import task_source
-from quintain.environments.tasks.task_files import FileTasks, read_tasks, split_of
-from quintain.environments.tasks.task_rows import task_of
+from quintain.environments.tasks.task_files import FileTasks, read_tasks, split_of, task_of
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.evaluation.suites import plan_suite
 from quintain.records.jobs.job import EvaluateSpec

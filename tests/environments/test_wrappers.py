@@ -159,7 +159,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_options_of_a_reference_are_typed_and_checked(counter: str) -> None:
-    assert registry.make(counter).goal == 3  # type: ignore[attr-defined]
+    assert registry.task_source(counter).make().goal == 3  # type: ignore[attr-defined]
     chosen: Any = registry.task_source("test/counter?goal=5&pace=fast")
     assert (chosen.goal, chosen.pace) == (5, "fast")
     for wrong, message in (

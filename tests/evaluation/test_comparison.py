@@ -8,12 +8,10 @@ from scipy.stats import beta, ttest_1samp
 from quintain.environments.inventory import Inventory
 from quintain.errors import InvalidInput
 from quintain.evaluation.comparison import compare, decide, leaderboard
-from quintain.evaluation.dataset_summary import summarize_rows
-from quintain.evaluation.reports.rendering import as_markdown
-from quintain.evaluation.reports.report import comparison_report
+from quintain.evaluation.reports.report import as_markdown, comparison_report
 from quintain.evaluation.statistics.success_rates import mcnemar_interval
 from quintain.evaluation.suites import Suite, plan_suite
-from quintain.evaluation.summary import summarize
+from quintain.evaluation.summary import summarize, summarize_rows
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import EpisodeResult, Evaluation
 from quintain.records.jobs.job import EvaluateDatasetSpec, EvaluateSpec

@@ -12,7 +12,7 @@ from quintain.environments.mixture import Mixture
 from quintain.environments.nim import Nim
 from quintain.environments.nim.environment import best_move, is_lost
 from quintain.errors import InvalidInput
-from quintain.evaluation.episode_plans import Player
+from quintain.evaluation.episode_state import Player
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.games import PolicyRouter, with_players
 from quintain.records.protocols import Policy, Reply, Stop, Turn

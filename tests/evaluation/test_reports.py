@@ -13,10 +13,8 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.evaluation.comparison import compare
-from quintain.evaluation.reports.comparison_figure import forest_plot
-from quintain.evaluation.reports.figures import Figure, Panel
-from quintain.evaluation.reports.rendering import as_html, as_markdown
-from quintain.evaluation.reports.report import comparison_report, evaluation_report
+from quintain.evaluation.reports.figures import Figure, Panel, forest_plot
+from quintain.evaluation.reports.report import as_html, as_markdown, comparison_report, evaluation_report
 from quintain.evaluation.reports.standalone_page import standalone_page
 from quintain.records.evaluation import Evaluation, Failures, Origin
 

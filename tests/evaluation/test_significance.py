@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from quintain.errors import InvalidInput
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
@@ -60,8 +59,6 @@ def test_equivalence_is_the_worse_of_two_one_sided_tests() -> None:
     assert equivalence(shifted, 0.05) == pytest.approx(expected, abs=1e-12)
     assert equivalence(shifted, 0.05) < 0.001
     assert equivalence([d + 1 for d in shifted], 0.05) > 0.99
-    with pytest.raises(InvalidInput, match="margin"):
-        equivalence(shifted, 0.0)
 
 
 def test_equivalence_without_a_task_that_differs_is_the_chance_to_see_none() -> None:
@@ -134,14 +131,6 @@ def test_the_number_of_tasks_is_connors_and_has_the_power_that_it_promises() -> 
     counts = drawn.multinomial(n, [0.125, 0.075, 0.8], size=1000)
     found = {(b, c): stats.binomtest(b, b + c).pvalue < 0.05 for b, c in {(b, c) for b, c, _ in counts.tolist()}}
     assert np.mean([found[b, c] for b, c, _ in counts.tolist()]) == pytest.approx(0.8, abs=0.05)
-
-
-@pytest.mark.parametrize("test", [paired_t, wilcoxon])
-def test_too_few_or_impossible_values_are_refused(test) -> None:
-    with pytest.raises(InvalidInput, match="at least"):
-        test([])
-    with pytest.raises(InvalidInput, match="finite"):
-        test([1.0, float("nan")])
 
 
 @given(st.integers(1, 7), st.data())

@@ -10,8 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import beta, binom, binomtest, multinomial, permutation_test, ttest_1samp
 
 from evaluation.test_comparison import evaluated
-from quintain.evaluation.statistics.sign_flips import sign_flip_exact, sign_flip_interval
-from quintain.evaluation.statistics.significance import holm, mcnemar_exact
+from quintain.evaluation.statistics.significance import holm, mcnemar_exact, sign_flip_exact, sign_flip_interval
 from quintain.evaluation.statistics.success_rates import (
     ClusteredMean,
     clopper_pearson,

@@ -23,8 +23,7 @@ from quintain.sandbox.files import size_of
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.process import BoundedText, run_process
 from quintain.sandbox.sandbox import IMAGE, Sandbox, open_sandbox, probe, relative_path
-from quintain.sandbox.signed_tests import read_counts, signed_command
-from quintain.sandbox.verdicts import verdict
+from quintain.sandbox.verdicts import read_counts, signed_command, verdict
 
 
 @dataclass(frozen=True)

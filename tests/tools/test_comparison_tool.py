@@ -13,8 +13,7 @@ import pytest
 from evaluation.test_comparison import evaluated
 from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.reports.rendering import as_markdown
-from quintain.evaluation.reports.report import comparison_report
+from quintain.evaluation.reports.report import as_markdown, comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory

@@ -39,7 +39,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rollouts.sampler_comparison import compare_samples
 from quintain.worker.policies import remote_sampler
 from quintain.worker.policies.remote_sampler import RemoteSampler
-from quintain.worker.rollouts import rollouts_ahead
+from quintain.worker.rollouts import concurrent_rollouts
 from sampling_server import Sampler, serving
 from tools.stored_records import ended, error_of
 from trainers.playing import save_sharp_teacher
@@ -224,7 +224,7 @@ def test_a_server_whose_distributions_are_a_little_sharper_is_refused_by_its_log
 def test_a_rollout_that_is_played_while_the_model_learns_is_no_older_than_allowed(
     services: Services, settings: Settings, sampler: Sampler, environment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollouts_ahead, "_REPORT_S", 0.01)  # a job that waits for a rollout reports its turns
+    monkeypatch.setattr(concurrent_rollouts, "_REPORT_S", 0.01)  # a job that waits for a rollout reports its turns
     sampler.restore()
     with serving(sampler) as url:
         far_profile(settings, url)

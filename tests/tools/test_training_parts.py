@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quintain.environments import retrieval
+from quintain.environments import configuration
 from quintain.environments.registry import task_source
 from quintain.errors import Unavailable
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -350,7 +350,7 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Demonstrations of a category, some steps of training, then the expert searches with the result."""
-    monkeypatch.setattr(retrieval, "_open", None)
+    monkeypatch.setattr(configuration, "_open", None)
     offered = f"{TOOLS_1K}?mode=direct&k=4&types=music&difficulty=easy"
     played = done(services, collect_rollouts(services, "expert", offered, n_tasks=120))
     runs = TrajectoryFilter(job_id=played.id)
@@ -417,7 +417,7 @@ def test_data_from_which_no_retriever_can_learn_is_refused_before_a_job(waiting:
 
 def test_a_trained_retriever_is_refused_where_no_models_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server describes environments and loads no model; only a search asks for one."""
-    monkeypatch.setattr(retrieval, "_open", None)
+    monkeypatch.setattr(configuration, "_open", None)
     source = task_source(f"{TOOLS_1K}?mode=retrieved&retriever=/no/such/folder")
     episode = source.make()
     with pytest.raises(Unavailable, match="play in a job"):

@@ -24,7 +24,7 @@ from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.run_setup import Collect, Data
 from quintain.trainers.train import follow, train
 from quintain.worker.rank import SilentReporter
-from quintain.worker.rollouts.shared_rollouts import playing_partner
+from quintain.worker.rollouts.concurrent_rollouts import playing_partner
 from trainers.runs import Recorder
 
 

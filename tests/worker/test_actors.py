@@ -25,8 +25,7 @@ from quintain.records.agent import Agent, Sampling
 from quintain.records.jobs.job import RolloutSpec
 from quintain.worker.actors import pool
 from quintain.worker.actors.local import LocalActor
-from quintain.worker.actors.messages import ActorSetup, Answer, Batch
-from quintain.worker.actors.playing import BatchPlayer
+from quintain.worker.actors.playing import ActorSetup, Answer, Batch, BatchPlayer
 from quintain.worker.evolution import loop as evolve
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training

@@ -17,8 +17,7 @@ from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import EvolveSpec
 from quintain.records.labels.reward import LengthReward, RewardPart, RewardSpec
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Task, Trajectory
-from quintain.worker.evolution.played_episodes import read_episodes
-from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round
+from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round, read_episodes
 
 SAMPLED = SampledTokens(token_ids=(5, 2), logprobs=(-0.1, -0.2), tokenizer="tok")
 

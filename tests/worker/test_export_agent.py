@@ -27,7 +27,7 @@ from quintain.trainers.models.loading import load_model, save_model
 from quintain.trainers.models.value_head import head_of
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 from quintain.worker.job_kinds.export_agent import run
-from quintain.worker.portable_copies import portable_copy
+from quintain.worker.job_kinds.transfers import portable_copy
 from tiny_models import save_tiny_model, tiny_tokenizer
 from trainers.runs import Recorder
 

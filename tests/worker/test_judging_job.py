@@ -23,9 +23,8 @@ from quintain.records.protocols import Reply, Stop, Turn
 from quintain.records.score import Score
 from quintain.records.trajectory import Task, Trajectory, text_of
 from quintain.scoring.judges.rubrics import RUBRICS
-from quintain.worker.job_kinds import score as scoring
 from quintain.worker.judging import job as judging
-from quintain.worker.judging import judgements
+from quintain.worker.judging.job import BROKEN_AFTER
 from scripted_judges import by_run, readable, scored, stepped
 from trainers.runs import Killed, rows_for, run_of
 from trainers.runs import run as train
@@ -148,7 +147,7 @@ def test_a_request_that_cannot_succeed_ends_the_job_at_once(
 def test_a_judge_that_answers_nothing_any_more_ends_the_job(tmp_path: Path) -> None:
     with serving(lambda asked, before: fails(503)) as fake, pytest.raises(Unavailable, match="in a row got no answer"):
         judged(spec_of(tmp_path, fake, stored(60), concurrency=1), tmp_path / "job")
-    assert judgements.BROKEN_AFTER <= len(fake.asked) <= judgements.BROKEN_AFTER + 1
+    assert BROKEN_AFTER <= len(fake.asked) <= BROKEN_AFTER + 1
 
 
 def test_nothing_is_paid_twice(tmp_path: Path) -> None:
@@ -400,7 +399,7 @@ def test_an_answer_that_cannot_be_read_or_quotes_what_is_not_in_the_run_is_no_va
 def test_a_local_model_that_answers_no_json_judges_nothing(tmp_path: Path, tiny_agent: Agent) -> None:
     runs = runs_file(tmp_path, stored(2))
     spec = ScoreSpec(agent=tiny_agent, rubric=RUBRIC, runs=runs, cache_dir=str(tmp_path / "cache"))
-    result = scoring.run(spec, tmp_path / "job", Stopping(tmp_path / "job"))
+    result = judging.run(spec, tmp_path / "job", Stopping(tmp_path / "job"))
     assert (result.n, result.n_error) == (0, 2)
     assert {(s.status, s.rater) for s in scores(tmp_path / "job")} == {("unscored", "agent:tiny@1")}
 
@@ -440,9 +439,9 @@ def test_a_local_judge_reads_batches_and_its_answers_are_remembered(
         runs=runs_file(tmp_path, runs),
         cache_dir=str(tmp_path / "cache"),
     )
-    scoring.run(spec, tmp_path / "one", Stopping(tmp_path / "one"))
+    judging.run(spec, tmp_path / "one", Stopping(tmp_path / "one"))
     assert policy.asked == [8, 1, 1, 2], "what did not fit is shown shorter, twice"
-    result = scoring.run(spec, tmp_path / "two", Stopping(tmp_path / "two"))
+    result = judging.run(spec, tmp_path / "two", Stopping(tmp_path / "two"))
     assert policy.asked[4:] == [1, 1], "only what got no answer is asked again"
     assert policy.open == set()
     assert (result.n, result.report["answers_from_cache"], result.report["usd"]) == (10, 10, None)
@@ -458,8 +457,8 @@ def test_a_reward_model_scores_what_a_killed_job_had_left(tmp_path: Path, tiny_a
     ]
     spec = ScoreSpec(agent=agent, runs=runs_file(tmp_path, runs), cache_dir=str(tmp_path / "cache"))
     with pytest.raises(Killed):
-        scoring.run(spec, tmp_path / "job", Stopping(tmp_path / "job", "score", 2, kills=True))
-    result = scoring.run(spec, tmp_path / "job", Stopping(tmp_path / "job"))
+        judging.run(spec, tmp_path / "job", Stopping(tmp_path / "job", "score", 2, kills=True))
+    result = judging.run(spec, tmp_path / "job", Stopping(tmp_path / "job"))
     assert [score["trajectory_id"] for score in outputs(tmp_path / "job", "score")] == [run.id for run in runs]
     assert {(score.scorer, score.rater) for score in scores(tmp_path / "job")} == {("agent:rm@1", "agent:rm@1")}
     assert (result.n, result.n_error, result.report["scored"]) == (5, 0, 5)

@@ -10,10 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from quintain.environments.isolation.isolated import IsolatedSource
-from quintain.errors import InvalidInput, TrainingFailed
+from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent
 from quintain.records.dataset import GroupRow
-from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.store.store import open_store
@@ -25,7 +24,7 @@ from quintain.worker.job_kinds import train as training
 from quintain.worker.rollouts import online_rollouts
 from quintain.worker.rollouts.online_rollouts import reward_of, rollout_collector
 from worker.ending_environment import Ending
-from worker.job_folder import MOMENT, STARTER, Stopping, events, outputs, progress, trajectories, warnings
+from worker.job_folder import MOMENT, Stopping, events, outputs, progress, trajectories, warnings
 from worker.online import online, stopped_as_whole, tasks_file
 
 
@@ -207,12 +206,6 @@ def test_an_iteration_that_is_played_twice_is_stored_once(tmp_path: Path, tiny: 
         runs = [run for group in collect(folder, tiny, spec()) for run in group.trajectories]
         assert [added.created for added in store.trajectories.add_many(runs, MOMENT)] == [created] * 4
     store.close()
-
-
-def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None:
-    job = TrainSpec(agent=STARTER, dataset_id="ds", name="x", output_dir="unused", config=SFTConfig())
-    with pytest.raises(InvalidInput, match="expected an environment"):
-        rollout_collector(job, tmp_path, Stopping(tmp_path))
 
 
 def test_a_constraint_is_learnt_measured_and_enforced(tmp_path: Path, tiny_agent: Agent) -> None:

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from quintain.worker.evolution.round_selection import ScoredRun, select_runs
+from quintain.worker.evolution.round_dataset import Outline, select_runs
 
 SCORES = [0.9, 0.2, None, 0.6, 0.5, 0.0, 0.7]
-RUNS = [ScoredRun(f"r{i}", f"t{i}", score) for i, score in enumerate(SCORES)]
+RUNS = [Outline(f"r{i}", f"t{i}", score) for i, score in enumerate(SCORES)]
 
 
 def test_the_best_share_counts_runs_with_a_verdict_and_a_part_of_a_run_as_a_whole_one() -> None:
@@ -31,8 +31,8 @@ def test_the_threshold_is_good_enough_and_a_wider_share_takes_no_worse_run() -> 
 
 def test_rejection_keeps_each_run_with_its_reward_as_the_chance_whatever_the_others_are() -> None:
     """2,000 runs of 0.3: 600 expected, standard deviation sqrt(2000 x 0.3 x 0.7) = 20.5; 1 and above always stay, 0 never."""
-    many = [ScoredRun(f"m{i}", "t", 0.3) for i in range(2000)]
-    sure = [ScoredRun(name, "t", score) for name, score in {"one": 1.0, "two": 2.0, "none": 0.0, "less": -1.0}.items()]
+    many = [Outline(f"m{i}", "t", 0.3) for i in range(2000)]
+    sure = [Outline(name, "t", score) for name, score in {"one": 1.0, "two": 2.0, "none": 0.0, "less": -1.0}.items()]
     kept, left_out = select_runs([*many, *sure], "rejection", seed=4)
     assert 540 < len(kept) - 2 < 660
     assert {"one", "two"} < set(kept)
@@ -45,7 +45,7 @@ def test_rejection_keeps_each_run_with_its_reward_as_the_chance_whatever_the_oth
 
 def test_among_equals_every_task_has_its_first_run_before_any_has_its_second() -> None:
     """Eight solved runs of two tasks, 6 and 2; a quarter of eight are two: one of each task."""
-    runs = [ScoredRun(f"a{i}", "a", 1.0) for i in range(6)] + [ScoredRun(f"b{i}", "b", 1.0) for i in range(2)]
+    runs = [Outline(f"a{i}", "a", 1.0) for i in range(6)] + [Outline(f"b{i}", "b", 1.0) for i in range(2)]
     assert {key[0] for key in select_runs(runs, "top_k", ratio=0.25).kept} == {"a", "b"}
     seeds = {tuple(select_runs(runs, "top_k", ratio=0.25, seed=seed).kept) for seed in range(20)}
     assert len(seeds) > 3, "which of them is left to chance"
@@ -64,7 +64,7 @@ def test_the_order_of_the_runs_changes_nothing_but_the_order(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["top_k", "threshold", "rejection"])
 def test_nothing_selected_is_an_answer(rule: str) -> None:
     """The seed divides by zero here."""
-    runs = [ScoredRun("r0", "t", 0.0), ScoredRun("r1", "t", None)]
+    runs = [Outline("r0", "t", 0.0), Outline("r1", "t", None)]
     kept, left_out = select_runs(runs, rule, ratio=0.3, threshold=0.5)  # type: ignore[arg-type]
     assert kept == []
     assert left_out == {"no_verdict": 1, "not_drawn" if rule == "rejection" else "below_threshold": 1}

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, Type
 from urllib.parse import urlsplit
 
 from quintain.endpoints import anthropic, openai, prompt_logprobs, sampled_tokens
-from quintain.endpoints.completion import Ask, BadAnswer, Completion
-from quintain.endpoints.faults import BUSY, STOPPED, Trouble, excerpt, reports_failure, trouble_of
-from quintain.endpoints.masking import KeyMask
+from quintain.endpoints.completion import Ask, BadAnswer, Completion, Spent
+from quintain.endpoints.faults import BUSY, STOPPED, KeyMask, Trouble, excerpt, reports_failure, trouble_of
 from quintain.endpoints.profiles import is_loopback, require_safe_url
-from quintain.endpoints.spending import Spent
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.labels.judging import Endpoint
 from quintain.records.record import counted
@@ -65,7 +63,6 @@ class CommandAnswer(NamedTuple):
     """The answer to a command that is not a request for a completion."""
 
     status: int
-    """HTTP status."""
     message: str
     """What the server says, in one line, with the key masked."""
     succeeded: bool

@@ -1,10 +1,11 @@
-"""Requests to chat endpoints and their completions, independent of the protocol."""
+"""Requests to chat endpoints, their completions, and what these use and cost, independent of the protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Message, Stop
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Usage
@@ -38,9 +39,7 @@ class Ask(Record):
     min_p: float = 0.0
     """0 disables it, and is not sent; the Anthropic protocol has none."""
     stop: tuple[str, ...] = ()
-    """Stop sequences."""
     stop_ids: tuple[int, ...] = ()
-    """Token ids that end a continuation of token ids."""
     seed: int | None = None
     """Seed of a continuation of token ids; None: the server's."""
 
@@ -122,3 +121,33 @@ def tokens(usage: object, *names: str) -> int | None:
     """A count of tokens by one of its names; None where there is none."""
     counts: Sequence[object] = [usage.get(name) for name in names] if isinstance(usage, Mapping) else ()
     return next((n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n >= 0), None)
+
+
+class Spent(Record):
+    """Usage of a client."""
+
+    requests: int = 0
+    """HTTP requests, the repeated ones too."""
+    retries: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    unmetered: int = 0
+    """Requests that may have cost tokens without reporting how many."""
+    in_flight: int = 0
+    """Requests that were sent and have not come to an end."""
+
+    def plus(self, **more: int) -> Spent:
+        """The same with so much more."""
+        return self.model_copy(update={name: getattr(self, name) + n for name, n in more.items()})
+
+    def usd(self, endpoint: Endpoint) -> float | None:
+        """What the tokens cost by the endpoint's prices; None where prices or tokens are not known."""
+        return None if self.unmetered else price(endpoint, self.input_tokens, self.output_tokens)
+
+
+def price(endpoint: Endpoint, input_tokens: int | None, output_tokens: int | None) -> float | None:
+    """What tokens cost in USD by the endpoint's prices; None where tokens or prices are not known."""
+    price_in, price_out = endpoint.input_usd_per_mtok, endpoint.output_usd_per_mtok
+    if input_tokens is None or output_tokens is None or price_in is None or price_out is None:
+        return None
+    return (input_tokens * price_in + output_tokens * price_out) / 1e6

@@ -11,8 +11,7 @@ from typing import Annotated
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.check import CHECKS, check, kind_of_check, uncheckable
-from quintain.environments.demonstrations import submitted_answer
-from quintain.environments.scripted_policy import policy_by_prompt
+from quintain.environments.scripted_policy import policy_by_prompt, submitted_answer
 from quintain.environments.tasks.task_files import read_tasks
 from quintain.environments.tool_calls import read_call, tool_schemas
 from quintain.errors import InvalidInput
@@ -25,7 +24,6 @@ ENVIRONMENT_ID = "quintain/tasks"
 VERSION = "2"
 SYSTEM_PROMPT = "Answer the question. End with submit, which takes your answer alone."
 MAX_ANSWER = 20_000
-"""Maximum characters of an answer."""
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 

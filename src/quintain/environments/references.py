@@ -16,7 +16,6 @@ from quintain.errors import InvalidInput
 from quintain.records.record import clip, shown
 
 MAX_PARTS = 50
-"""Maximum number of environments in a mixture."""
 
 _WEIGHTS = (1e-6, 1e9)
 """Minimum and maximum weight of a part; only ratios matter."""

@@ -26,7 +26,7 @@ from quintain.environments.servers import PREFIX, ServerProfile, find_server, re
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
 from quintain.extensions import ExtensionGroup, load
 from quintain.records.labels.judging import Endpoint
-from quintain.records.protocols import Environment, TaskSource
+from quintain.records.protocols import TaskSource
 from quintain.records.record import clip, explain, nearest
 
 GROUP = "quintain.environments"
@@ -51,7 +51,7 @@ _BUILT_IN = {
         ("nim", "nim:Nim"),
         ("tasks", "questions:Questions"),
         ("tools-1k", "tools_1k:ThousandTools"),
-        ("benchmark", "benchmarks:Benchmark"),
+        ("benchmark", "mixture:Benchmark"),
     )
 }
 
@@ -115,17 +115,6 @@ def register(environment_id: str, factory: Factory) -> None:
     _registered[environment_id] = factory
 
 
-def make(reference: str) -> Environment:
-    """Return a fresh environment for one episode.
-
-    Raises:
-        NotFound: as `task_source`.
-        InvalidInput: as `task_source`.
-        Unavailable: as `task_source`.
-    """
-    return task_source(reference).make()
-
-
 def task_source(reference: str | Mapping[str, float]) -> TaskSource:
     """Return the task source of an environment, or of a weighted mixture of several.
 
@@ -151,11 +140,6 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
     """Return the task source for a job; environments of other packages run in child processes, which can be killed.
 
     A package whose environment cannot hang sets the attribute `may_hang = False` on its factory.
-
-    Raises:
-        NotFound: as `task_source`.
-        InvalidInput: as `task_source`.
-        Unavailable: as `task_source`, or the child process does not answer.
     """
     if (parts := parts_of(reference)) is not None:
         return _mixed(parts, open_source)
@@ -169,12 +153,7 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
 
 
 def describe(environment_id: str) -> str:
-    """Return a sentence on an environment: of the built-in ones from their data, else the first line of the factory's docstring.
-
-    Raises:
-        NotFound: as `task_source`.
-        Unavailable: as `task_source`.
-    """
+    """Return a sentence on an environment: of the built-in ones from their data, else the first line of the factory's docstring."""
     if (sentence := _descriptions().get(environment_id)) is not None:
         return sentence
     return next(iter((inspect.getdoc(_factory(environment_id)) or "").splitlines()), "")
@@ -186,12 +165,7 @@ def _descriptions() -> dict[str, str]:
 
 
 def option_names(environment_id: str) -> list[str]:
-    """Return the names of an environment's options, `tasks` among them.
-
-    Raises:
-        NotFound: as `task_source`.
-        Unavailable: as `task_source`.
-    """
+    """Return the names of an environment's options, `tasks` among them."""
     parameters = inspect.signature(_factory(environment_id)).parameters.values()
     return [*dict.fromkeys([about.name for about in parameters if about.kind is not about.VAR_KEYWORD] + ["tasks"])]
 

@@ -22,7 +22,6 @@ from quintain.records.record import Name, Record, explain, nearest, require_numb
 from quintain.redaction.credentials import secret_kind
 
 PREFIX = "mcp:"
-"""Prefix of the ids of servers' environments."""
 
 TABLES = ("mcp.NAME", "openenv.NAME", "agentgym.NAME", "verifiers.NAME", "gymnasium", "python")
 """Tables of the file; `foreign.profiles` reads the others."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
 from quintain.records.protocols import Environment, TaskSource, TimeStep
@@ -90,44 +91,47 @@ class _WrappedSource:
         return environment
 
 
-def max_steps(most: int) -> Wrapper:
-    """Truncate an episode after so many steps, unless the last one ends it with a verdict."""
-    return partial(_MaxSteps, most=most)
+Change = Callable[[Sequence[Action], TimeStep], TimeStep]
+"""Returns the step that the agent sees after its actions; one for each episode."""
 
 
 @dataclass
-class _MaxSteps(WrappedEnvironment):
-    most: int
-    taken: int = 0
+class _Changed(WrappedEnvironment):
+    begin: Callable[[], Change]
+    _change: Change | None = None
 
     def reset(self, task: Task) -> TimeStep:
-        self.taken = 0
-        return super().reset(task)
+        first = super().reset(task)
+        self._change = self.begin()
+        return first
 
     def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
-        self.taken += 1
-        return step if step.terminated or self.taken < self.most else step.model_copy(update={"truncated": True})
+        self._change = self._change or self.begin()
+        return self._change(actions, step)
+
+
+def max_steps(most: int) -> Wrapper:
+    """Truncate an episode after so many steps, unless the last one ends it with a verdict."""
+
+    def begin() -> Change:
+        taken = count(1)
+        return lambda actions, step: _truncated(step) if next(taken) >= most else step
+
+    return partial(_Changed, begin=begin)
 
 
 def time_limit(seconds: float, clock: Callable[[], float] = time.monotonic) -> Wrapper:
     """Truncate an episode after the step that exceeds its time; a step that hangs needs a child process (`isolated`)."""
-    return partial(_TimeLimit, seconds=seconds, clock=clock)
+
+    def begin() -> Change:
+        began = clock()
+        return lambda actions, step: _truncated(step) if clock() - began > seconds else step
+
+    return partial(_Changed, begin=begin)
 
 
-@dataclass
-class _TimeLimit(WrappedEnvironment):
-    seconds: float
-    clock: Callable[[], float]
-    began: float = 0.0
-
-    def reset(self, task: Task) -> TimeStep:
-        first = super().reset(task)
-        self.began = self.clock()
-        return first
-
-    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
-        late = self.clock() - self.began > self.seconds and not step.terminated
-        return step.model_copy(update={"truncated": True}) if late else step
+def _truncated(step: TimeStep) -> TimeStep:
+    return step if step.terminated else step.model_copy(update={"truncated": True})
 
 
 def shaped_reward(reward: Callable[[Sequence[Action], TimeStep], float | None]) -> Wrapper:
@@ -135,64 +139,48 @@ def shaped_reward(reward: Callable[[Sequence[Action], TimeStep], float | None]) 
 
     `info["environment_reward"]` keeps the environment's own, by which `recorder` decides whether the run succeeded.
     """
-    return partial(_ShapedReward, reward=reward)
 
-
-@dataclass
-class _ShapedReward(WrappedEnvironment):
-    reward: Callable[[Sequence[Action], TimeStep], float | None]
-
-    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
+    def change(actions: Sequence[Action], step: TimeStep) -> TimeStep:
         info = {"environment_reward": step.reward, **step.info}
-        return step.model_copy(update={"reward": self.reward(actions, step), "info": info})
+        return step.model_copy(update={"reward": reward(actions, step), "info": info})
+
+    return partial(_Changed, begin=lambda: change)
 
 
 def episode_statistics(clock: Callable[[], float] = time.monotonic) -> Wrapper:
     """Add `info["episode"]` to the last step: `r` sum of rewards, `l` steps, `t` seconds, as in Gymnasium."""
-    return partial(_EpisodeStatistics, clock=clock)
 
+    def begin() -> Change:
+        rewards, began = list[float](), clock()
 
-@dataclass
-class _EpisodeStatistics(WrappedEnvironment):
-    clock: Callable[[], float]
-    rewards: float = 0.0
-    steps: int = 0
-    began: float = 0.0
+        def change(actions: Sequence[Action], step: TimeStep) -> TimeStep:
+            rewards.append(step.reward or 0.0)
+            if not (step.terminated or step.truncated):
+                return step
+            episode = {"r": sum(rewards), "l": len(rewards), "t": clock() - began}
+            return step.model_copy(update={"info": {**step.info, "episode": episode}})
 
-    def reset(self, task: Task) -> TimeStep:
-        first = super().reset(task)
-        self.rewards, self.steps, self.began = 0.0, 0, self.clock()
-        return first
+        return change
 
-    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
-        self.rewards += step.reward or 0.0
-        self.steps += 1
-        if not (step.terminated or step.truncated):
-            return step
-        episode = {"r": self.rewards, "l": self.steps, "t": self.clock() - self.began}
-        return step.model_copy(update={"info": {**step.info, "episode": episode}})
+    return partial(_Changed, begin=begin)
 
 
 def shorter_observations(most_chars: int = 8000) -> Wrapper:
     """Cut the text of long observations, with a note of the number of characters."""
-    return partial(_ShorterObservations, most_chars=most_chars)
 
-
-@dataclass
-class _ShorterObservations(WrappedEnvironment):
-    most_chars: int
-
-    def shown(self, actions: Sequence[Action], step: TimeStep, text: str = "") -> TimeStep:
-        return step.model_copy(update={"observations": tuple(map(self._shortened, step.observations))})
-
-    def _shortened(self, observation: Observation) -> Observation:
+    def shortened(observation: Observation) -> Observation:
         text = text_of(observation.content)
-        if len(text) <= self.most_chars:
+        if len(text) <= most_chars:
             return observation
-        cut = f"{text[: self.most_chars]}\n[{len(text) - self.most_chars} more characters were cut]"
+        cut = f"{text[:most_chars]}\n[{len(text) - most_chars} more characters were cut]"
         parts = () if isinstance(observation.content, str) else observation.content
         pictures = tuple(part for part in parts if not isinstance(part, TextPart))
         return observation.model_copy(update={"content": (TextPart(text=cut), *pictures) if pictures else cut})
+
+    def change(actions: Sequence[Action], step: TimeStep) -> TimeStep:
+        return step.model_copy(update={"observations": tuple(map(shortened, step.observations))})
+
+    return partial(_Changed, begin=lambda: change)
 
 
 def recorder(agent: AgentInfo, keep: Callable[[Trajectory], object]) -> Wrapper:

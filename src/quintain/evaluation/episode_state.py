@@ -1,21 +1,135 @@
-"""State of a running episode: the messages and actions of its player, and its end.
+"""Episodes: their plans, the replies of a policy as steps, and the state of a running one.
 
 A game has one state per player. Each sees only what is addressed to it, and all end together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings, Player
 from quintain.evaluation.reference_metrics import read_metrics
 from quintain.evaluation.replay_divergence import DIVERGED, Divergence
-from quintain.evaluation.replies import output_tokens
 from quintain.evaluation.turn_counts import EpisodeTurns
-from quintain.records.protocols import Environment, Message, Reply, TimeStep
-from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, OutcomeStatus, Step, Task
+from quintain.records.protocols import Environment, Message, Reply, Stop, TimeStep
+from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, OutcomeStatus, Step, Task, Usage
+
+
+@dataclass(frozen=True)
+class Player:
+    """Who plays one role of a game."""
+
+    role: str
+    """Name of the role, from the source's `players`."""
+    agent: AgentInfo
+    policy: str = ""
+    """Which policy of a `games.PolicyRouter` answers its turns; empty: the main one."""
+    system_prompt: str | None = None
+    """Replaces that of the environment, unless None."""
+    key: str = ""
+    """Episode key of its trajectory; if empty, it is made from job, task, attempt and role."""
+
+
+@dataclass(frozen=True)
+class EpisodePlan:
+    """One episode to run, or one game of several players."""
+
+    task: Task
+    attempt: int = 0
+    key: str = ""
+    """Episode key of the trajectory. If empty, it is made from job, task and attempt."""
+    prefix: tuple[Step, ...] = ()
+    """Recorded steps to execute again, from the first agent turn of another run of the task."""
+    temperature: float | None = None
+    """Sampling temperature of this episode, stored in the trajectory's `extra`. None uses that of the policy."""
+    hint: str = ""
+    """Text that the policy sees below the user's message. It is not part of the trajectory."""
+    players: tuple[Player, ...] = ()
+    """Who plays each role of a game; empty where the environment has one player."""
+
+
+@dataclass(frozen=True)
+class EpisodeSettings:
+    """Settings shared by all episodes of a run."""
+
+    seed: int
+    max_turns: int | None
+    """Maximum number of agent turns per episode. None uses the environment's limit."""
+    concurrency: int
+    agent: AgentInfo
+    system_prompt: str | None = None
+    """Replaces the environment's system prompt, unless None."""
+    job_id: str | None = None
+    tags: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    """Tools that the agent must not call, in addition to those that a task forbids."""
+    greedy: bool = False
+    """Whether no player samples, so that equal runs of different tasks are one observation."""
+
+
+COST = "cost_usd"
+"""Metric with an episode's endpoint charges. Environments report their own share under the same name."""
+
+
+def agent_step(reply: Reply, model: str | None) -> Step:
+    """Return the agent step of a reply. The message of an unreadable turn is its raw text.
+
+    Args:
+        reply: Reply of the policy.
+        model: Model name, if the reply does not contain one.
+    """
+    readable = reply.error is None and (reply.thought is not None or reply.actions)
+    refused = reply.stop is Stop.REFUSED
+    extra = {
+        "stop": None if reply.stop is Stop.END else reply.stop.value,
+        "reasoning": reply.reasoning,
+        "cost_usd": reply.cost_usd,
+    }
+    return Step(
+        actor=Actor.AGENT,
+        message="" if readable else reply.text,
+        thought=reply.thought if readable else None,
+        actions=reply.actions if readable else (),
+        train=False if refused else None,  # there are no tokens of the agent
+        model=reply.model or model,
+        usage=_usage(reply),
+        sampled=reply.sampled,
+        extra={name: value for name, value in extra.items() if value is not None},
+    )
+
+
+def respond(environment: Environment, actions: Sequence[Action], text: str) -> TimeStep:
+    """Return an environment's response to a turn. Text without actions is an answer where the environment takes answers."""
+    take_answer = None if actions or not text.strip() else getattr(environment, "take_answer", None)
+    step: TimeStep = environment.step(actions) if take_answer is None else take_answer(text)
+    return step
+
+
+def output_tokens(replies: Sequence[Reply]) -> int:
+    """Return the number of tokens that the agent wrote, as far as known."""
+    return sum(used.output_tokens or 0 for reply in replies if (used := _usage(reply)) is not None)
+
+
+def with_cost(metrics: Mapping[str, float], replies: Sequence[Reply]) -> dict[str, float]:
+    """Add the agent's charges to the metrics of an episode. Omit `COST` if a charge is unknown.
+
+    Args:
+        metrics: Metrics of the environment, whose `COST` covers its own endpoints.
+        replies: Replies of the agent, in any order.
+    """
+    charged = [reply.cost_usd for reply in replies if reply.usage is not None]
+    if not charged:
+        return dict(metrics)
+    known = [cost for cost in charged if cost is not None]
+    if len(known) < len(charged):
+        return {name: value for name, value in metrics.items() if name != COST}
+    return {**metrics, COST: metrics.get(COST, 0.0) + sum(known)}
+
+
+def _usage(reply: Reply) -> Usage | None:
+    return Usage(output_tokens=len(reply.sampled.token_ids)) if reply.sampled else reply.usage
+
 
 GAME_OVER = "game_over"
 """Exit status of a player whose game ended without a verdict because another player could not go on."""

@@ -19,13 +19,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
-from quintain.evaluation.episode_state import EpisodeState
+from quintain.evaluation.episode_state import (
+    EpisodePlan,
+    EpisodeSettings,
+    EpisodeState,
+    agent_step,
+    output_tokens,
+    respond,
+    with_cost,
+)
 from quintain.evaluation.failures import NO_ANSWER, UNREADABLE, failure_of
 from quintain.evaluation.games import require_players, roles_of
 from quintain.evaluation.reference_metrics import forbidden_calls, reference_metrics
 from quintain.evaluation.replay_divergence import Divergence, ReplayResult, find_divergence, user_text_after
-from quintain.evaluation.replies import agent_step, output_tokens, respond, with_cost
 from quintain.evaluation.turn_counts import TurnCount, TurnCounter
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.protocols import Message, Policy, Stop, TaskSource, Turn

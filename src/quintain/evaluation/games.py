@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.episode_plans import EpisodePlan, Player
-from quintain.evaluation.episode_state import EpisodeState
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeState, Player
 from quintain.records.protocols import Policy, Reply, TaskSource, Turn
 from quintain.records.trajectory import OPPONENTS, ROLE
 

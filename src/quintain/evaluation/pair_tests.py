@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.dataset_summary import LOSS, TOKENS, TRUNCATED
-from quintain.evaluation.statistics.sign_flips import sign_flip_exact, sign_flip_interval
-from quintain.evaluation.statistics.significance import mcnemar_exact, mcnemar_mid_p
+from quintain.evaluation.statistics.significance import (
+    mcnemar_exact,
+    mcnemar_mid_p,
+    sign_flip_exact,
+    sign_flip_interval,
+)
 from quintain.evaluation.statistics.success_rates import ClusteredMean, Interval, mcnemar_interval
-from quintain.evaluation.summary import run_clusters, verdicts_by_task
+from quintain.evaluation.summary import LOSS, TOKENS, TRUNCATED, run_clusters, verdicts_by_task
 from quintain.records.evaluation import Evaluation, Measure
 
 SIGNIFICANCE = 0.05

@@ -17,7 +17,6 @@ class EpisodeTurns(NamedTuple):
 
     turns: int
     limit: int
-    """Maximum number of turns."""
     is_finished: bool
     tokens: int = 0
     """Tokens that the agent wrote, as far as known."""

@@ -14,15 +14,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from quintain.sandbox.limits import Limits
 
 WORKSPACE = "/workspace"
-"""Path of the workspace inside the sandbox."""
 
 HOSTNAME = "sandbox"
-"""Hostname inside the sandbox."""
 
 _INIT = Path(__file__).with_name("namespace_init.py")
 _READ_PROGRAM = "import json, sys; exec(json.loads(sys.stdin.readline()))"
@@ -50,23 +48,6 @@ class Isolation(NamedTuple):
     """Standard input of the program; the command itself gets an empty one."""
     env: dict[str, str] | None = None
     """Environment of the program; None: that of this process."""
-
-
-class Backend(Protocol):
-    """An isolation backend."""
-
-    @property
-    def name(self) -> str:
-        """The value of QUINTAIN_SANDBOX that selects this backend."""
-
-    def missing(self) -> str | None:
-        """Return what this machine lacks, with the remedy; None if the backend can be probed."""
-
-    def isolate(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> Isolation:
-        """Return how to run a command in the sandbox."""
-
-    def kill(self, folders: HostFolders) -> None:
-        """Kill processes that survive the end of the process group."""
 
 
 class _Namespaces:
@@ -203,6 +184,10 @@ class Docker:
             subprocess.run(argv, capture_output=True, timeout=30, check=False)
         except (OSError, subprocess.TimeoutExpired):
             pass
+
+
+Backend = Bubblewrap | Unshare | Docker
+"""An isolation backend; its name is the value of QUINTAIN_SANDBOX that selects it."""
 
 
 def visible_paths() -> list[str]:

@@ -27,7 +27,6 @@ class Entry(NamedTuple):
     size: int
     """Bytes of a file; 0 for other kinds."""
     mode: int = 0o644
-    """Permission bits."""
 
 
 def walk(folder: Path, skip: frozenset[str] = frozenset(), below: str = "") -> Iterator[Entry]:

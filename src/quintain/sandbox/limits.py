@@ -61,7 +61,6 @@ class CommandResult:
     stopped: str | None = None
     """The exceeded limit: `wall_s` or `disk_mb`; at the other limits the command fails by itself."""
     shortened: bool = False
-    """Whether part of the output was omitted."""
     wall_s: float = 0.0
 
     @property

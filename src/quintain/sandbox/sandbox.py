@@ -28,7 +28,6 @@ from quintain.sandbox.limits import CommandResult, Limits
 from quintain.sandbox.process import run_process
 
 IMAGE = "python:3.11-slim"
-"""The default docker image."""
 
 MAX_FILES, MAX_BYTES = 2_000, 50_000_000
 _FIRST_UID, _UIDS = 1_500_000_000, 400_000_000

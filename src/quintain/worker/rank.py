@@ -21,7 +21,7 @@ from quintain.trainers.distributed.process_group import LOST, ProcessGroup, init
 from quintain.trainers.models.libraries import import_libraries
 from quintain.worker.processes import parent_watch
 from quintain.worker.processes.attempt import configure_process, failure_of, home_of, run_attempt
-from quintain.worker.rollouts.shared_rollouts import playing_partner
+from quintain.worker.rollouts.concurrent_rollouts import playing_partner
 
 logger = logging.getLogger(__name__)
 

@@ -1,18 +1,20 @@
 """Stages within a job: each in its folder below `stages/`, and final once it contains a result.
 
-A restarted job continues with the unfinished stage: earlier results are read, and the stage resumes from its own files.
+A restarted job continues with the unfinished stage: earlier results are read, and the stage resumes from its own files. An evolution
+counts the steps and episodes of its stages.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from quintain.jobs.directory import STAGE_RESULT, open_appending, write_atomically, write_line
+from quintain.jobs.directory import STAGE_RESULT, STAGES, open_appending, write_atomically, write_line
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.jobs.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
@@ -29,9 +31,7 @@ class StageResult(Record):
     steps: int
     result: JobResult
     agent: Agent | None = None
-    """The trained agent."""
     evaluation: Evaluation | None = None
-    """The evaluation."""
 
 
 class Span(NamedTuple):
@@ -172,3 +172,71 @@ def run_stage(
     )
     write_atomically(folder / STAGE_RESULT, finished.model_dump_json().encode())
     return finished
+
+
+class EvolutionStopped(Exception):
+    """The job was asked to stop."""
+
+
+@dataclass
+class EvolutionStages:
+    """The stages of an evolution, run one after the other; the result of a finished stage is read from its folder."""
+
+    directory: Path
+    reporter: Reporter
+    steps: int = 0
+    """Steps of finished stages."""
+    episodes: int = 0
+    """Episodes that this job played."""
+    inherited_episodes: int = 0
+    """Episodes of the job that this one resumes, stored under that job's id."""
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a stage."""
+        return self.directory / STAGES / name
+
+    def run(
+        self,
+        work: StageWork,
+        folder: Path,
+        steps: int,
+        after: int,
+        prefix: str = "",
+        named: Callable[[Agent], Agent] = lambda agent: agent,
+    ) -> StageResult:
+        """Run a stage, and count its steps and episodes.
+
+        Args:
+            work: Spec of the stage, or the function that runs it.
+            folder: Folder of the stage.
+            steps: Planned steps.
+            after: Planned steps of later stages.
+            prefix: Prefix of its metrics.
+            named: Maps the trained agent to the one that the job outputs.
+
+        Raises:
+            EvolutionStopped: The job was asked to stop.
+        """
+        span = Span(self.steps, steps, after)
+        finished = run_stage(work, folder, self.reporter, span, prefix=prefix, named=named)
+        if finished is None:
+            raise EvolutionStopped
+        self.steps += finished.steps
+        played = finished.result.trajectories.count if finished.result.trajectories else 0
+        if _is_own(folder):
+            self.episodes += played
+        else:
+            self.inherited_episodes += played
+        return finished
+
+
+def drop_results_without_runs(*folders: Path) -> None:
+    """Remove results whose runs are missing, as in stages copied from a resumed job."""
+    for folder in folders:
+        if not _is_own(folder):
+            (folder / STAGE_RESULT).unlink(missing_ok=True)
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether this job ran the stage. The runs of another job's stages are not copied."""
+    return (folder / "outputs").exists()

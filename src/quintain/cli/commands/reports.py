@@ -10,9 +10,8 @@ import typer
 
 from quintain.cli.session import Session, plain_console, write_file
 from quintain.errors import InvalidInput
-from quintain.evaluation.reports.comparison_figure import forest_plot
-from quintain.evaluation.reports.rendering import as_html, as_markdown
-from quintain.evaluation.reports.report import comparison_report, evaluation_report
+from quintain.evaluation.reports.figures import forest_plot
+from quintain.evaluation.reports.report import as_html, as_markdown, comparison_report, evaluation_report
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.text import printable
 from quintain.tools.jobs.plots import save_report

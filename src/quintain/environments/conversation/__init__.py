@@ -1,5 +1,5 @@
 """Talks with a user: `quintain/conversation`, `quintain/engineering`, `quintain/advisory`, `quintain/discussion`."""
 
-from quintain.environments.conversation.task_families import Advisory, Conversation, Discussion, Engineering
+from quintain.environments.conversation.environment import Advisory, Conversation, Discussion, Engineering
 
 __all__ = ["Advisory", "Conversation", "Discussion", "Engineering"]

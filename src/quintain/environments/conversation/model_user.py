@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 
 from quintain.endpoints.client import Clock, EndpointClient
 from quintain.endpoints.completion import Ask
-from quintain.environments.conversation.message_parsing import ParsedMessage, parse_message
 from quintain.environments.conversation.scenario import Scenario
-from quintain.environments.conversation.user import UserReply
+from quintain.environments.conversation.user import ParsedMessage, UserReply, parse_message
 from quintain.errors import Unavailable
 from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Message
@@ -22,7 +21,6 @@ from quintain.records.protocols import Message
 END = "[END]"
 """Mark by which the model ends the dialogue."""
 MAX_CHARS = 2000
-"""Maximum characters of one answer; the rest is cut."""
 
 _RULES = """You play a person in a talk; the one you talk to is an assistant. Stay this person.
 What you want: {goal}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable
 from functools import cache, partial
-from typing import NamedTuple
 
 from quintain.environments.conversation.advisory import Field, fields
 from quintain.environments.conversation.discussion import OPENING, topics
@@ -17,9 +16,6 @@ from quintain.environments.conversation.scenario import FactKind, Wording
 from quintain.environments.conversation.support_desk import DeskTexts, desk_texts
 from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, pattern_of
 from quintain.errors import InvalidInput
-
-Asking = Generator[Move, str, str]
-"""Makes a move and returns its observation, or the user's answer."""
 
 
 def _script(prompt: str) -> Script:
@@ -40,9 +36,8 @@ def _script(prompt: str) -> Script:
     )
 
 
-def _say(thought: str, message: str) -> Asking:
-    answer = yield Move(thought, "respond", {"message": message})
-    return answer
+def _say(thought: str, message: str) -> Move:
+    return Move(thought, "respond", {"message": message})
 
 
 class _Notes:
@@ -63,7 +58,7 @@ class _Notes:
     def ask(self, name: str, question: str) -> Generator[Move, str, None]:
         """Ask until the fact is known."""
         while name not in self.values:
-            self.read((yield from _say(f"The {name} is not known yet.", question)))
+            self.read((yield _say(f"The {name} is not known yet.", question)))
 
 
 # The support desk
@@ -77,7 +72,7 @@ def _topic(texts: DeskTexts, noun: str, text: str) -> str | None:
 
 def _serve(texts: DeskTexts, noun: str, topic: str | None, prompt: str) -> Script:
     while topic is None:
-        answer = yield from _say("I do not know yet what they want.", "How can I help you?")
+        answer = yield _say("I do not know yet what they want.", "How can I help you?")
         topic = _topic(texts, noun, answer)
     kinds = [texts.fact_kind(name) for name in ("number", "name", "item", "reason", "method")]
     notes = _Notes([*kinds, *([texts.change_kind(noun)] if topic == "change" else [])])
@@ -92,19 +87,19 @@ def _serve(texts: DeskTexts, noun: str, topic: str | None, prompt: str) -> Scrip
     if topic == "refund":
         yield from notes.ask("reason", "What is the reason?")
     verdict = _decide(topic, record, policy, notes.values.get("reason", ""))
-    if verdict.transfer:
+    if verdict is None:
         yield Move("This is above my limit.", "transfer_to_human_agents", {"reason": "The amount is above my limit."})
-    elif verdict.amount is None:
-        yield from _leave(f"I am sorry, this is not possible: {verdict.why}.")
+    elif isinstance(verdict, str):
+        yield from _leave(f"I am sorry, this is not possible: {verdict}.")
     else:
         question = "What is the new value: which address, date or plan?" if topic == "change" else "As card or voucher?"
         yield from notes.ask("choice", question)
-        yield from _carry_out(business.field, topic, number, notes, verdict.amount)
+        yield from _carry_out(business.field, topic, number, notes, verdict)
 
 
 def _number(notes: _Notes) -> Generator[Move, str, str]:
     if "number" not in notes.values:
-        notes.read((yield from _say("I need the number.", "What is the number?")))
+        notes.read((yield _say("I need the number.", "What is the number?")))
     if "number" not in notes.values:
         yield from notes.ask("item", "What is your name, and which item is it?")
         found = yield Move("Search by the name.", "find_records", {"name": notes.values["name"]})
@@ -113,28 +108,19 @@ def _number(notes: _Notes) -> Generator[Move, str, str]:
     return notes.values["number"]
 
 
-class _Verdict(NamedTuple):
-    """Decision by the policy."""
-
-    amount: int | None = None
-    """Fee or refund in dollars; None: the request is refused."""
-    why: str = ""
-    transfer: bool = False
-
-
-def _decide(topic: str, record: dict[str, str], policy: dict[str, str], reason: str) -> _Verdict:
+def _decide(topic: str, record: dict[str, str], policy: dict[str, str], reason: str) -> int | str | None:
+    """Return the fee or refund in dollars, or why the request is refused; None: it is above the agent's limit."""
     if topic != "refund" and record["status"] != policy["open"]:
-        return _Verdict(why=f"the status is {record['status']}")
+        return f"the status is {record['status']}"
     price, days = int(record["price"]), int(policy.get("days", 0))
     if topic == "change":
-        return _Verdict(int(policy["fee"]))
+        return int(policy["fee"])
     if topic == "cancel":
-        return _Verdict(price * int(policy["high" if int(record["days_left"]) >= days else "low"]) // 100)
+        return price * int(policy["high" if int(record["days_left"]) >= days else "low"]) // 100
     if reason == "unwanted" and int(record["days_since_delivery"]) > days:
-        return _Verdict(why=f"it is only possible up to {days} days after delivery")
+        return f"it is only possible up to {days} days after delivery"
     amounts = {"broken": price, "late": price * int(policy["late"]) // 100, "unwanted": price - int(policy["fee"])}
-    over = amounts[reason] > int(policy["limit"])
-    return _Verdict(transfer=True) if over else _Verdict(amounts[reason])
+    return None if amounts[reason] > int(policy["limit"]) else amounts[reason]
 
 
 def _carry_out(changed_field: str, topic: str, number: str, notes: _Notes, amount: int) -> Script:
@@ -146,17 +132,17 @@ def _carry_out(changed_field: str, topic: str, number: str, notes: _Notes, amoun
     for name, value in {**sets, field: chosen}.items():
         yield Move(f"Set {name}.", "update_record", {"record_id": number, "field": name, "value": value})
     # This ends the dialogue unless the customer changes their mind.
-    answer = yield from _say("Tell the amount.", f"It is done. The amount is {amount} dollars. Is there anything else?")
+    answer = yield _say("Tell the amount.", f"It is done. The amount is {amount} dollars. Is there anything else?")
     while notes.read(answer):
         value = notes.values["choice"]
         yield Move("They want it otherwise.", "update_record", {"record_id": number, "field": field, "value": value})
-        answer = yield from _say("Tell them.", "I have set it to that. Goodbye.")
+        answer = yield _say("Tell them.", "I have set it to that. Goodbye.")
 
 
 def _leave(statement: str) -> Script:
-    answer = yield from _say("Tell them.", f"{statement} Is there anything else?")
+    answer = yield _say("Tell them.", f"{statement} Is there anything else?")
     while answer:
-        answer = yield from _say("It stays so.", f"{statement} Goodbye.")
+        answer = yield _say("It stays so.", f"{statement} Goodbye.")
 
 
 def _fields(record: str) -> dict[str, str]:
@@ -192,19 +178,17 @@ def _engineer(prompt: str) -> Script:
     yield Move("That is all of it.", "submit", {"fields": result})
 
 
-def _look_up(query: str) -> Asking:
-    found = yield Move(f"Look up {query}.", "knowledge_base", {"query": query})
-    return found
+def _look_up(query: str) -> Move:
+    return Move(f"Look up {query}.", "knowledge_base", {"query": query})
 
 
-def _file(path: str) -> Asking:
-    found = yield Move("See the file.", "read_file", {"path": path})
-    return found
+def _file(path: str) -> Move:
+    return Move("See the file.", "read_file", {"path": path})
 
 
 def _settled(notes: _Notes) -> Generator[Move, str, None]:
     """Let the client correct a fact."""
-    notes.read((yield from _say("Make sure.", "Thank you. Is there anything else?")))
+    notes.read((yield _say("Make sure.", "Thank you. Is there anything else?")))
 
 
 Result = Generator[Move, str, dict[str, str | int]]
@@ -213,12 +197,12 @@ Result = Generator[Move, str, dict[str, str | int]]
 def _plan_deployment(service: str, notes: _Notes) -> Result:
     yield from notes.ask("users", "How many users are there at the same time?")
     yield from notes.ask("country", "Where are your customers?")
-    sizing = yield from _look_up("sizing")
+    sizing = yield _look_up("sizing")
     if "spare" in sizing or "may fail" in sizing:
         yield from notes.ask("spare", "How many may fail?")
-    regions = yield from _look_up("regions")
+    regions = yield _look_up("regions")
     path = f"services/{service}.toml"
-    port = re.findall(r"port = (\d+)", (yield from _file(path)))[0]
+    port = re.findall(r"port = (\d+)", (yield _file(path)))[0]
     yield from _settled(notes)
     each = int(re.findall(r"serves (\d+)", sizing)[0])
     region = re.findall(rf"{notes.values['country']} from ([\w-]+)", regions)[0]
@@ -230,8 +214,8 @@ def _plan_backup(service: str, notes: _Notes) -> Result:
     yield from notes.ask("loss", "How many hours of work may be lost?")
     yield from notes.ask("keep", "How far back do you want to go, in days?")
     yield from notes.ask("data", "What kind of data is it: personal or public?")
-    rules = yield from _look_up("schedules")
-    targets = yield from _file(f"backup/{service}.toml")
+    rules = yield _look_up("schedules")
+    targets = yield _file(f"backup/{service}.toml")
     yield from _settled(notes)
     loss, keep, data = int(notes.values["loss"]), int(notes.values["keep"]), notes.values["data"]
     few, some = map(int, re.findall(r"(\d+) hours", rules))
@@ -249,10 +233,10 @@ def _plan_backup(service: str, notes: _Notes) -> Result:
 def _diagnose(service: str, notes: _Notes) -> Result:
     yield from notes.ask("code", "Which error code is shown?")
     yield from notes.ask("since", "Since when?")
-    log = yield from _file(f"logs/{service}.log")
+    log = yield _file(f"logs/{service}.log")
     yield from _settled(notes)
     code, since = notes.values["code"], int(notes.values["since"])
-    about = yield from _look_up(code)
+    about = yield _look_up(code)
     cause, fix = re.findall(r"cause: ([^;]+); fix: ([^.]+)\.", about)[0]
     return {"component": re.findall(rf"{since:02d}:00 (\w+) {code}", log)[0], "cause": cause, "fix": fix}
 
@@ -261,8 +245,8 @@ def _plan_alert(service: str, notes: _Notes) -> Result:
     yield from notes.ask("harm", "What hurts you?")
     yield from notes.ask("limit", "How much is too much?")
     yield from notes.ask("team", "Who is on duty?")
-    metrics = yield from _look_up("metrics")
-    channels = yield from _look_up("channels")
+    metrics = yield _look_up("metrics")
+    channels = yield _look_up("channels")
     yield from _settled(notes)
     limit, percent = int(notes.values["limit"]), re.findall(r"(\d+) percent of what", metrics)
     return {
@@ -284,12 +268,12 @@ def _advise(field: Field, prompt: str) -> Script:
     for prop in unknown:
         answer = ""
         while prop.name not in notes.values and not _is_indifferent(prop.indifference, answer):
-            answer = yield from _say(f"The {prop.name} may matter.", f"What about the {prop.name}?")
+            answer = yield _say(f"The {prop.name} may matter.", f"What about the {prop.name}?")
             notes.read(answer)
     while True:
         wanted = [(prop, notes.values[prop.name]) for prop in field.properties if prop.name in notes.values]
         best = next(name for name, has in options.items() if all(prop.fits(v, has[prop.name]) for prop, v in wanted))
-        answer = yield from _say(f"{best} fits.", f"I recommend {best}.")
+        answer = yield _say(f"{best} fits.", f"I recommend {best}.")
         if not notes.read(answer):
             break
     yield Move("They are content.", "submit", {"option": best})
@@ -311,9 +295,9 @@ def _discuss(prompt: str) -> Script:
         truth, source = re.findall(r": (\d+) .*\(source: ([^)]+)\)", found.splitlines()[0])[0]
         agreed[point] = int(truth)
         if int(truth) == value:
-            answer = yield from _say("They are right.", f"I agree, {truth} is right.")
+            answer = yield _say("They are right.", f"I agree, {truth} is right.")
         else:
-            answer = yield from _say("They are wrong.", f"No, it is {truth}; so says the {source}.")
+            answer = yield _say("They are wrong.", f"No, it is {truth}; so says the {source}.")
     yield Move("That is all.", "submit", {"agreed": agreed})
 
 

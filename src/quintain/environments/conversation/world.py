@@ -14,9 +14,7 @@ from quintain.records.record import Record, clip, nearest
 from quintain.records.trajectory import Observation
 
 MAX_MESSAGE = 2000
-"""Maximum characters of one message to the user."""
 _FOUND = 10
-"""Maximum documents that a search returns."""
 _MOST_FIELDS = 20
 
 Text = Annotated[StrictStr, Field(max_length=200)]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quintain.environments.foreign.adapter import Turn, text_tool
-from quintain.environments.foreign.requests import ask
+from quintain.environments.foreign.adapter import Turn, ask, text_tool
 
 _CREATED = ("id", "env_idx")
 

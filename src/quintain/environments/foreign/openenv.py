@@ -10,8 +10,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from quintain.environments.foreign.adapter import SEEDS, Turn, library, tool
-from quintain.environments.foreign.requests import MAX_BYTES, ask
+from quintain.environments.foreign.adapter import MAX_BYTES, SEEDS, Turn, ask, library, tool
 
 _INVALID = ("VALIDATION_ERROR", "EXECUTION_ERROR")
 """Codes of errors that the agent's action causes."""

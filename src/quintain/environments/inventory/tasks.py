@@ -84,9 +84,7 @@ class Vocabulary(NamedTuple):
     """Words of the warehouse, and its questions."""
 
     prompts: dict[str, str]
-    """Task type -> question."""
     categories: dict[str, tuple[str, ...]]
-    """Category -> its nouns."""
     adjectives: tuple[str, ...]
     shelf_codes: tuple[str, ...]
     """Item ids, assigned anew in every warehouse."""

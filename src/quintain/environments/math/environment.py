@@ -11,11 +11,10 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.answers import expected_answers, states_number
 from quintain.checkers.quantities import quantity
-from quintain.environments.demonstrations import stated_answer, submitted_answer
 from quintain.environments.math.calculator import calculate, format_number
 from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, Problem, build_problem
 from quintain.environments.questions import judge, judge_text
-from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
+from quintain.environments.scripted_policy import Move, Script, policy_by_prompt, stated_answer, submitted_answer
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.tasks.task_files import read_tasks
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
@@ -28,7 +27,6 @@ SYSTEM_PROMPT = "You solve word problems. Call one tool a turn; end with submit.
 FILE_VERSION = "2"
 """Version of the rules for problems of a file."""
 MAX_ANSWER = 1000
-"""Maximum characters of an answer."""
 
 
 class Calculate(Record):
@@ -127,21 +125,10 @@ class Math(FamilySource):
             InvalidInput: an unknown type, a file together with types or a difficulty, or a bad row.
         """
         super().__init__(difficulty, types)
-        self._file = None if file is None else read_tasks(file)
-        if self._file is not None:
-            self.version = self._file.version_of(FILE_VERSION)
-            if not self._is_whole:
-                raise InvalidInput(
-                    "difficulty and types choose among generated problems; leave them out if a file gives the problems",
-                    code="bad_option",
-                )
-            self._file.require(_unsolvable)
-
-    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`."""
-        if self._file is not None:
-            return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
-        return super().tasks(split, n, seed)
+        if file is not None:
+            problems = read_tasks(file)
+            self._play_file(problems, FILE_VERSION)
+            problems.require(_unsolvable)
 
     def prompt(self, key: TaskKey) -> str:
         """Return the text of a generated problem."""

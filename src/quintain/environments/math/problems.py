@@ -51,11 +51,9 @@ class Stories(NamedTuple):
     """Sentences of all problems."""
 
     names: dict[str, tuple[str, ...]]
-    """Split -> first names."""
     asides: tuple[Sentence, ...]
     """Sentences of hard problems whose numbers do not matter."""
     stories: dict[str, Story]
-    """Task type -> story."""
 
 
 @cache

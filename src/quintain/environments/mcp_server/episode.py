@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from quintain.environments.mcp_server.checks import Check, judge, needs_answer, read_checks
-from quintain.environments.mcp_server.tasks import calls_of
+from quintain.environments.mcp_server.tasks import Check, calls_of, judge, needs_answer, read_checks
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.tool_calls import refusal
 from quintain.errors import InvalidInput

@@ -20,9 +20,8 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quintain.environments.mcp_server.checks import AnswerCheck, judge, read_checks
 from quintain.environments.mcp_server.episode import allowed_tools, as_text
-from quintain.environments.mcp_server.tasks import calls_of, digest
+from quintain.environments.mcp_server.tasks import AnswerCheck, calls_of, digest, judge, read_checks
 from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, policy_by_prompt
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.tasks.task_files import split_of

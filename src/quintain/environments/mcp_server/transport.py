@@ -43,9 +43,7 @@ class Wire:
     garbage: int = 0
     """Number of lines on stdout that are not messages; they are skipped."""
     ended: bool = False
-    """Whether its output has ended."""
     fault: str | None = None
-    """Why it was killed."""
     stderr_tail: bytes = b""
     """Last bytes of its stderr."""
 

@@ -22,14 +22,12 @@ from quintain.sandbox.sandbox import Workspace
 IGNORED = frozenset({".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 """Folders that do not belong to the code."""
 MAX_OBSERVED = 16_000
-"""Maximum characters of one observation."""
 MAX_WRITTEN = 1_000_000
-"""Maximum characters of one written file."""
 
 _MAX_COMMAND = 30_000
 _MAX_LISTED = 500
 _MAX_READ = 4_000_000
-_DURATION = re.compile(r"^(CommandResult \d+ tests? in )[\d.]+s$|(\bin )[\d.]+s\b( \([\d:]+\))?( =*)?$", re.MULTILINE)
+_DURATION = re.compile(r"(\bin )[\d.]+s\b( \([\d:]+\))?( =*)?$", re.MULTILINE)
 _Path = Annotated[StrictStr, Field(min_length=1, max_length=1000)]
 
 
@@ -113,7 +111,6 @@ class CodingTools:
     test_s: float
     """Time limit of a test run in seconds."""
     commands: int = 0
-    """Number of commands so far."""
 
     def do(self, call: Record) -> Observation:
         """Carry out a call."""
@@ -207,7 +204,7 @@ class CodingTools:
         limits = replace(self.limits, wall_s=self.test_s, cpu_s=max(int(self.test_s), 1))
         observation = self._observe(self._run(_shell(line), limits), limits)
         # Durations would make a replayed run differ.
-        return observation.model_copy(update={"content": _DURATION.sub(r"\1\2some time\4", str(observation.content))})
+        return observation.model_copy(update={"content": _DURATION.sub(r"\1some time\3", str(observation.content))})
 
     def _run(self, command: Sequence[str], limits: Limits | None = None) -> CommandResult:
         self.commands += 1

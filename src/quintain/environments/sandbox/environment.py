@@ -14,11 +14,16 @@ from pydantic import BeforeValidator, Field
 
 from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.coding_tools import ARGUMENTS, TOOLS, CodingTools, Submit
-from quintain.environments.sandbox.judging import Judgement
+from quintain.environments.sandbox.judging import Judgement, Patch, TooLarge, changes, patch_of
 from quintain.environments.sandbox.projects import FAMILY, build_project
-from quintain.environments.sandbox.repositories import Repository, find_repository
-from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of, generated_task
-from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
+from quintain.environments.sandbox.rows import (
+    Assignment,
+    Commit,
+    Repository,
+    assignment_of,
+    find_repository,
+    generated_task,
+)
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.tasks.task_files import TaskFile, read_tasks
 from quintain.environments.tool_calls import arguments_of, refusal
@@ -162,34 +167,23 @@ class Sandboxed(FamilySource):
         self._open = cache(lambda: _opened(backend, image))
         self._test_s = test_timeout_s
         self.limits = Limits(wall_s=timeout_s, cpu_s=math.ceil(timeout_s), memory_mb=2048, file_mb=64)
-        self._file: TaskFile | None = None if tasks is None else read_tasks(tasks)
-        if self._file is None:
+        if tasks is None:
             return
-        self.version = self._file.version_of(self.version)
-        if not self._is_whole:
-            raise InvalidInput(
-                "difficulty and types choose among generated tasks; leave them out if a file gives the tasks",
-                code="bad_option",
-            )
-        self._folders = [*([repos] if repos else []), self._file.path.parent]
-        self._known = {task.id: task for task in self._file.tasks}
-        faults = self._absent_commits(self._file)
-        self._file.require(lambda task: self._fault(task) or faults.get(task.id or ""))
+        file = read_tasks(tasks)
+        self._play_file(file, self.version)
+        self._folders = [*([repos] if repos else []), file.path.parent]
+        self._known = {task.id: task for task in file.tasks}
+        faults = self._absent_commits(file)
+        file.require(lambda task: self._fault(task) or faults.get(task.id or ""))
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` distinct tasks of `train` or `held_out`, without their hidden tests."""
         self.sandbox()
+        tasks = super().tasks(split, n, seed)
         if self._file is None:
-            return super().tasks(split, n, seed)
-        return [
-            task.model_copy(
-                update={
-                    "environment": self.id,
-                    "metadata": {name: task.metadata[name] for name in _KEPT_METADATA if name in task.metadata},
-                }
-            )
-            for task in self._file.draw(split, n, seed)
-        ]
+            return tasks
+        kept = [{name: task.metadata[name] for name in _KEPT_METADATA if name in task.metadata} for task in tasks]
+        return [task.model_copy(update={"metadata": one}) for task, one in zip(tasks, kept, strict=True)]
 
     def prompt(self, key: TaskKey) -> str:
         """Return the request of a generated task."""

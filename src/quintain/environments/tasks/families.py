@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
@@ -16,6 +16,9 @@ from quintain.records.protocols import Environment
 from quintain.records.record import clip, nearest
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
+
+if TYPE_CHECKING:
+    from quintain.environments.tasks.task_files import TaskFile
 
 SPLITS = ("train", "held_out")
 
@@ -42,7 +45,6 @@ class Family:
     name: str
     """First part of every id."""
     environment: str
-    """Id of the environment."""
     version: str
     """Part of every task's seed and every suite's hash; raise it when a change alters a task."""
     types: tuple[str, ...]
@@ -87,6 +89,7 @@ class FamilySource(ABC):
     """The task source of a family, whose tasks are chosen by difficulty and type."""
 
     family: ClassVar[Family]
+    _file: TaskFile | None = None
 
     def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
         """Choose one difficulty, or `all`, and some types, or `all`."""
@@ -110,6 +113,8 @@ class FamilySource(ABC):
             n: Number of tasks.
             seed: Seed of the draw.
         """
+        if self._file is not None:
+            return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
         return [
             Task(
                 id=key.id,
@@ -122,10 +127,14 @@ class FamilySource(ABC):
             for key in self._draw(split, n, seed)
         ]
 
-    @property
-    def _is_whole(self) -> bool:
-        """Whether the options leave out no task."""
-        return (self._difficulties, self._types) == (self.family.difficulties, self.family.types)
+    def _play_file(self, file: TaskFile, version: str) -> None:
+        """Draw the tasks of a file, which the options do not select from, instead of generating tasks."""
+        if (self._difficulties, self._types) != (self.family.difficulties, self.family.types):
+            raise InvalidInput(
+                "difficulty and types choose among generated tasks; leave them out if a file gives the tasks",
+                code="bad_option",
+            )
+        self._file, self.version = file, file.version_of(version)
 
     def _draw(self, split: str, n: int, seed: int) -> list[TaskKey]:
         family, types, difficulties = self.family, self._types, self._difficulties

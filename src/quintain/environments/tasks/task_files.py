@@ -1,7 +1,8 @@
 """Task files: users' own tasks for any environment, one per line, with a version from a hash of their contents.
 
-A row has `id, prompt, type, difficulty, repo, base_commit, test_command, checker, answer, split, metadata`; rows of SWE-bench, GSM8K and
-exported benchmarks work too. A file with bad rows is refused with their lines and reasons: a suite must not lose tasks silently.
+A row has `id, prompt, type, difficulty, repo, base_commit, test_command, checker, answer, split, metadata`; rows of SWE-bench, GSM8K,
+verl and exported benchmarks work too. A file with bad rows is refused with their lines and reasons: a suite must not lose tasks
+silently.
 """
 
 from __future__ import annotations
@@ -14,22 +15,175 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from quintain.datasets.row_files import joined_columns, renamed_columns, rows_of
 from quintain.environments.tasks.families import SPLITS
-from quintain.environments.tasks.task_rows import task_of
 from quintain.errors import InvalidInput, NotFound
 from quintain.importers.protocol import Report
 from quintain.records.protocols import Environment, TaskSource
-from quintain.records.record import clip, counted, explain
+from quintain.records.record import clip, counted, explain, shown
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
 
+_SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("held_out", "held-out", "test", "validation", "valid", "val", "dev", "eval"), "held_out"),
+}
+_CHECKED_BY = ("repo", "base_commit", "test_command", "checker", "answer")
+_SOLUTION_COLUMNS = frozenset({"patch", "hints_text"})
+"""Columns of SWE-bench that give the solution away; tasks do not keep them."""
+_EASY_LINES, _MEDIUM_LINES = 10, 50
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    id: Annotated[str, Field(min_length=1, max_length=500)]
+    prompt: str = ""
+    type: str | None = None
+    difficulty: str | None = None
+    repo: str | None = None
+    base_commit: str | None = None
+    test_command: str | list[str] | None = None
+    checker: dict[str, JsonValue] | str | None = None
+    answer: JsonValue = None
+    split: str | None = None
+    environment: str | None = None
+    metadata: dict[str, JsonValue] = {}
+
+
+def task_of(value: Any) -> Task:
+    """Return the task of a row, or of a prompt alone; unknown columns become metadata.
+
+    Raises:
+        InvalidInput: not an object, an unknown split, or neither id nor prompt.
+        ValidationError: a field of a wrong type.
+    """
+    value = {"prompt": value} if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        raise InvalidInput(f"expected a JSON object, got {shown(value)}")
+    row = _Row.model_validate(_native(value))
+    split = row.split if row.split is not None else row.metadata.get("split")
+    if split is not None and _SPLITS.get(str(split).strip().lower()) is None:
+        raise InvalidInput(f"expected split to be train or held_out (or test, validation), got {shown(split)}")
+    checked_by = {name: value for name in _CHECKED_BY if (value := getattr(row, name)) is not None}
+    metadata = {**(row.model_extra or {}), **row.metadata, **checked_by}
+    metadata.pop("split", None)
+    return Task(
+        id=row.id,
+        prompt=row.prompt,
+        type=row.type,
+        difficulty=row.difficulty,
+        environment=row.environment,
+        metadata=metadata if split is None else {**metadata, "split": _SPLITS[str(split).strip().lower()]},
+    )
+
+
+def _native(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row with Quintain's field names."""
+    if isinstance(row.get("task"), dict) and "prompt" not in row:  # an exported benchmark
+        row = _benchmark(row)
+    if "instance_id" in row and "problem_statement" in row:
+        return _swe_bench(row)
+    if "question" in row and ("prompt" not in row or "ground_truth" in row):  # there `prompt` is the templated question
+        return _question(row)
+    if isinstance(row.get("prompt"), list) and isinstance(row.get("reward_model"), dict):
+        return _verl(row)
+    fields = dict(row)
+    for ours, theirs in (("id", "task_id"), ("prompt", "description"), ("prompt", "instruction")):
+        if ours not in fields and theirs in fields:
+            fields[ours] = fields.pop(theirs)
+    return _identified(fields)
+
+
+def _benchmark(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the task of an exported benchmark, with the references of its best run as metadata."""
+    task = dict(row["task"])
+    known = {name: row[name] for name in ("target_tools", "plan") if row.get(name)}
+    best = row["references"][0] if isinstance(row.get("references"), list) and row["references"] else None
+    if isinstance(best, dict) and best.get("success") is True and best.get("steps"):
+        known["reference_steps"] = best["steps"]
+    metadata = task.get("metadata")
+    task["metadata"] = known | metadata if isinstance(metadata, dict) else known
+    return task
+
+
+def _swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {name: value for name, value in row.items() if name not in _SOLUTION_COLUMNS}
+    for name in ("FAIL_TO_PASS", "PASS_TO_PASS"):
+        if name in fields:
+            fields[name] = _tests(name, fields[name])
+    fields["id"], fields["prompt"] = fields.pop("instance_id"), fields.pop("problem_statement")
+    if "version" in fields:
+        fields["repo_version"] = fields.pop("version")
+    fields.setdefault("type", "bug_fix")
+    if "difficulty" in fields:  # SWE-bench Verified: estimated time for a person
+        fields["time_estimate"] = fields.pop("difficulty")
+    if isinstance(row.get("patch"), str):
+        fields["difficulty"] = _patch_difficulty(row["patch"])
+    return _identified(fields)
+
+
+def _tests(name: str, value: Any) -> list[str]:
+    """Return test names; SWE-bench stores the list as JSON text."""
+    try:
+        tests = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        tests = None
+    if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
+        raise InvalidInput(f"expected {name} to be a list of test names, or that list as JSON text, got {shown(value)}")
+    return tests
+
+
+def _patch_difficulty(patch: str) -> str:
+    """Return a difficulty by the number of lines of the reference patch."""
+    lines = len(patch.splitlines())
+    return "easy" if lines < _EASY_LINES else "medium" if lines < _MEDIUM_LINES else "hard"
+
+
+def _question(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a question; in GSM8K its answer follows `####` at the end of a worked solution."""
+    fields = dict(row)
+    fields["prompt"] = fields.pop("question")
+    if "ground_truth" in fields:
+        fields.setdefault("answer", fields.pop("ground_truth"))
+    if isinstance(answer := fields.get("answer"), str) and "####" in answer:
+        solution, _, final = answer.rpartition("####")
+        if not final.strip():
+            raise InvalidInput("expected a final answer after `####`, got nothing")
+        fields["answer"] = final.strip()
+        if steps := solution.count("<<"):
+            fields["n_steps"] = steps
+    return _identified(fields)
+
+
+def _verl(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a row of verl: the user's messages as the prompt, and the ground truth of its reward."""
+    fields = dict(row)
+    said = (message for message in fields.pop("prompt") if isinstance(message, dict) and message.get("role") == "user")
+    fields["prompt"] = "\n\n".join(str(message.get("content", "")) for message in said)
+    fields["answer"] = fields.pop("reward_model").get("ground_truth")
+    return _identified(fields)
+
+
+def _identified(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with an id: the row's own, or one derived from its prompt."""
+    task_id, prompt = fields.get("id"), fields.get("prompt", "")
+    if isinstance(task_id, int) and not isinstance(task_id, bool):
+        fields["id"] = str(task_id)
+    elif task_id is None:
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise InvalidInput(
+                f"expected an id or a prompt, got the fields {clip(', '.join(map(str, fields)) or 'none')}"
+            )
+        fields["id"] = f"task-{hashlib.sha256(prompt.encode()).hexdigest()[:16]}"
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 MAX_TASKS = 200_000
-"""Maximum tasks of one file."""
 ALL = "all"
 """The split of all tasks of a file, for evaluations; the tasks drawn from it are marked as held out."""
 HELD_OUT = 5

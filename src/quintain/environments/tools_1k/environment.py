@@ -16,13 +16,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 
-from quintain.environments.retrieval import BM25
+from quintain.environments.configuration import BM25
 from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
 from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
 from quintain.environments.tools_1k.catalogue import (
     ENVIRONMENT_ID,
     FAMILY,
+    PARAMETERS,
     VERSION,
     Need,
     Tool,
@@ -30,7 +31,6 @@ from quintain.environments.tools_1k.catalogue import (
     catalogue,
     catalogue_with,
 )
-from quintain.environments.tools_1k.lexicon import PARAMETERS
 from quintain.environments.tools_1k.retriever import ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from quintain.evaluation.reports.rendering import as_html
-from quintain.evaluation.reports.report import Report, Section, Table
+from quintain.evaluation.reports.report import Report, Section, Table, as_html
 from quintain.records.jobs.preview import Histogram, PreviewReport, PreviewRow, Span
 from quintain.records.record import counted
 from quintain.records.text import printable

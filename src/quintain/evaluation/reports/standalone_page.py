@@ -19,7 +19,6 @@ STATIC = Path(__file__).parents[2] / "ui" / "static"
 """The modules of the web page."""
 
 STYLES = ("style.css", "compare.css", "vendor/uplot.css")
-"""Its style sheets."""
 
 _IMPORT = re.compile(r'^import (?:(?P<default>\w+)|\{(?P<names>[^{}]*)\}) from "(?P<path>\.[\w./-]+)";$', re.M)
 _EXPORT = re.compile(

@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quintain.errors import InvalidInput
 from quintain.evaluation.statistics.success_rates import Interval
 from quintain.records.evaluation import SequentialDecision, SequentialTest
 
@@ -86,15 +85,11 @@ def confidence_sequence(differences: Sequence[float]) -> Interval:
 
     The set of mean differences that the hedged capital has never rejected, intersected over time.
 
-    Raises:
-        InvalidInput: A difference outside -1..1.
+    Args:
+        differences: Each in -1..1.
     """
     if not differences:
         return Interval(0.0, -1.0, 1.0)
-    if abs(worst := max(differences, key=abs)) > 1:
-        raise InvalidInput(
-            f"expected differences of success rates in -1..1, got {worst}; average the repeats of a task"
-        )
     import numpy as np
 
     candidates = np.arange(-1 + _STEP, 1, _STEP)

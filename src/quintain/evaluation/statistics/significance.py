@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import statistics
 import warnings
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
-from quintain.errors import InvalidInput
+from quintain.evaluation.statistics.success_rates import Interval, clopper_pearson_bounds
 
 _RESAMPLES = 9999
 MIN_DIFFERING_TASKS = 5
@@ -24,10 +26,9 @@ def paired_t(differences: Sequence[float]) -> float:
 
     If all differences are equal, there is no variance: p is 0 for a nonzero difference, else 1.
 
-    Raises:
-        InvalidInput: Fewer than two differences, or a non-finite one.
+    Args:
+        differences: At least two.
     """
-    _require_finite(differences, "differences", 2)
     if min(differences) == max(differences):
         return float(differences[0] == 0)
     from scipy.stats import ttest_1samp
@@ -39,11 +40,7 @@ def wilcoxon(differences: Sequence[float]) -> float:
     """Return the two-sided p of Wilcoxon's signed-rank test (Wilcoxon 1945) on b - a. Zeros are dropped as in the original.
 
     Exact up to 50 differences without ties, else the normal approximation with tie correction.
-
-    Raises:
-        InvalidInput: No differences, or a non-finite one.
     """
-    _require_finite(differences, "differences", 1)
     kept = [d for d in differences if d]
     if not kept:
         return 1.0
@@ -85,15 +82,9 @@ def equivalence(differences: Sequence[float], margin: float) -> float:
     shares p is at least its value at the observed k if k < 5.
 
     Args:
-        differences: Differences of success rates in -1..1, one per task.
+        differences: Differences of success rates in -1..1, one per task, at least two.
         margin: In (0, 1), such as 0.05 for 5 points.
-
-    Raises:
-        InvalidInput: Fewer than two differences, a non-finite one, or a margin outside (0, 1).
     """
-    _require_finite(differences, "differences", 2)
-    if not 0 < margin < 1:
-        raise InvalidInput(f"expected an equivalence margin above 0 and below 1, got {margin}; use 0.05")
     n, differ = len(differences), sum(d != 0 for d in differences)
     if set(differences) <= {-1, 0, 1}:
         plus, minus = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
@@ -143,12 +134,10 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
 
 
 def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float, float, str]:
-    """Return a 95 % interval of the mean and its method: BCa bootstrap (Efron 1987) from 10 values, else Student's t.
+    """Return a 95 % interval of the mean of two or more values and its method.
 
-    Raises:
-        InvalidInput: Fewer than two values, or a non-finite one.
+    BCa bootstrap (Efron 1987) from 10 values, else Student's t.
     """
-    _require_finite(values, "values", 2)
     n, mean = len(values), math.fsum(values) / len(values)
     if min(values) == max(values):
         return mean, mean, "no variance"
@@ -202,13 +191,6 @@ def _letter(i: int) -> str:
     return chr(ord("a") + i) if i < 26 else f"({i + 1})"
 
 
-def _require_finite(values: Sequence[float], what: str, least: int) -> None:
-    if len(values) < least:
-        raise InvalidInput(f"expected at least {least} {what}, got {len(values)}; evaluate on more tasks")
-    if not all(map(math.isfinite, values)):
-        raise InvalidInput(f"expected finite {what}, got NaN or infinity; leave out episodes without a score")
-
-
 def cohens_dz(differences: Sequence[float]) -> float | None:
     """Return mean / standard deviation of paired differences (Cohen 1988), or None without variance."""
     deviation = statistics.stdev(differences) if len(differences) > 1 else 0.0
@@ -230,3 +212,106 @@ def required_tasks(difference: float, discordant: float) -> int:
     d, psi = abs(difference), max(discordant, abs(difference))
     root = ndtri(0.975) * math.sqrt(psi) + ndtri(0.8) * math.sqrt(max(psi - d * d, 0.0))
     return math.ceil(float(root / d) ** 2)
+
+
+_DEVIATIONS = 20
+"""Width of the grid in standard deviations of a sum; what is outside weighs less than 1e-20."""
+_ROUNDING = 1e-17
+"""Largest share of a cell that is rounding of the Fourier transform alone."""
+
+
+def sign_flip_exact(differences: Sequence[int]) -> float:
+    """Two-sided exact randomization test for symmetry of paired differences around 0 (Fisher 1935, section 21).
+
+    Under the null hypothesis the sign of each task's difference is random. The p-value is the share of the 2^n sign
+    patterns whose sum is at least as far from 0 as the observed one. With differences of -1, 0 and 1 it equals the exact
+    McNemar test.
+
+    Args:
+        differences: One integer per task, such as (successes of b) - (successes of a) over its repeats.
+    """
+    import numpy as np
+
+    reach = sum(abs(d) for d in differences)
+    shares = np.zeros(2 * reach + 1)  # shares[s + reach]: probability that the flipped sum is s
+    shares[reach] = 1.0
+    for size in (abs(d) for d in differences if d):
+        shares = 0.5 * (np.roll(shares, size) + np.roll(shares, -size))
+    extreme = np.abs(np.arange(-reach, reach + 1)) >= abs(sum(differences))
+    return min(1.0, float(shares[extreme].sum()))
+
+
+def sign_flip_interval(
+    differences: Sequence[int], repeats: int, error: float = 0.05, sizes: Sequence[int] | None = None
+) -> Interval:
+    """Return the mean difference of success rates with the interval that inverts the sign-flip test.
+
+    It contains the shifts d at which the test of differences minus d has p >= error, so it leaves out 0 exactly if
+    `sign_flip_exact` is below `error`. p is twice the smaller share of subsets of tasks (none included) whose mean is at most, or
+    at least, d. So each bound is an order statistic of the means of all 2^n - 1 subsets (Tritchler 1984, JASA 79:200-207).
+
+    Where fewer than `MIN_DIFFERING_TASKS` tasks differ, which never leaves out 0, it is also at least as wide as the exact bounds
+    of the shares of tasks in which b, or a, is ahead: a mean difference of d needs at least that share.
+
+    Args:
+        differences: Per task or cluster of tasks.
+        repeats: Episodes of each agent per task.
+        error: 1 - confidence.
+        sizes: Tasks of each cluster; None: one.
+    """
+    n, sizes = len(differences), sizes or [1] * len(differences)
+    means, shares = _subset_means(tuple(sorted(Counter(zip(sizes, differences, strict=True)).items())))
+    empty = 0.5**n
+    low = _quantile(means, shares, empty, error / 2) / repeats
+    high = -_quantile(-means[::-1], shares[::-1], empty, error / 2) / repeats
+    if sum(map(bool, differences)) < MIN_DIFFERING_TASKS:
+        ahead, behind = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+        low = min(low, -clopper_pearson_bounds(behind, n, error)[1])
+        high = max(high, clopper_pearson_bounds(ahead, n, error)[1])
+    return Interval(sum(differences) / sum(sizes) / repeats, max(low, -1.0), min(high, 1.0))
+
+
+def _quantile(means: Any, shares: Any, below: float, tail: float) -> float:
+    """Return the smallest of sorted means up to which the shares, with `below`, reach `tail`; -infinity if `below` does."""
+    import numpy as np
+
+    if below >= tail:
+        return -math.inf
+    return float(means[np.searchsorted(below + np.cumsum(shares), tail)])
+
+
+@lru_cache(maxsize=4)
+def _subset_means(counts: tuple[tuple[tuple[int, int], int], ...]) -> tuple[Any, Any]:
+    """Return the means of all subsets of values with sizes, sorted, and the share of subsets with each.
+
+    The distribution of (size, sum) of a random subset is a product of characteristic functions, transformed back on a grid.
+
+    Args:
+        counts: ((size, value), number of such values), each once.
+    """
+    import numpy as np
+
+    sizes, sums = (_grid((pair[axis], n) for pair, n in counts) for axis in (0, 1))
+    turns = np.exp(-2j * np.pi * np.arange(len(sizes)) / len(sizes))[:, None]
+    other = np.exp(-2j * np.pi * np.arange(len(sums) // 2 + 1) / len(sums))[None, :]
+    product = np.ones((len(sizes), len(sums) // 2 + 1), complex)
+    for (size, value), n in counts:
+        product *= (0.5 + 0.5 * turns**size * other**value) ** n
+    shares = np.fft.irfft2(product, s=(len(sizes), len(sums)))
+    kept = (shares > _ROUNDING) & (sizes > 0)[:, None]
+    means = (sums[None, :] / np.maximum(sizes, 1)[:, None])[kept]
+    order = np.argsort(means, kind="stable")
+    return means[order], shares[kept][order]
+
+
+def _grid(values: Iterable[tuple[int, int]]) -> Any:
+    """Return the values of a random subset's sum, each at its remainder by their number."""
+    import numpy as np
+
+    listed = list(values)
+    deviation = 0.5 * math.sqrt(sum(n * value**2 for value, n in listed))
+    least = sum(n * min(value, 0) for value, n in listed)
+    length, narrow = 1 + sum(n * abs(value) for value, n in listed), 3 + math.ceil(_DEVIATIONS * deviation)
+    if narrow < length:
+        least, length = math.floor(0.5 * sum(n * value for value, n in listed) - narrow / 2), narrow
+    return least + (np.arange(length) - least) % length

@@ -20,10 +20,16 @@ from quintain.next_step import Hint, call
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.limits import Limits
-from quintain.sandbox.runner_modules import added_modules, modules_of_runners
 from quintain.sandbox.sandbox import Sandbox
-from quintain.sandbox.signed_tests import SignedCommand, signed_command
-from quintain.sandbox.verdicts import RUNNER_CONFIG, cannot_run, verdict
+from quintain.sandbox.verdicts import (
+    RUNNER_CONFIG,
+    SignedCommand,
+    added_modules,
+    cannot_run,
+    modules_of_runners,
+    signed_command,
+    verdict,
+)
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.outcomes.written_files import last_code, relative, written_files
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.evaluation.comparison import compare
-from quintain.evaluation.reports.comparison_figure import forest_plot
+from quintain.evaluation.reports.figures import forest_plot
 from quintain.evaluation.reports.report import sequential_verdict
 from quintain.next_step import Hint, ToolCall, call, join_hints
 from quintain.records.evaluation import (

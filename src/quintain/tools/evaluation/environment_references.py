@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from quintain.environments.configuration import AGENT_OPTIONS, BM25
 from quintain.environments.references import Reference, parse_reference, parts_of, write_mixture, write_reference
 from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, task_source
-from quintain.environments.retrieval import AGENT_OPTIONS, BM25
 from quintain.errors import InvalidInput, QuintainError, Refused
 from quintain.evaluation.games import players_of
 from quintain.records.record import clip, shown

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, WithJsonSchema
 
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.references import parse_reference, parts_of
 from quintain.environments.registry import option_names, task_source
+from quintain.environments.scripted_policy import expert_of
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint
 from quintain.records.agent import Sampling

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.reports.comparison_figure import forest_plot
-from quintain.evaluation.reports.figures import Bar, Figure, Line, Mark, Panel
+from quintain.evaluation.reports.figures import Bar, Figure, Line, Mark, Panel, forest_plot
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from quintain.errors import Unavailable
 from quintain.evaluation.reports.figures import Figure, Panel
-from quintain.evaluation.reports.rendering import as_html
+from quintain.evaluation.reports.report import as_html
 from quintain.jobs.directory import write_atomically
 from quintain.records.lineage import LineageEdge
 from quintain.tools.catalog import Picture

@@ -20,8 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from quintain.evaluation.turn_counts import TurnCount
-from quintain.worker.actors.messages import ActorSetup, Answer, Batch
-from quintain.worker.actors.playing import BatchPlayer, failure_of
+from quintain.worker.actors.playing import ActorSetup, Answer, Batch, BatchPlayer, failure_of
 
 logger = logging.getLogger(__name__)
 

@@ -1,25 +1,77 @@
-"""What plays the episodes of a job: in the job's own process, or in an actor."""
+"""What plays the episodes of a job, in its own process or in an actor, and the messages between both, as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated
+
+from pydantic import Field
 
 from quintain import errors
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import open_source, task_source
+from quintain.environments.scripted_policy import expert_of
 from quintain.errors import QuintainError, Unavailable
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode, run_episodes
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.protocols import Policy, TaskSource
-from quintain.worker.actors.messages import ActorSetup, Batch, Failure, PlayedBatch
-from quintain.worker.policies import opponents
-from quintain.worker.policies.creation import JobSignals, policy_of_job
-from quintain.worker.processes.configuration import configure
+from quintain.records.record import Record
+from quintain.worker.policies.creation import JobSignals, policy_of_job, router
+from quintain.worker.processes.attempt import configure
 from quintain.worker.rollouts.self_play import self_play_of
+
+
+class ActorSetup(Record):
+    """All that an actor needs to play for a job."""
+
+    spec: Annotated[RolloutSpec | EvaluateSpec | TrainSpec, Field(discriminator="kind")]
+    folder: str = Field(description="Folder of the job, or of its stage.")
+    home: str | None = Field(default=None, description="Home folder with the operator's files. Null: not configured.")
+    processes: int = Field(default=1, ge=1, description="Actors that share the threads and GPUs of a machine.")
+    place: int = Field(default=0, ge=0, description="Number of the actor among them.")
+
+
+class Weights(Record):
+    """Weights with which a batch is played."""
+
+    path: str = Field(description="File of `trainers.acting.earlier.save_version`.")
+    version: int = Field(ge=0, description="Optimizer steps behind them.")
+
+
+class Batch(Record):
+    """Episodes that one actor plays together. The tokens of a batch do not depend on who plays it, or when."""
+
+    plans: tuple[EpisodePlan, ...]
+    settings: EpisodeSettings
+    weights: Weights | None = Field(default=None, description="Null: those of the spec's agent.")
+    rollout: int = Field(default=0, ge=0, description="Number of the rollout in online training.")
+
+
+class PlayedBatch(Record):
+    """A batch after its last turn."""
+
+    episodes: tuple[Episode, ...]
+    precision: str | None = Field(default=None, description="Number format of a local model's weights.")
+    warnings: tuple[tuple[str, str], ...] = Field(default=(), description="Codes and messages, not sent before.")
+
+
+class Failure(Record):
+    """An exception in an actor, which ends the job."""
+
+    kind: str = Field(description="Name of its class.")
+    code: str | None = Field(default=None, description="Code of a `QuintainError`. Null: another exception.")
+    message: str
+
+
+class Answer(Record):
+    """A message of an actor: a count of turns, and at the end either the batch or a failure."""
+
+    count: TurnCount | None = None
+    played: PlayedBatch | None = None
+    failure: Failure | None = None
+
 
 OnTurn = Callable[[TurnCount], None]
 
@@ -67,7 +119,7 @@ class ActingPlayer:
             self.precision = getattr(own, "precision", None)
             self._policy = own
             if spec.opponent is not None:
-                self._policy = opponents.router(spec, own, self._folder, self._signals, self._source)
+                self._policy = router(spec, own, self._folder, self._signals, self._source)
         return self._policy
 
 
@@ -118,12 +170,6 @@ class _Signals:
         self.warnings.append((code, message))
 
 
-class _Plays(Protocol):
-    precision: str | None
-
-    def play_batch(self, batch: Batch, on_turn: OnTurn) -> tuple[Episode, ...]: ...
-
-
 class BatchPlayer:
     """Plays batches in the process of an actor, whatever the job is."""
 
@@ -135,7 +181,7 @@ class BatchPlayer:
             should_stop: Checked before every turn.
         """
         self._setup, self._signals = setup, _Signals(should_stop)
-        self._player: _Plays | None = None
+        self._player: ActingPlayer | TrainingPlayer | None = None
 
     def play(self, batch: Batch, on_turn: OnTurn) -> PlayedBatch:
         """Play a batch.
@@ -151,7 +197,7 @@ class BatchPlayer:
         warnings, self._signals.warnings = tuple(self._signals.warnings), []
         return PlayedBatch(episodes=episodes, precision=self._player.precision, warnings=warnings)
 
-    def _open(self) -> _Plays:
+    def _open(self) -> ActingPlayer | TrainingPlayer:
         from quintain.trainers.acting.replica import share_machine
 
         setup = self._setup

@@ -13,19 +13,24 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from quintain.errors import Unavailable
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode
 from quintain.evaluation.turn_counts import TurnCount
+from quintain.records.hyperparameters.methods import OnlineConfig
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.protocols import TaskSource
 from quintain.worker.actors.local import ActorDied, LocalActor
-from quintain.worker.actors.messages import ActorSetup, Answer, Batch, PlayedBatch, Weights
-from quintain.worker.actors.playing import OnTurn, error_of
+from quintain.worker.actors.playing import ActorSetup, Batch, OnTurn, PlayedBatch, Weights, error_of
 from quintain.worker.policies.creation import JobSignals
-from quintain.worker.processes.configuration import configured_home
+from quintain.worker.processes.attempt import configured_home
+
+if TYPE_CHECKING:
+    from quintain.trainers.models.loading import LoadedModel
+    from quintain.worker.actors.ray_actors import RayActor
+
 
 _DEATHS = 5
 """Actors that may die of one batch in a row."""
@@ -36,25 +41,8 @@ _GRACE_S = 10.0
 _POLL_S = 0.2
 
 
-class Actor(Protocol):
-    """A process that plays batches, one at a time."""
-
-    @property
-    def pid(self) -> int:
-        """Id of the process."""
-
-    def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
-        """Return the answer to a batch.
-
-        Raises:
-            ActorDied: The process has ended.
-        """
-
-    def ask_to_stop(self) -> None:
-        """Ask the process to end after the current turn."""
-
-    def stop(self, grace_s: float) -> None:
-        """End the process, by force after `grace_s` seconds."""
+Actor: TypeAlias = "LocalActor | RayActor"
+"""A process that plays batches, one at a time."""
 
 
 @dataclass(eq=False)
@@ -94,7 +82,7 @@ class ActorPool:
         self._signals, self.size, self.deaths = signals, n, 0
         self._start: Callable[[ActorSetup], Actor] = LocalActor
         if backend == "ray":
-            from quintain.worker.actors.ray_actors import RayActor, connect
+            from quintain.worker.actors.ray_actors import RayActor, connect  # the package is optional
 
             connect()
             self._start = RayActor
@@ -265,3 +253,76 @@ def _total(submitted: Sequence[SubmittedBatch]) -> TurnCount | None:
         expected_turns=sums.expected_turns * planned / sums.planned,
         share=running / sums.running if sums.running else 0.0,
     )
+
+
+class TrainingActors:
+    """Actors of a job that trains online."""
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        config: OnlineConfig,
+        folder: Path,
+        signals: JobSignals,
+        n: int,
+        plan: Callable[[int, int], tuple[Sequence[EpisodePlan], EpisodeSettings]],
+    ) -> None:
+        """Set up; actors start with the first rollout.
+
+        Args:
+            spec: Spec of the job.
+            config: Its settings.
+            folder: The job's folder. Weights are in `checkpoints/weights`, which a resumed job inherits.
+            signals: Receives warnings, and requests a stop.
+            n: Number of actors.
+            plan: Returns the episodes of a rollout that are not played yet, and their settings, by the number of the rollout and of
+                the rollout before which its weights are taken.
+        """
+        self._pool = ActorPool(spec, folder, signals, n, spec.actor_backend)
+        self._plan, self._staleness, self._rollouts = plan, config.staleness, config.rollouts
+        self._updates = config.updates_per_rollout
+        self._folder = folder / "checkpoints" / "weights"
+        self._submitted = dict[int, list[SubmittedBatch]]()
+        self._saved = set[int]()
+        # A resumed run goes back to the newest checkpoint, and needs the weights that its rollouts were played with.
+        since_checkpoint = -(-spec.config.checkpoint_every_steps // self._updates) + 1
+        self._kept = self._staleness + since_checkpoint if self._staleness else 0
+
+    def play(self, iteration: int, loaded: LoadedModel, on_turn: OnTurn) -> Iterator[Episode]:
+        """Yield the episodes of a rollout that are not played yet, and queue the rollouts that the current weights play.
+
+        Args:
+            iteration: Number of the rollout; each is asked for once, in order.
+            loaded: The live model.
+            on_turn: Receives counts of turns.
+        """
+        for ahead in range(iteration, min(iteration + self._staleness, self._rollouts - 1) + 1):
+            if ahead not in self._submitted:
+                self._submitted[ahead] = self._submit(ahead, iteration, loaded)
+        for old in self._folder.glob("*.safetensors"):
+            if int(old.stem) < iteration - self._kept:
+                old.unlink()
+        yield from self._pool.results(self._submitted.pop(iteration), on_turn)
+
+    def close(self) -> None:
+        """End all actors."""
+        self._pool.close()
+
+    def _submit(self, rollout: int, current: int, loaded: LoadedModel) -> list[SubmittedBatch]:
+        from quintain.trainers.acting.earlier import save_version
+
+        version = max(rollout - self._staleness, 0)
+        if version < current and not self._file(version).exists():  # a resumed job may lack it
+            version = current
+        plans, settings = self._plan(rollout, version)
+        if not plans:
+            return []
+        file = self._file(version)
+        if version == current and version not in self._saved:
+            file.unlink(missing_ok=True)  # of an earlier attempt
+            save_version(loaded.model, file)
+            self._saved.add(version)
+        return self._pool.submit(plans, settings, Weights(path=str(file), version=version * self._updates), rollout)
+
+    def _file(self, version: int) -> Path:
+        return self._folder / f"{version:06d}.safetensors"

@@ -12,8 +12,7 @@ from typing import Any
 from quintain.errors import Unavailable
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.worker.actors.local import ActorDied
-from quintain.worker.actors.messages import ActorSetup, Answer, Batch
-from quintain.worker.actors.playing import BatchPlayer, failure_of
+from quintain.worker.actors.playing import ActorSetup, Answer, Batch, BatchPlayer, failure_of
 
 _START_S = 300.0
 """Seconds in which the cluster must find room for an actor."""

@@ -22,7 +22,6 @@ from quintain.records.jobs.evolve import LevelsConfig, RoundReport
 from quintain.records.jobs.job import EvolveSpec, JobResult, TrajectorySet
 from quintain.records.protocols import Reporter
 from quintain.records.record import counted
-from quintain.worker.evolution.evolution_stages import EvolutionStages, EvolutionStopped
 from quintain.worker.evolution.round_collection import collect_round, online_report
 from quintain.worker.evolution.stage_specs import (
     curriculum_levels,
@@ -33,7 +32,7 @@ from quintain.worker.evolution.stage_specs import (
     selection_tasks,
     training_spec,
 )
-from quintain.worker.stages import StageResult
+from quintain.worker.stages import EvolutionStages, EvolutionStopped, StageResult
 
 
 def run(spec: EvolveSpec, directory: Path, reporter: Reporter) -> JobResult:

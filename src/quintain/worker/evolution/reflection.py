@@ -18,7 +18,7 @@ from quintain.records.record import clip
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.shown_run import show_run
-from quintain.worker.evolution.played_episodes import PlayedEpisode, read_episodes
+from quintain.worker.evolution.round_dataset import PlayedEpisode, read_episodes
 from quintain.worker.job_kinds.rollouts import episode_settings, tally_of, with_result
 from quintain.worker.policies.creation import open_policy
 from quintain.worker.rollouts.acting_reports import TurnReports

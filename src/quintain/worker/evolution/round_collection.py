@@ -12,11 +12,10 @@ from quintain.records.dataset import Dataset
 from quintain.records.jobs.evolve import RoundReport
 from quintain.records.jobs.job import EvolveSpec, JobResult
 from quintain.records.trajectory import OutcomeStatus
-from quintain.worker.evolution.evolution_stages import EvolutionStages, EvolutionStopped, drop_results_without_runs
-from quintain.worker.evolution.played_episodes import read_episodes
 from quintain.worker.evolution.reflection import retry_with_reflection
-from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round
+from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round, read_episodes
 from quintain.worker.evolution.stage_specs import exploration_spec, planned_steps, planned_steps_after
+from quintain.worker.stages import EvolutionStages, EvolutionStopped, drop_results_without_runs
 
 
 def collect_round(

@@ -1,29 +1,261 @@
-"""Training data of an evolution round: its runs are valued, selected and frozen as a dataset."""
+"""Training data of an evolution round: its runs are valued, selected as runs, pairs or groups, and frozen as a dataset.
+
+All runs are selected from by outlines without text. The selected ones are read again from the files of their stages, one at a time,
+when their rows are written.
+"""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.rows import read_rows, trajectories_of
-from quintain.datasets.selection import Criteria, ExportCounts
+from quintain.datasets.selection import (
+    Criteria,
+    ExportCounts,
+    ValuedRun,
+    agent_digest,
+    comparison_key,
+    filter_runs,
+)
 from quintain.datasets.splits import KeyedRow, task_key
-from quintain.jobs.directory import STAGE_RESULT, write_atomically
-from quintain.records.dataset import Dataset, DatasetKind, DatasetOutput
-from quintain.records.jobs.evolve import round_dataset_id
+from quintain.jobs.directory import STAGE_RESULT, output_records, output_records_at, write_atomically
+from quintain.records.dataset import Dataset, DatasetKind, DatasetOutput, DatasetRow, GroupRow, PairRow, StepValues
+from quintain.records.evaluation import EpisodeResult
+from quintain.records.jobs.evolve import EvolveConfig, Rule, round_dataset_id
 from quintain.records.jobs.job import EvolveSpec
 from quintain.records.record import Record
 from quintain.records.seeds import stable_seed
-from quintain.worker.evolution.played_episodes import PlayedEpisode, episode_at
-from quintain.worker.evolution.round_selection import SELECTIONS, RunWorth, outlines_of
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
+from quintain.worker.job_kinds.rollouts import RESULT
 from quintain.worker.rollouts.job_rewards import Rewards, step_values
 from quintain.worker.rollouts.online_rollouts import reward_of
+
+
+class PlayedEpisode(NamedTuple):
+    """An episode in the output file of its stage."""
+
+    run: Trajectory
+    result: EpisodeResult
+    place: tuple[Path, int]
+    """The folder of its stage, and the offset of its line."""
+
+    @property
+    def key(self) -> str:
+        """Key that is the same when the episode is played again."""
+        return f"{self.run.task.environment or ''}/{self.result.task_id}/{self.result.repeat}"
+
+
+def read_episodes(folder: Path) -> Iterator[PlayedEpisode]:
+    """Yield the episodes that a stage has played, in order, with their ids."""
+    for offset, fields in output_records(folder, "trajectory"):
+        yield _episode(fields, (folder, offset))
+
+
+def _episode(fields: dict[str, Any], place: tuple[Path, int]) -> PlayedEpisode:
+    run = Trajectory.model_validate(fields).identified()
+    return PlayedEpisode(run, EpisodeResult.model_validate(run.extra[RESULT]), place)
+
+
+def episode_at(place: tuple[Path, int]) -> PlayedEpisode:
+    """Return the episode at a place."""
+    folder, offset = place
+    return _episode(next(output_records_at(folder, "trajectory", [offset])), place)
+
+
+class Outline(NamedTuple):
+    """The part of an episode that selection needs, without its text."""
+
+    key: str
+    """Unique in its round, and equal whenever the run is played again."""
+    task: str
+    reward: float | None
+    """Higher is better; None: without a verdict."""
+    compared: str = ""
+    """Key shared by runs that may be compared."""
+    content: str = ""
+    unusable: str | None = None
+    """Reason why it cannot be learned from, or None."""
+    place: tuple[Path, int] = Path(), 0
+    steps: StepValues = ()
+
+
+class SelectedRows(NamedTuple):
+    """The rows of a round."""
+
+    selected: int
+    """Runs in them."""
+    lines: Iterator[KeyedRow]
+
+
+class RunWorth(NamedTuple):
+    """Value of a run, and of its steps where the reward values steps."""
+
+    reward: float | None
+    steps: StepValues = ()
+
+
+def outlines_of(played: Iterable[PlayedEpisode], worth_of: Callable[[Trajectory], RunWorth]) -> Iterator[Outline]:
+    """Yield outlines of the episodes, with the reason if no export could learn from them."""
+    seen = Counter[tuple[str, str]]()
+    for episode in played:
+        run, tally = episode.run, ExportCounts()
+        reward, steps = worth_of(run)
+        usable = list(filter_runs([ValuedRun(run, reward)], Criteria(needs_value=True), tally))
+        reason = None if usable else next(iter(tally.dropped))
+        content = agent_digest(run)
+        seen[task_key(run), content] += 1
+        if reason is None and seen[task_key(run), content] > 1:
+            reason = "duplicate"
+        compared = comparison_key(run)
+        yield Outline(episode.key, task_key(run), reward, compared, content, reason, episode.place, steps)
+
+
+def _good_runs(config: EvolveConfig, runs: Sequence[Outline], seed: int, tally: ExportCounts) -> SelectedRows:
+    """Select runs, one row per run and without duplicates within a task."""
+    tally.dropped.update(run.unusable for run in runs if run.unusable is not None)
+    kept = _choose(config, [run for run in runs if run.unusable is None], seed, tally)
+    chosen = [run for run in runs if run.key in kept]
+
+    def lines() -> Iterator[KeyedRow]:
+        for run in chosen:
+            trajectory = _read(run)
+            yield KeyedRow(run.task, DatasetRow(trajectory=trajectory, reward=run.reward, step_values=run.steps))
+
+    return SelectedRows(len(chosen), lines())
+
+
+def _pairs(config: EvolveConfig, runs: Sequence[Outline], seed: int, tally: ExportCounts) -> SelectedRows:
+    """Select the best and the worst run of each task whose best run was selected."""
+    usable = _repeats_too(runs, tally)
+    kept = _choose(config, usable, seed, ExportCounts())
+    mined = mine_pairs(
+        (Candidate(run.compared, run.key, run.reward or 0.0, run.content) for run in usable),
+        mode="best_worst",
+        seed=seed,
+    )
+    by_key = {run.key: run for run in usable}
+    pairs = [pair for pair in mined.pairs if pair.chosen in kept]
+    tally.dropped.update(mined.runs_left_out)
+    tally.dropped["chosen_not_selected"] += 2 * (len(mined.pairs) - len(pairs))
+
+    def lines() -> Iterator[KeyedRow]:
+        for pair in pairs:
+            chosen, rejected = by_key[pair.chosen], by_key[pair.rejected]
+            yield KeyedRow(chosen.task, PairRow(chosen=_read(chosen), rejected=_read(rejected), margin=pair.margin))
+
+    return SelectedRows(2 * len(pairs), lines())
+
+
+def _groups(config: EvolveConfig, runs: Sequence[Outline], seed: int, tally: ExportCounts) -> SelectedRows:
+    """Select all runs of each task with different rewards, with the log-probs of their sampling."""
+    usable = _repeats_too(runs, tally)
+    formed = form_groups(Candidate(run.compared, run.key, run.reward or 0.0, run.content) for run in usable)
+    by_key = {run.key: run for run in usable}
+    tally.dropped.update(formed.runs_left_out)
+
+    def lines() -> Iterator[KeyedRow]:
+        for group in formed.groups:
+            members = [by_key[key] for key in group.trajectory_ids]
+            steps = tuple(member.steps for member in members)
+            row = GroupRow(
+                key=members[0].task,
+                trajectories=tuple(map(_read, members)),
+                rewards=group.rewards,
+                step_values=steps if any(steps) else (),
+            )
+            yield KeyedRow(members[0].task, row)
+
+    return SelectedRows(sum(len(group.rewards) for group in formed.groups), lines())
+
+
+SELECTIONS = {"sft": _good_runs, "bc": _good_runs, "dpo": _pairs, "grpo": _groups}
+"""Method -> its selection."""
+
+
+def _repeats_too(runs: Sequence[Outline], tally: ExportCounts) -> list[Outline]:
+    """Return the usable runs including duplicates: in a comparison, each counts as often as it was sampled."""
+    usable = [run for run in runs if run.unusable in {None, "duplicate"}]
+    tally.dropped.update(run.unusable for run in runs if run.unusable not in {None, "duplicate"})
+    return usable
+
+
+def _choose(config: EvolveConfig, runs: Sequence[Outline], seed: int, tally: ExportCounts) -> set[str]:
+    chosen = select_runs(runs, config.select, ratio=config.ratio, threshold=config.threshold, seed=seed)
+    tally.dropped.update(chosen.left_out)
+    return set(chosen.kept)
+
+
+def _read(run: Outline) -> Trajectory:
+    return episode_at(run.place).run
+
+
+class Selection(NamedTuple):
+    """The result of `select_runs`."""
+
+    kept: list[str]
+    """Keys, in the order in which the runs came."""
+    left_out: Counter[str]
+    """Reason -> runs: `no_verdict`, `below_threshold`, `below_ratio` or `not_drawn`; with `kept` they add up to all."""
+
+
+def select_runs(
+    runs: Sequence[Outline], rule: Rule, *, ratio: float = 1.0, threshold: float | None = None, seed: int = 0
+) -> Selection:
+    """Select runs to learn from.
+
+    Args:
+        runs: With distinct keys.
+        rule: `top_k`: the best `ratio` of the runs with a verdict, a part of a run counting as a whole one, of those that earned
+            `threshold`; among equal scores runs of tasks that have fewer chosen come first, then chance. `threshold`: all that
+            earned it. `rejection`: each with probability min(max(score, 0), 1), independently.
+        ratio: Of `top_k`, above 0, at most 1.
+        threshold: Least score; None: none. Of `top_k` and `threshold`.
+        seed: Of the chance.
+    """
+    left_out = Counter[str]()
+    known: list[tuple[Outline, float]] = []
+    for run in runs:
+        if run.reward is None:
+            left_out["no_verdict"] += 1
+        else:
+            known.append((run, run.reward))
+    if rule == "rejection":
+        chosen = {run.key for run, score in known if _chance(seed, run.key) < score}
+        left_out["not_drawn"] = len(known) - len(chosen)
+    else:
+        good = [(run, score) for run, score in known if threshold is None or score >= threshold]
+        left_out["below_threshold"] = len(known) - len(good)
+        most = len(good) if rule == "threshold" else min(len(good), math.ceil(ratio * len(known) - 1e-9))
+        chosen = {run.key for run in _ranked(good, seed)[:most]}
+        left_out["below_ratio"] = len(good) - most
+    return Selection([run.key for run in runs if run.key in chosen], +left_out)
+
+
+def _ranked(runs: Sequence[tuple[Outline, float]], seed: int) -> list[Outline]:
+    """Return the best first; among equals the first of each task before the second of any."""
+    drawn = sorted(runs, key=lambda pair: (-pair[1], _chance(seed, pair[0].key)))
+    before = Counter[str]()
+    ranked = list[tuple[float, int, int, Outline]]()
+    for run, score in drawn:
+        ranked.append((-score, before[run.task], len(ranked), run))
+        before[run.task] += 1
+    return [run for *_, run in sorted(ranked)]
+
+
+def _chance(seed: int, key: str) -> float:
+    """Return a number in [0, 1) for a run."""
+    return (stable_seed(seed, key) >> 10) / 2**53
+
 
 _TASKS = 16
 """Tasks whose runs a reward values together."""

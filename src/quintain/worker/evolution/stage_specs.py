@@ -67,27 +67,23 @@ def training_spec(spec: EvolveSpec, number: int, start: Agent, learns_from: Data
 
 def selection_spec(spec: EvolveSpec, agent: Agent) -> EvaluateSpec:
     """Return the evaluation of an agent on the suite by which rounds are selected."""
-    return EvaluateSpec(
-        agent=agent,
-        environment=spec.environment,
-        sampling=agent.sampling,
-        purpose="selection",
-        actors=spec.config.actors,
-        actor_backend=spec.actor_backend,
-        **_suite(spec, spec.config.evaluation_tasks, "choose"),
-    )
+    suite = _suite(spec, spec.config.evaluation_tasks, "choose")
+    return _evaluation(spec, agent, purpose="selection", **suite)
 
 
 def final_spec(spec: EvolveSpec, agent: Agent, selection_ids: Sequence[str]) -> EvaluateSpec:
     """Return the evaluation of an agent on tasks that were not used for selection."""
+    return _evaluation(spec, agent, excluded=tuple(selection_ids), **_suite(spec, spec.config.final_tasks, "final"))
+
+
+def _evaluation(spec: EvolveSpec, agent: Agent, **fields: Any) -> EvaluateSpec:
     return EvaluateSpec(
         agent=agent,
         environment=spec.environment,
         sampling=agent.sampling,
-        excluded=tuple(selection_ids),
         actors=spec.config.actors,
         actor_backend=spec.actor_backend,
-        **_suite(spec, spec.config.final_tasks, "final"),
+        **fields,
     )
 
 

@@ -18,7 +18,7 @@ MODULES = {
     "import": "worker.job_kinds.import_logs",
     "preview": "worker.job_kinds.preview",
     "judge": "worker.judging.job",
-    "score": "worker.job_kinds.score",
+    "score": "worker.judging.job",
     "step_labels": "worker.job_kinds.step_labels",
     "influence": "worker.job_kinds.influence",
     "replay": "worker.job_kinds.replay",

@@ -12,7 +12,7 @@ from pathlib import Path
 from quintain.environments.registry import open_source
 from quintain.evaluation.comparison import compare, decide
 from quintain.evaluation.episodes import EpisodePlan, run_episodes
-from quintain.evaluation.suites import plan_suite, suite_of
+from quintain.evaluation.suites import Suite, plan_suite, suite_of
 from quintain.evaluation.summary import summarize
 from quintain.jobs.directory import STAGES, output_records, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation, SequentialTest
@@ -53,7 +53,19 @@ def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
         test = decide(sides[0].results, sides[1].results, order, spec.a.repeats, len(tasks))
         reporter.progress(played, len(tasks), _figures(test))
     assert test is not None
-    return _conclude(spec, directory, reporter, sides, source, tasks[:played], test)
+    suite = suite_of(source, tasks[:played], repeats=spec.a.repeats, max_turns=spec.a.max_turns)
+    evaluations, report = list[Evaluation](), dict[str, object]()
+    for side in sides:
+        evaluations.append(side.evaluate(suite))
+        if side.spec.endpoint is not None:
+            report[f"spent_{side.name}"] = spending_report(side.folder, side.spec.endpoint)
+    names = [side.spec.agent.id or side.spec.agent.name for side in sides]
+    comparison = compare(evaluations, names, spec.comparison_id, None, sequential=test)
+    reporter.output("comparison", comparison)
+    report |= {"sequential": test.model_dump(mode="json"), "evaluations": [item.id for item in evaluations]}
+    n = sum(len(side.results) for side in sides)
+    runs = TrajectorySet(count=n, filter={"job_id": directory.name})
+    return JobResult(comparison_id=comparison.id, trajectories=runs, report=report)
 
 
 class _Side:
@@ -95,6 +107,15 @@ class _Side:
             reporter.output("trajectory", with_result(episode, getattr(policy, "precision", None)))
             self.results.append(episode.result)
 
+    def evaluate(self, suite: Suite) -> Evaluation:
+        """Output and return the evaluation of what was played."""
+        report_errors(self.results, self.spec.environment, self._reporter)
+        job = run_name(self._directory)
+        evaluation = summarize(self.spec, suite, self.results, job_id=f"{job}-{self.name}")
+        evaluation = evaluation.model_copy(update={"job_id": job})
+        self._reporter.output("evaluation", evaluation)
+        return evaluation
+
     def _open(self) -> Policy:
         if self._policy is None:
             self._reporter.phase("loading_model")
@@ -123,33 +144,3 @@ def _figures(test: SequentialTest) -> dict[str, float | None]:
         "difference_high": test.ci_high,
         "e_value": test.e_value,
     }
-
-
-def _conclude(
-    spec: CompareSpec,
-    directory: Path,
-    reporter: Reporter,
-    sides: list[_Side],
-    source: TaskSource,
-    tasks: list[Task],
-    test: SequentialTest,
-) -> JobResult:
-    suite = suite_of(source, tasks, repeats=spec.a.repeats, max_turns=spec.a.max_turns)
-    job, evaluations, report = run_name(directory), list[Evaluation](), dict[str, object]()
-    for side in sides:
-        report_errors(side.results, spec.a.environment, reporter)
-        evaluation = summarize(side.spec, suite, side.results, job_id=f"{job}-{side.name}")
-        evaluations.append(evaluation.model_copy(update={"job_id": job}))
-        reporter.output("evaluation", evaluations[-1])
-        if side.spec.endpoint is not None:
-            report[f"spent_{side.name}"] = spending_report(side.folder, side.spec.endpoint)
-    names = [side.spec.agent.id or side.spec.agent.name for side in sides]
-    comparison = compare(evaluations, names, spec.comparison_id, None, sequential=test)
-    reporter.output("comparison", comparison)
-    report |= {"sequential": test.model_dump(mode="json"), "evaluations": [item.id for item in evaluations]}
-    n = sum(len(side.results) for side in sides)
-    return JobResult(
-        comparison_id=comparison.id,
-        trajectories=TrajectorySet(count=n, filter={"job_id": directory.name}),
-        report=report,
-    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quintain.datasets.rows import members_of, read_rows, task_of
 from quintain.errors import InvalidInput
-from quintain.evaluation.dataset_summary import (
+from quintain.evaluation.summary import (
     ACCURACY,
     ACTIONS,
     ANSWERS,

@@ -21,8 +21,7 @@ from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.jobs.handover import AGENT_FILE, AgentExport, ExportAgentSpec
 from quintain.records.jobs.job import JobResult
 from quintain.records.protocols import Reporter
-from quintain.worker.job_kinds.transfers import Transfer
-from quintain.worker.portable_copies import portable_copy
+from quintain.worker.job_kinds.transfers import Transfer, portable_copy
 
 _DESCRIPTIONS = ("*.md", "Modelfile", "*config.json", AGENT_FILE)
 """Files of an export that can name its base, or the folders of the agent."""

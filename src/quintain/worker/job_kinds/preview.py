@@ -12,7 +12,6 @@ from quintain.records.protocols import Reporter
 from quintain.worker.job_inputs import link_dataset
 
 KEPT = 200
-"""Number of reports kept in the cache."""
 
 
 def run(spec: PreviewSpec, directory: Path, reporter: Reporter) -> JobResult:

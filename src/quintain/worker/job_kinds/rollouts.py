@@ -5,28 +5,27 @@ Both resume: episodes in `outputs/` are not played again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from quintain.environments.registry import open_source
-from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings
+from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import success_rate, summarize
 from quintain.jobs.directory import output_records, run_name
 from quintain.records.evaluation import EpisodeResult, Evaluation
 from quintain.records.jobs.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
-from quintain.records.protocols import Reporter, TaskSource
+from quintain.records.protocols import Reply, Reporter, TaskSource, Turn
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.worker.actors.playing import ActingPlayer
 from quintain.worker.actors.pool import ActorPool, actors_for
-from quintain.worker.policies import opponents
+from quintain.worker.policies.creation import agent_info, as_games
 from quintain.worker.policies.request_ledger import spending_report
 from quintain.worker.rollouts.acting_reports import TurnReports, report_errors
 from quintain.worker.rollouts.exploration import Exploration, task_name
-from quintain.worker.rollouts.task_checks import solved_idly
 
 RESULT = "episode_result"
 """Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""
@@ -41,94 +40,127 @@ _KINDS = 20
 def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -> JobResult:
     """Play the planned episodes and output them. An evaluation ends with a summary of its results."""
     reporter.phase("preparing")
-    source = open_source(spec.environment)
-    repeats = spec.attempts if isinstance(spec, RolloutSpec) else spec.repeats
-    suite = plan_suite(
-        source,
-        split=spec.split,
-        n_tasks=spec.n_tasks,
-        repeats=repeats,
-        seed=spec.seed,
-        max_turns=spec.max_turns,
-        excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
-        opponent=None if spec.opponent is None else spec.opponent.id or spec.opponent.name,
-    )
-    idle = _left_out(spec, source, directory, reporter, suite)
-    suite = suite._replace(plans=tuple(plan for plan in suite.plans if task_name(plan.task) not in idle))
-    if spec.opponent is not None:
-        suite = suite._replace(plans=tuple(opponents.as_games(spec, suite.plans, source)))
-    exploration = Exploration(spec, suite.plans, directory, reporter) if isinstance(spec, RolloutSpec) else None
-    results = list(_finished_results(directory, exploration))
-    done = {(result.task_id, result.repeat) for result in results}
-    left = [plan for plan in suite.plans if (task_name(plan.task), plan.attempt) not in done]
-    if left:
-        results += _play(spec, source, directory, reporter, left, results, len(suite.plans), exploration)
-    if reporter.should_stop() and len(results) < len(suite.plans):
-        return JobResult(report={"episodes": len(results), "planned": len(suite.plans)})
-    if exploration is not None and not exploration.finish():
-        return JobResult(report={"episodes": len(results), "planned": len(suite.plans), "stopped": "while scoring"})
-    result = _conclude(spec, directory, reporter, suite, results, exploration)
-    return result.model_copy(update={"report": result.report | {"solved_without_a_call": idle}}) if idle else result
+    return _Acting(spec, directory, reporter, open_source(spec.environment)).run()
 
 
-def _left_out(
-    spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path, reporter: Reporter, suite: Suite
-) -> list[str]:
-    """Return the ids of written tasks that are solved without a call; no written tasks, none."""
-    if not isinstance(spec, RolloutSpec) or not spec.written:
-        return []
-    reporter.phase("checking_tasks")
-    once = [plan for plan in suite.plans if plan.attempt == 0]
-    return solved_idly(source, once, episode_settings(spec, source, directory), reporter.should_stop)
+@dataclass
+class _Acting:
+    spec: RolloutSpec | EvaluateSpec
+    directory: Path
+    reporter: Reporter
+    source: TaskSource
+    exploration: Exploration | None = None
+
+    def run(self) -> JobResult:
+        spec, reporter = self.spec, self.reporter
+        suite = plan_suite(
+            self.source,
+            split=spec.split,
+            n_tasks=spec.n_tasks,
+            repeats=spec.attempts if isinstance(spec, RolloutSpec) else spec.repeats,
+            seed=spec.seed,
+            max_turns=spec.max_turns,
+            excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
+            opponent=None if spec.opponent is None else spec.opponent.id or spec.opponent.name,
+        )
+        idle = self._solved_idly(suite.plans)
+        suite = suite._replace(plans=tuple(plan for plan in suite.plans if task_name(plan.task) not in idle))
+        if spec.opponent is not None:
+            suite = suite._replace(plans=tuple(as_games(spec, suite.plans, self.source)))
+        if isinstance(spec, RolloutSpec):
+            self.exploration = Exploration(spec, suite.plans, self.directory, reporter)
+        results = list(self._finished_results())
+        done = {(result.task_id, result.repeat) for result in results}
+        left = [plan for plan in suite.plans if (task_name(plan.task), plan.attempt) not in done]
+        if left:
+            results += self._play(left, results, len(suite.plans))
+        partly = {"episodes": len(results), "planned": len(suite.plans)}
+        if reporter.should_stop() and len(results) < len(suite.plans):
+            return JobResult(report=partly)
+        if self.exploration is not None and not self.exploration.finish():
+            return JobResult(report=partly | {"stopped": "while scoring"})
+        result = self._conclude(suite, results)
+        return result.model_copy(update={"report": result.report | {"solved_without_a_call": idle}}) if idle else result
+
+    def _solved_idly(self, plans: Sequence[EpisodePlan]) -> list[str]:
+        """Return the ids of written tasks whose checks pass although nothing was done: they would reward any agent."""
+        if not isinstance(self.spec, RolloutSpec) or not self.spec.written:
+            return []
+        self.reporter.phase("checking_tasks")
+        once = [plan for plan in plans if plan.attempt == 0]
+        settings = replace(episode_settings(self.spec, self.source, self.directory), max_turns=1)
+        return [
+            episode.result.task_id
+            for episode in run_episodes(self.source, _IdlePolicy(), once, settings, self.reporter.should_stop)
+            if episode.result.status is OutcomeStatus.SUCCESS
+        ]
+
+    def _play(self, plans: list[EpisodePlan], before: list[EpisodeResult], total: int) -> list[EpisodeResult]:
+        settings = episode_settings(self.spec, self.source, self.directory)
+        n = actors_for(self.source, self.spec.actors, settings.concurrency, len(plans), self.reporter)
+        tally, fresh = tally_of(before), list[EpisodeResult]()
+        with closing(self._player(plans, n)) as player:
+            self.reporter.phase("acting")
+            for wave in self.exploration.waves(plans) if self.exploration else [plans]:
+                turns = TurnReports(self.reporter, before=tally.episodes, after=total - tally.episodes - len(wave))
+                for episode in player.play(wave, settings, turns):
+                    if episode.policy:
+                        self.reporter.output("trajectory", episode.trajectory)
+                        continue
+                    self.reporter.output("trajectory", with_result(episode, player.precision))
+                    if self.exploration:
+                        self.exploration.record(episode.trajectory, episode.result.repeat)
+                    fresh.append(episode.result)
+                    tally.add(episode.result)
+                    self.reporter.progress(tally.episodes, total, {}, tally.totals())
+                if self.reporter.should_stop():
+                    break
+        return fresh
+
+    def _player(self, plans: list[EpisodePlan], n: int) -> ActingPlayer | ActorPool:
+        """Return what plays: this process with the agent loaded, or `n` actors."""
+        if n > 1:
+            return ActorPool(self.spec, self.directory, self.reporter, n, self.spec.actor_backend)
+        self.reporter.phase("loading_model")
+        player = ActingPlayer(self.spec, self.directory, self.reporter, self.source)
+        player.open(plans)
+        return player
+
+    def _finished_results(self) -> Iterator[EpisodeResult]:
+        """Yield the results of episodes that an earlier attempt has written."""
+        for _, fields in output_records(self.directory, "trajectory"):
+            if RESULT not in fields["extra"]:  # of an opponent
+                continue
+            result = EpisodeResult.model_validate(fields["extra"][RESULT])
+            if self.exploration:
+                self.exploration.record(Trajectory.model_validate(fields), result.repeat)
+            yield result
+
+    def _conclude(self, suite: Suite, results: list[EpisodeResult]) -> JobResult:
+        spec = self.spec
+        report_errors(results, spec.environment, self.reporter)
+        counts = tally_of(results).counts
+        players = 1 if spec.opponent is None else 2
+        runs = TrajectorySet(count=len(results) * players, filter={"job_id": self.directory.name})
+        report = spending_report(self.directory, spec.endpoint) if spec.endpoint is not None else {}
+        if isinstance(spec, RolloutSpec):
+            report |= self.exploration.report() if self.exploration else {}
+            report["rate"] = success_rate(results).model_dump(mode="json")
+            return JobResult(trajectories=runs, report=report, **counts)
+        evaluation = summarize(spec, suite, results, job_id=run_name(self.directory))
+        self.reporter.output("evaluation", evaluation)
+        report |= _report(evaluation)
+        return JobResult(evaluation_id=evaluation.id, trajectories=runs, report=report, **counts)
 
 
-def _play(
-    spec: RolloutSpec | EvaluateSpec,
-    source: TaskSource,
-    directory: Path,
-    reporter: Reporter,
-    plans: list[EpisodePlan],
-    before: list[EpisodeResult],
-    total: int,
-    exploration: Exploration | None,
-) -> list[EpisodeResult]:
-    settings = episode_settings(spec, source, directory)
-    n = actors_for(source, spec.actors, settings.concurrency, len(plans), reporter)
-    tally, fresh = tally_of(before), list[EpisodeResult]()
-    with closing(_player(spec, source, directory, reporter, plans, n)) as player:
-        reporter.phase("acting")
-        for wave in exploration.waves(plans) if exploration else [plans]:
-            turns = TurnReports(reporter, before=tally.episodes, after=total - tally.episodes - len(wave))
-            for episode in player.play(wave, settings, turns):
-                if episode.policy:
-                    reporter.output("trajectory", episode.trajectory)
-                    continue
-                reporter.output("trajectory", with_result(episode, player.precision))
-                if exploration:
-                    exploration.record(episode.trajectory, episode.result.repeat)
-                fresh.append(episode.result)
-                tally.add(episode.result)
-                reporter.progress(tally.episodes, total, {}, tally.totals())
-            if reporter.should_stop():
-                break
-    return fresh
+class _IdlePolicy:
+    """A policy that never calls a tool."""
 
+    def act(self, turns: Sequence[Turn]) -> list[Reply]:
+        return [Reply(text="I did nothing.", thought="I did nothing.") for _ in turns]
 
-def _player(
-    spec: RolloutSpec | EvaluateSpec,
-    source: TaskSource,
-    directory: Path,
-    reporter: Reporter,
-    plans: list[EpisodePlan],
-    n: int,
-) -> ActingPlayer | ActorPool:
-    """Return what plays: this process with the agent loaded, or `n` actors."""
-    if n > 1:
-        return ActorPool(spec, directory, reporter, n, spec.actor_backend)
-    reporter.phase("loading_model")
-    player = ActingPlayer(spec, directory, reporter, source)
-    player.open(plans)
-    return player
+    def close(self, episode_id: str) -> None:
+        pass
 
 
 def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path) -> EpisodeSettings:
@@ -139,7 +171,7 @@ def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, direc
         seed=spec.seed,
         max_turns=spec.max_turns,
         concurrency=min(spec.concurrency, getattr(source, "at_once", None) or spec.concurrency),
-        agent=opponents.agent_info(agent),
+        agent=agent_info(agent),
         system_prompt=agent.system_prompt,
         job_id=run_name(directory),
         tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
@@ -202,40 +234,6 @@ def with_result(episode: Episode, precision: str | None = None) -> Trajectory:
     if precision is not None:
         extra[PRECISION] = precision
     return episode.trajectory.model_copy(update={"extra": extra})
-
-
-def _finished_results(directory: Path, exploration: Exploration | None) -> Iterator[EpisodeResult]:
-    """Yield the results of episodes that an earlier attempt has written."""
-    for _, fields in output_records(directory, "trajectory"):
-        if RESULT not in fields["extra"]:  # of an opponent
-            continue
-        result = EpisodeResult.model_validate(fields["extra"][RESULT])
-        if exploration:
-            exploration.record(Trajectory.model_validate(fields), result.repeat)
-        yield result
-
-
-def _conclude(
-    spec: RolloutSpec | EvaluateSpec,
-    directory: Path,
-    reporter: Reporter,
-    suite: Suite,
-    results: list[EpisodeResult],
-    exploration: Exploration | None,
-) -> JobResult:
-    report_errors(results, spec.environment, reporter)
-    tally = tally_of(results)
-    players = 1 if spec.opponent is None else 2
-    runs = TrajectorySet(count=len(results) * players, filter={"job_id": directory.name})
-    report = spending_report(directory, spec.endpoint) if spec.endpoint is not None else {}
-    if isinstance(spec, RolloutSpec):
-        report |= exploration.report() if exploration else {}
-        report["rate"] = success_rate(results).model_dump(mode="json")
-        return JobResult(trajectories=runs, report=report, **tally.counts)
-    evaluation = summarize(spec, suite, results, job_id=run_name(directory))
-    reporter.output("evaluation", evaluation)
-    report |= _report(evaluation)
-    return JobResult(evaluation_id=evaluation.id, trajectories=runs, report=report, **tally.counts)
 
 
 def _report(evaluation: Evaluation) -> dict[str, object]:

@@ -8,6 +8,7 @@ recording, the run is unscored.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -34,10 +35,9 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
     reporter.phase("loading_model")
     from quintain.worker.policies.creation import policy_of_job
 
-    policy = policy_of_job(spec, directory, reporter)
+    labeler = _Labeler(spec, directory, reporter, source, policy_of_job(spec, directory, reporter))
     reporter.phase("playing_on")
-    label = partial(_score_run, spec=spec, source=source, policy=policy, directory=directory, reporter=reporter)
-    scored = score_each(runs, directory, reporter, partial(map, label))
+    scored = score_each(runs, directory, reporter, partial(map, labeler.score))
     if not scored.is_whole:
         return JobResult(report={"valued": scored.valued, "planned": runs.n})
     unscored = scored.n - scored.valued
@@ -47,48 +47,70 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
     return JobResult(n=scored.valued, n_error=unscored, report=report)
 
 
-def _score_run(
-    run: Trajectory, spec: StepLabelSpec, source: TaskSource, policy: Policy, directory: Path, reporter: Reporter
-) -> Score | None:
-    """Return the score of a run, or None if the job was asked to stop."""
-    rater = spec.agent.id or spec.agent.name
-    settings = EpisodeSettings(
-        seed=stable_seed(spec.seed, "step_labels", run.id or run.identity),
-        max_turns=spec.max_turns,
-        concurrency=spec.concurrency,
-        agent=AgentInfo(name=spec.agent.name, model=rater),
-        system_prompt=spec.agent.system_prompt,
-        job_id=run_name(directory),
-    )
-    prefixes = turn_prefixes(run)
-    reason = _unfit(run, spec)
-    if reason is None:
-        whole = replay(source, EpisodePlan(run.task, prefix=prefixes[-1]), settings)
-        reason = whole.error and f"cannot replay its steps in {source.id}: {whole.error}"
-    if reason is not None:
-        return Score(
-            trajectory_id=run.id or run.identity, scorer=MONTECARLO, status="unscored", reason=reason, rater=rater
+@dataclass(frozen=True)
+class _Labeler:
+    spec: StepLabelSpec
+    directory: Path
+    reporter: Reporter
+    source: TaskSource
+    policy: Policy
+
+    def score(self, run: Trajectory) -> Score | None:
+        """Return the score of a run, or None if the job was asked to stop."""
+        spec = self.spec
+        rater = spec.agent.id or spec.agent.name
+        settings = EpisodeSettings(
+            seed=stable_seed(spec.seed, "step_labels", run.id or run.identity),
+            max_turns=spec.max_turns,
+            concurrency=spec.concurrency,
+            agent=AgentInfo(name=spec.agent.name, model=rater),
+            system_prompt=spec.agent.system_prompt,
+            job_id=run_name(self.directory),
         )
-    last = whole.status.verdict if whole.status else None  # a finished run needs no completions
-    open_ended = prefixes if whole.status is None else prefixes[:-1]
-    counts = _play_on(run, spec, source, policy, settings, open_ended, reporter)
-    if counts is None:
-        return None
-    steps = [_step(place, *count) for place, count in enumerate(counts)]
-    if whole.status is not None:
-        ending = f"the run ends here: {whole.status.value}"
-        steps.append(StepScore(step=len(steps), value=last, feedback=ending))
-    known = [step.value for step in steps if step.value is not None]
-    return Score(
-        trajectory_id=run.id or run.identity,
-        scorer=MONTECARLO,
-        status="scored" if known else "unscored",
-        value=sum(known) / len(known) if known else None,
-        reason=None if known else f"no completion has a verdict in {source.id}",
-        feedback=f"mean over {len(known)} steps, {spec.completions} completions each",
-        steps=tuple(steps) if known else (),
-        rater=rater,
-    )
+        about = {"trajectory_id": run.id or run.identity, "scorer": MONTECARLO, "rater": rater}
+        prefixes = turn_prefixes(run)
+        reason = _unfit(run, spec)
+        if reason is None:
+            whole = replay(self.source, EpisodePlan(run.task, prefix=prefixes[-1]), settings)
+            reason = whole.error and f"cannot replay its steps in {self.source.id}: {whole.error}"
+        if reason is not None:
+            return Score(**about, status="unscored", reason=reason)
+        last = whole.status.verdict if whole.status else None  # a finished run needs no completions
+        counts = self._play_on(run, settings, prefixes if whole.status is None else prefixes[:-1])
+        if counts is None:
+            return None
+        steps = [_step(place, *count) for place, count in enumerate(counts)]
+        if whole.status is not None:
+            ending = f"the run ends here: {whole.status.value}"
+            steps.append(StepScore(step=len(steps), value=last, feedback=ending))
+        known = [step.value for step in steps if step.value is not None]
+        return Score(
+            **about,
+            status="scored" if known else "unscored",
+            value=sum(known) / len(known) if known else None,
+            reason=None if known else f"no completion has a verdict in {self.source.id}",
+            feedback=f"mean over {len(known)} steps, {spec.completions} completions each",
+            steps=tuple(steps) if known else (),
+        )
+
+    def _play_on(
+        self, run: Trajectory, settings: EpisodeSettings, prefixes: list[tuple[Step, ...]]
+    ) -> list[tuple[int, int]] | None:
+        """Return (successes, verdicts) of the completions of each prefix, or None if the job was asked to stop."""
+        n, reporter = self.spec.completions, self.reporter
+        plans = [
+            EpisodePlan(run.task, attempt, key=f"{place}/{attempt}", prefix=prefix)
+            for place, prefix in enumerate(prefixes)
+            for attempt in range(place * n, (place + 1) * n)
+        ]
+        played = run_episodes(
+            self.source, self.policy, plans, settings, reporter.should_stop, on_turn=TurnReports(reporter)
+        )
+        verdicts = [episode.result.success for episode in played]
+        if len(verdicts) < len(plans):
+            return None
+        of_step = [verdicts[place * n : (place + 1) * n] for place in range(len(prefixes))]
+        return [(sum(v is True for v in step), sum(v is not None for v in step)) for step in of_step]
 
 
 def _unfit(run: Trajectory, spec: StepLabelSpec) -> str | None:
@@ -98,34 +120,6 @@ def _unfit(run: Trajectory, spec: StepLabelSpec) -> str | None:
             f"it was recorded in {run.task.environment or 'no environment'}, but completions run in {spec.environment}"
         )
     return "the agent never acted in this run" if is_idle(run) else None
-
-
-def _play_on(
-    run: Trajectory,
-    spec: StepLabelSpec,
-    source: TaskSource,
-    policy: Policy,
-    settings: EpisodeSettings,
-    prefixes: list[tuple[Step, ...]],
-    reporter: Reporter,
-) -> list[tuple[int, int]] | None:
-    """Return (successes, verdicts) of the completions of each prefix, or None if the job was asked to stop."""
-    plans = [
-        EpisodePlan(run.task, attempt, key=f"{place}/{attempt}", prefix=prefix)
-        for place, prefix in enumerate(prefixes)
-        for attempt in range(place * spec.completions, (place + 1) * spec.completions)
-    ]
-    verdicts = [
-        episode.result.success
-        for episode in run_episodes(
-            source, policy, plans, settings, reporter.should_stop, on_turn=TurnReports(reporter)
-        )
-    ]
-    if len(verdicts) < len(plans):
-        return None
-    n = spec.completions
-    of_step = [verdicts[place * n : (place + 1) * n] for place in range(len(prefixes))]
-    return [(sum(v is True for v in step), sum(v is not None for v in step)) for step in of_step]
 
 
 def _step(place: int, successes: int, n: int) -> StepScore:

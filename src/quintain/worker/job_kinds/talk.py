@@ -10,18 +10,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import open_source
+from quintain.environments.scripted_policy import expert_of
 from quintain.errors import Unavailable
+from quintain.evaluation.episode_state import agent_step, respond
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.replies import agent_step, respond
 from quintain.jobs.directory import open_appending, read_lines, run_name, write_line
 from quintain.records.jobs.job import JobResult, TrajectorySet
 from quintain.records.jobs.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
 from quintain.records.protocols import Environment, Policy, Reply, Reporter, Stop, TaskSource, TimeStep, Turn
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task
-from quintain.worker.policies.creation import policy_of_job
-from quintain.worker.policies.opponents import agent_info
+from quintain.worker.policies.creation import agent_info, policy_of_job
 
 MAX_TURNS = 1000
 TAG = "conversation"

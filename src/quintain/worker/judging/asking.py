@@ -26,7 +26,7 @@ from quintain.scoring.judges.judging_items import (
 )
 from quintain.scoring.judges.questions import Question, question_key
 from quintain.scoring.judges.shown_run import BUDGET_CHARS
-from quintain.worker.judging.answer_cache import AnswerCache
+from quintain.worker.policies.request_ledger import AnswerCache
 
 LEAST_CHARS = 3000
 """A run that does not fit a model when it is cut to so many characters is not judged."""
@@ -146,7 +146,6 @@ class _Asked:
     ids: tuple[str, ...]
     """Runs that the answers are about."""
     is_readable: Callable[[str], bool]
-    """Whether an answer can be cached."""
 
     @classmethod
     def of_item(cls, item: JudgingItem, rater: Rater) -> _Asked:

@@ -1,14 +1,17 @@
-"""Panels of curves and bars side by side. Labels are stored text, so a dollar sign never starts a formula."""
+"""Panels of curves and bars side by side."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import Any
 
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
+
+rcParams["text.parse_math"] = False  # labels are stored text: a dollar sign never starts a formula
 
 INK, _MUTED, _GRID = "#1d2733", "#5b6773", "#e6eaee"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#8a5fb0", "#b58900")
@@ -52,14 +55,13 @@ def draw_title(canvas: Figure, title: str, subtitle: str = "") -> None:
             color=color,
             va="top",
             weight=weight,
-            parse_math=False,
         )
 
 
 def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
-    axis.set_title(panel.get("title", ""), fontsize=10, color=INK, loc="left", parse_math=False)
-    axis.set_xlabel(panel.get("xlabel", ""), fontsize=8.5, color=_MUTED, parse_math=False)
-    axis.set_ylabel(panel.get("ylabel", ""), fontsize=8.5, color=_MUTED, parse_math=False)
+    axis.set_title(panel.get("title", ""), fontsize=10, color=INK, loc="left")
+    axis.set_xlabel(panel.get("xlabel", ""), fontsize=8.5, color=_MUTED)
+    axis.set_ylabel(panel.get("ylabel", ""), fontsize=8.5, color=_MUTED)
     axis.tick_params(labelsize=8, colors=_MUTED, length=3)
     axis.spines[["top", "right"]].set_visible(False)
     axis.spines[["left", "bottom"]].set_color("#b8c2cc")
@@ -79,16 +81,8 @@ def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
         else:
             _draw_line(axis, line, color)
         if best := line.get("best"):
-            axis.plot(
-                best["x"],
-                best["y"],
-                "*",
-                color="#e69f00",
-                markersize=13,
-                markeredgecolor="white",
-                label=best.get("label"),
-                zorder=5,
-            )
+            star: dict[str, Any] = {"color": "#e69f00", "markersize": 13, "markeredgecolor": "white", "zorder": 5}
+            axis.plot(best["x"], best["y"], "*", label=best.get("label"), **star)
     _draw_bars(axis, panel.get("bars", ()))
     if panel.get("format") == "percent":
         axis.set_ylim(-0.02, 1.08)
@@ -98,13 +92,10 @@ def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
         axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
         axis.margins(x=0.06)
     if ticks := panel.get("ticks"):
-        axis.set_xticks([tick["x"] for tick in ticks], [tick["label"] for tick in ticks], parse_math=False)
+        axis.set_xticks([tick["x"] for tick in ticks], [tick["label"] for tick in ticks])
     _draw_marks(axis, panel.get("marks", ()))
-    handles, labels = axis.get_legend_handles_labels()
-    if labels:
-        legend = axis.legend(handles, labels, fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
 
 
 def _draw_line(axis: Axes, line: dict[str, Any], color: str) -> None:
@@ -173,7 +164,6 @@ def _draw_marks(axis: Axes, marks: Any) -> None:
                 fontsize=7.5,
                 color=_MUTED,
                 va="top",
-                parse_math=False,
             )
 
 
@@ -185,5 +175,5 @@ def _draw_bars(axis: Axes, bars: Any) -> None:
         axis.text(index, bar["high"] + 0.015, percentage(bar["value"]), ha="center", fontsize=9, color=INK)
     if bars:
         labels = [bar["label"].replace(" (", "\n(", 1) for bar in bars]
-        axis.set_xticks(range(len(bars)), labels, fontsize=9 if len(bars) < 5 else 7.5, parse_math=False)
+        axis.set_xticks(range(len(bars)), labels, fontsize=9 if len(bars) < 5 else 7.5)
         axis.set_xlim(-0.6, len(bars) - 0.4)

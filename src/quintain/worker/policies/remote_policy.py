@@ -19,11 +19,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.endpoints.client import identity
-from quintain.endpoints.completion import Ask, AssistantMessage, Completion
+from quintain.endpoints.completion import Ask, AssistantMessage, Completion, price
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
-from quintain.endpoints.spending import price
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Agent, Sampling
 from quintain.records.labels.judging import Endpoint
@@ -33,8 +32,7 @@ from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.calls import TurnReader
 from quintain.trainers.rendering.styles import to_chat
-from quintain.worker.judging.answer_cache import AnswerCache
-from quintain.worker.policies.request_ledger import close_after, open_client
+from quintain.worker.policies.request_ledger import AnswerCache, close_after, open_client
 
 BROKEN_AFTER = 20
 """Number of consecutive unanswered requests after which the endpoint counts as broken."""

@@ -1,4 +1,4 @@
-"""Ledger of a job's requests, and the clients that write it as they send, so that it survives the death of the worker."""
+"""Requests of a job: a ledger that survives the death of the worker, the clients that write it, and answers that were paid for."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from quintain.endpoints.client import Clock, EndpointClient, read_key
-from quintain.endpoints.spending import Spent
-from quintain.jobs.directory import iterate_lines, open_appending, write_line
+from quintain.endpoints.completion import Spent
+from quintain.jobs.directory import iterate_lines, open_appending, write_atomically, write_line
 from quintain.records.labels.judging import Endpoint
 from quintain.settings import secret
 
@@ -103,3 +105,28 @@ def _read(directory: Path) -> Counter[str]:
 def _add(total: Counter[str], more: Mapping[str, int]) -> None:
     for name, n in more.items():
         total[name] += n
+
+
+@dataclass(frozen=True)
+class AnswerCache:
+    """The remembered answers; several jobs may use it at a time."""
+
+    folder: Path
+
+    def get(self, key: str) -> str | None:
+        """Return the cached answer to a question, or None."""
+        try:
+            answer = json.loads(self._path(key).read_bytes())["answer"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return answer if isinstance(answer, str) else None
+
+    def put(self, key: str, answer: str, runs: Sequence[str]) -> None:
+        """Remember an answer, with the runs that it is about, so that it goes when one of them is forgotten."""
+        path = self._path(key)
+        with suppress(OSError):  # a full disk costs money, later, and not the job
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(path, json.dumps({"runs": list(runs), "answer": answer}).encode())
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key[2:]}.json"

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quintain.endpoints.client import EndpointClient
-from quintain.endpoints.completion import Ask, TokenIds
+from quintain.endpoints.completion import Ask, TokenIds, price
 from quintain.endpoints.faults import STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
-from quintain.endpoints.spending import price
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Sampling
 from quintain.records.protocols import Reply, Stop, Turn
@@ -48,7 +47,6 @@ class TokenModel(NamedTuple):
 
     context_tokens: int
     end_ids: frozenset[int]
-    """Ids that end a turn."""
     vocabulary: int
     """Ids are below this."""
     weights: ServedWeights | None = None

@@ -1,22 +1,49 @@
-"""One attempt of a job: configure the process, run the job, record how it ended."""
+"""One attempt of a job: configure the process by the home folder, run the job, record how it ended."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from quintain.environments import configuration
+from quintain.environments.configuration import configure_retrieval
 from quintain.errors import QuintainError, TrainingFailed
 from quintain.jobs.directory import JobDirectory
 from quintain.records.hyperparameters.methods import TrainingConfig
 from quintain.records.jobs.job import JobError
 from quintain.records.jobs.job_events import JobEvent
+from quintain.records.protocols import TextRetriever
+from quintain.settings import secret
+from quintain.trainers.models.gguf_copies import keep_copies
 from quintain.worker import job_kinds
-from quintain.worker.processes.configuration import configure
 from quintain.worker.processes.reporter import FileReporter
+
+_home: Path | None = None
+
+
+def configure(home: Path) -> None:
+    """Configure environments, retrieval and caches of this process."""
+    global _home
+    configuration.configure(home / "environments.toml", secret, home / "endpoints.toml")
+    configure_retrieval(_open_retriever)
+    keep_copies(home / "cache" / "models")
+    _home = home
+
+
+def configured_home() -> str | None:
+    """Return the home folder of this process, which its actors are configured by; None if there is none."""
+    return None if _home is None else str(_home)
+
+
+def _open_retriever(folder: Path, texts: Sequence[str]) -> TextRetriever:
+    from quintain.trainers.retriever import open_retriever
+
+    return open_retriever(folder, texts)
+
 
 logger = logging.getLogger(__name__)
 

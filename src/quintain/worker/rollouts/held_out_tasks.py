@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from quintain.trainers.rendering.renderer import Renderer
 
 _AT_ONCE = 64
-"""Episodes that are decoded together."""
 
 
 @dataclass(frozen=True)

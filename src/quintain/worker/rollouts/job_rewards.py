@@ -59,7 +59,7 @@ class Rewards:
         self._verdicts: dict[str, dict[str, list[Score]]] = {}
         self._judges: dict[str, list[RewardJudge]] = {}
         self._reasons = Counter[str]()
-        self._totals: dict[str, _Total] = defaultdict(_Total)
+        self._values: dict[str, list[float]] = defaultdict(list)
         self._figures: dict[str, list[dict[str, float]]] = {}
         for place, part in enumerate(spec.parts):
             folder = directory / "reward" / str(place)
@@ -143,22 +143,21 @@ class Rewards:
 
     def figures(self, keys: Sequence[str]) -> dict[str, float | None]:
         """Return the mean of each part over the runs of the examples with these keys, as `reward/NAME`."""
-        totals: dict[str, _Total] = defaultdict(_Total)
+        found: dict[str, list[float]] = defaultdict(list)
         for key in keys:
             for parts in self._figures.get(key, ()):
                 for name, value in parts.items():
-                    totals[name].add(value)
-        return {f"{PREFIX}{name}": total.mean for name, total in totals.items()}
+                    found[name].append(value)
+        return {f"{PREFIX}{name}": _mean(values) for name, values in found.items()}
 
     def report(self) -> dict[str, Any]:
         """Return means of value and parts, why runs have none, and what judges cost, for the job's result."""
-        parts = {name: total.mean for name, total in self._totals.items() if name in self._spec.names}
-        value = self._totals[self.name]
+        values = self._values[self.name]
         report: dict[str, Any] = {
             "reward": self.name,
-            "scored": value.n,
-            "mean": value.mean,
-            "parts": parts,
+            "scored": len(values),
+            "mean": _mean(values),
+            "parts": {name: _mean(of_part) for name, of_part in self._values.items() if name in self._spec.names},
             "unscored": dict(self._reasons.most_common()),
         }
         if self._judges:
@@ -171,11 +170,11 @@ class Rewards:
     def constant_parts(self) -> list[str]:
         """Return a warning for each part of several that had one value in all runs, and so ranked none of them."""
         return [
-            f"part {name!r} of the reward was {total.low:g} in all {total.n:,} runs and ranked none of them; choose "
+            f"part {name!r} of the reward was {values[0]:g} in all {len(values):,} runs and ranked none of them; choose "
             "other bounds or tasks, or leave it out"
             for name in self._spec.names
-            if (total := self._totals[name]).n >= _FEWEST_ALIKE
-            and total.low == total.high
+            if len(values := self._values[name]) >= _FEWEST_ALIKE
+            and len(set(values)) == 1
             and len(self._spec.parts) > 1
         ]
 
@@ -208,25 +207,15 @@ class Rewards:
 
     def _count(self, score: Score) -> None:
         for name, value in ({} if len(self._spec.parts) == 1 else self._parts_of(score)).items():
-            self._totals[name].add(value)
+            self._values[name].append(value)
         if score.value is not None:
-            self._totals[self.name].add(score.value)
+            self._values[self.name].append(score.value)
         else:
             note_reason(self._reasons, score.reason)
 
 
-class _Total:
-    def __init__(self) -> None:
-        self.n, self.total = 0, 0.0
-        self.low, self.high = math.inf, -math.inf
-
-    def add(self, value: float) -> None:
-        self.n, self.total = self.n + 1, self.total + value
-        self.low, self.high = min(self.low, value), max(self.high, value)
-
-    @property
-    def mean(self) -> float | None:
-        return self.total / self.n if self.n else None
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def _own_scorers(spec: RewardSpec) -> dict[str, Scorer]:

@@ -7,6 +7,7 @@ and no episode is stored twice.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
-from quintain.errors import InvalidInput, TrainingFailed
+from quintain.errors import InvalidInput, TrainingFailed, Unavailable
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.jobs.directory import output_records, output_records_at, run_name
@@ -27,15 +28,12 @@ from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import ROLE, AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
-from quintain.worker.actors.pool import actors_for
-from quintain.worker.actors.training import TrainingActors
+from quintain.worker.actors.pool import TrainingActors, actors_for
 from quintain.worker.job_inputs import scored_runs
 from quintain.worker.rollouts.acting_reports import TurnReports
+from quintain.worker.rollouts.concurrent_rollouts import RolloutsAhead, are_shared, play_with_partners
 from quintain.worker.rollouts.job_rewards import Rewards, step_values
-from quintain.worker.rollouts.rollouts_ahead import RolloutsAhead
 from quintain.worker.rollouts.self_play import SelfPlay, self_play_of
-from quintain.worker.rollouts.shared_rollouts import are_shared, play_with_partners
-from quintain.worker.rollouts.task_checks import draw_tasks
 
 if TYPE_CHECKING:
     from quintain.trainers.acting.policy import LocalPolicy
@@ -67,16 +65,38 @@ def rollout_collector(
         stop; played episodes are kept for the next attempt.
 
     Raises:
-        InvalidInput: The spec does not train online, or the environment has no training tasks.
+        InvalidInput: The environment has no training tasks.
     """
     config = spec.config
-    if spec.environment is None or not isinstance(config, OnlineConfig):
-        raise InvalidInput(
-            f"expected an environment for method {spec.method!r}, got dataset {spec.dataset_id}; pass `environment`"
-        )
+    assert spec.environment is not None
+    assert isinstance(config, OnlineConfig)
     source = open_source(spec.environment)
     tasks = draw_tasks(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
     return Collector(spec, config, directory, reporter, source, tasks, rewards, self_play_of(spec, source, directory))
+
+
+def draw_tasks(source: TaskSource, n: int, seed: int) -> list[Task]:
+    """Return `n` tasks of the split `train`, or all if there are fewer."""
+
+    def lacks(wanted: int) -> bool:
+        try:
+            source.tasks("train", wanted, seed)
+        except InvalidInput:
+            return True
+        except Unavailable as error:  # a refusal in a child process is reported as a failure
+            if error.code != "environment_failed":
+                raise
+            return True
+        return False
+
+    if lacks(n) and n > 1:
+        n = bisect_left(range(2, n), True, key=lacks) + 1  # environments do not report their number of tasks
+    tasks = source.tasks("train", n, seed)
+    if not tasks:
+        raise InvalidInput(
+            f"expected tasks in split 'train' of environment {source.id!r}, got none; use another", code="no_tasks"
+        )
+    return tasks
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from quintain.evaluation.episode_plans import EpisodePlan, Player
+from quintain.evaluation.episode_state import EpisodePlan, Player
 from quintain.evaluation.games import PolicyRouter, players_of
 from quintain.records.hyperparameters.online import OnlineConfig, SelfPlayConfig
 from quintain.records.jobs.job import TrainSpec

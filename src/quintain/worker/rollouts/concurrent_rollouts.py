@@ -1,18 +1,25 @@
-"""Rollouts of a training in several processes: each plays whole batches with its own weights, which all have alike.
+"""Rollouts of a training that its processes share, or that a thread plays ahead while the model learns.
 
-Batches are those of one process (`settings.concurrency` episodes that are decoded together), so the runs are the same.
+Each process plays whole batches with its own weights, which all have alike. Batches are those of one process (`settings.concurrency`
+episodes that are decoded together), so the runs are the same.
+
+A server that samples can play ahead: rollout i + staleness begins with the weights before rollout i, and goes on with newer ones as
+the server gets them. So no token is older than `staleness` rollouts. Which weights sample a token depends on time, hence a repeated
+run is not bit-equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
-from quintain.evaluation.episode_plans import EpisodePlan, EpisodeSettings
+from quintain.evaluation.episode_state import EpisodePlan, EpisodeSettings
 from quintain.evaluation.episodes import Episode, run_episodes
+from quintain.evaluation.turn_counts import TurnCount
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import OnlineConfig
 from quintain.records.jobs.job import TrainSpec
@@ -95,3 +102,46 @@ def playing_partner(
         return []
 
     return collect
+
+
+OnTurn = Callable[[TurnCount], None]
+
+_REPORT_S = 0.5
+
+
+class RolloutsAhead:
+    """The rollouts of one training; its methods are called from one thread."""
+
+    def __init__(self, play: Callable[[int, OnTurn], list[Episode]], staleness: int, rollouts: int) -> None:
+        """Start no rollout yet.
+
+        Args:
+            play: Plays a rollout, in the thread of this object; it returns early once the job is asked to stop.
+            staleness: Rollouts that are played ahead of the one that is learned from.
+            rollouts: Number of rollouts of the training.
+        """
+        self._play, self._staleness, self._rollouts = play, staleness, rollouts
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rollouts")
+        self._playing = dict[int, Future[list[Episode]]]()
+        self._counts = dict[int, TurnCount]()
+
+    def take(self, iteration: int, on_turn: OnTurn) -> list[Episode]:
+        """Return the episodes of a rollout; start it and those ahead of it, unless they have begun.
+
+        Args:
+            iteration: Number of the rollout; each is asked for once, in order.
+            on_turn: Receives counts of turns while the caller waits.
+        """
+        for ahead in range(iteration, min(iteration + self._staleness, self._rollouts - 1) + 1):
+            if ahead not in self._playing:
+                self._playing[ahead] = self._thread.submit(self._play, ahead, partial(self._counts.__setitem__, ahead))
+        playing = self._playing.pop(iteration)
+        while not wait([playing], timeout=_REPORT_S).done:
+            if (count := self._counts.get(iteration)) is not None:
+                on_turn(count)
+        self._counts.pop(iteration, None)
+        return playing.result()
+
+    def close(self) -> None:
+        """Drop what has not begun, and wait for the rollout under way, which must have been asked to stop."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
