@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from quintain.records.hyperparameters.methods import DPOConfig, KTOConfig
-from quintain.trainers.data.mismatched import mismatched_examples
 from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.loop.objectives import mismatched_examples
 from quintain.trainers.loop.report import label_warnings
 from quintain.trainers.losses.kto import kto_kl, kto_loss
 from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, result_of, trl_runs, trl_values

@@ -13,9 +13,14 @@ from transformers import get_scheduler
 
 from quintain.records.hyperparameters.methods import CurriculumConfig, SFTConfig
 from quintain.tools.training.methods import read_hyperparameters
-from quintain.trainers.data.curriculum import difficulty, epoch_indices, epoch_size, epoch_steps
 from quintain.trainers.data.streams import Example, token_row
-from quintain.trainers.loop.schedule import EpochSource, learning_rate
+from quintain.trainers.loop.schedule import (
+    EpochSource,
+    epoch_indices,
+    epoch_size,
+    epoch_steps,
+    learning_rate,
+)
 
 
 def examples(n: int) -> list[Example]:
@@ -158,12 +163,6 @@ def test_a_setting_of_a_decay_that_the_schedule_lacks_is_refused(schedule: Any, 
     ((name, value),) = setting.items()
     with pytest.raises(ValidationError, match=rf"{name} is {value} and schedule is '{schedule}'.*leave {name} out"):
         SFTConfig(schedule=schedule, **setting)
-
-
-def test_difficulty_is_steps_less_reward_and_an_unknown_reward_is_none() -> None:
-    assert difficulty(4, 0.75) == 3.25
-    assert difficulty(4, None) == 4 == difficulty(4, 0.0)
-    assert difficulty(4, -1.0) == 5
 
 
 def test_an_epoch_shows_the_easiest_first_and_ties_in_their_order() -> None:

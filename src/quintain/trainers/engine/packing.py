@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, common_prefix
 
 Range = tuple[int, int]
 """Consecutive rows of the packed sequence, the second number excluded."""
@@ -186,14 +186,8 @@ def _sorted(inputs: Sequence[NDArray[np.int64]], *, share: bool) -> tuple[list[i
         return order, [0] * len(order)
     keys = [row.astype(">i8").tobytes() for row in inputs]  # big-endian bytes sort as the ids do
     order.sort(key=keys.__getitem__)
-    common = [_common_prefix(inputs[a], inputs[b]) for a, b in pairwise(order)]
+    common = [common_prefix(inputs[a], inputs[b]) for a, b in pairwise(order)]
     return order, [0, *common][: len(order)]
-
-
-def _common_prefix(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
-    n = min(len(a), len(b))
-    different = np.flatnonzero(a[:n] != b[:n])
-    return int(different[0]) if len(different) else n
 
 
 def _cut(path: tuple[Range, ...], length: int) -> tuple[Range, ...]:

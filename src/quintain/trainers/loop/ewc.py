@@ -21,12 +21,11 @@ from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import sampled_nll
-from quintain.trainers.loop.bf16_adamw import stochastically_rounded
-from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import disk_errors_explained
+from quintain.trainers.loop.optimizer import stochastically_rounded
 from quintain.trainers.loop.precision import Format, hold_base
 from quintain.trainers.models.freezing import freeze_layers
-from quintain.trainers.models.loading import LoadedModel, eval_mode, load_model, write_tensors
+from quintain.trainers.models.loading import LoadedModel, eval_mode, load_model, trainable, write_tensors
 from quintain.trainers.models.value_head import has_own_critic, heads_of
 
 _FILE_NAME = "ewc.safetensors"
