@@ -32,18 +32,16 @@ from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.engine.other_tokens import candidate_logprobs
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.losses.distill import distill_loss
-from quintain.trainers.losses.dpo import dpo_loss
+from quintain.trainers.losses.dpo import dpo_loss, ranking_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_kl, kto_loss
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.orpo import orpo_loss
 from quintain.trainers.losses.ppo import ppo_loss
 from quintain.trainers.losses.prm import prm_loss
-from quintain.trainers.losses.ranking import ranking_loss
+from quintain.trainers.losses.reference_free import orpo_loss, simpo_loss
 from quintain.trainers.losses.retriever import retriever_loss
 from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.sft import sft_loss
-from quintain.trainers.losses.simpo import simpo_loss
 
 Loss = Callable[..., LossOutput]
 """Takes log-probs or values, the streams, and the totals of the step."""
