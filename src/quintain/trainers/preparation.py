@@ -88,13 +88,6 @@ def prepare_training(
 
     The first process does so. The others get the structure of the model and its choices; then it broadcasts the weights, and with
     sharding each process keeps its shard. A resumed run repeats the choices.
-
-    Args:
-        spec: The job.
-        rows: The training split, from which a retriever's new trunk is made.
-        directory: The job's folder, which keeps the choices.
-        group: The processes of the run.
-        acts: Whether the model acts while it is trained.
     """
     own: list[tuple[LoadedModel, Engine]] = []
 

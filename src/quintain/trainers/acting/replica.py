@@ -68,12 +68,7 @@ _SAMPLED = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens")
 
 
 def share_machine(place: int, n: int) -> None:
-    """Limit this process to its share of the threads, and to one GPU, where `n` processes act on a machine.
-
-    Args:
-        place: Number of this process among them, from 0.
-        n: Number of processes.
-    """
+    """Limit this process to its share of the threads, and to one GPU, where `n` processes act on a machine."""
     torch.set_num_threads(max(torch.get_num_threads() // n, 1))
     if torch.cuda.is_available():
         torch.cuda.set_device(place % torch.cuda.device_count())
@@ -87,15 +82,7 @@ def sampling_of(config: OnlineConfig) -> Sampling:
 def training_policy(
     spec: TrainSpec, folder: Path, loaded: LoadedModel, renderer: Renderer, weight_version: int
 ) -> LocalPolicy:
-    """Return the policy of a model under training, with the sampling settings of its job.
-
-    Args:
-        spec: Spec of an online method.
-        folder: The job's folder, which keeps how products are computed.
-        loaded: The model, with the weights that act.
-        renderer: Renders its episodes.
-        weight_version: Optimizer steps behind these weights.
-    """
+    """Return the policy of a model under training, with the sampling settings of its job."""
     assert isinstance(spec.config, OnlineConfig)
     products, sampling = ProductForms(folder / PRODUCTS), sampling_of(spec.config)
     return LocalPolicy(loaded, renderer, sampling, seed=spec.seed, products=products, weight_version=weight_version)

@@ -47,13 +47,8 @@ def select(
 ) -> Selection:
     """Choose a coreset, add examples of the replay buffer, and rank by difficulty, as the settings require.
 
-    Args:
-        dataset: The dataset's examples.
-        spec: The job; `cache_dir` contains the replay buffers.
-        maker: Renderer and maximum length: rows of another tokenizer or template, and longer rows, are not replayed.
-        engine: Computes the losses for a coreset.
-        directory: The job's folder; replayed examples are kept there for a resumed run.
-        passes: How the processes of the run share passes; None: this one is alone. The first one reads the buffer.
+    Rows of another tokenizer or template, and longer rows than `maker` allows, are not replayed. Replayed examples are kept in
+    `directory` for a resumed run.
     """
     passes = passes or SharedPasses()
     config, chosen = spec.config, Selection(dataset.examples)

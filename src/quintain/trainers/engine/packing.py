@@ -79,10 +79,6 @@ def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
     """Lay rows out as one packed sequence.
 
     Tokens behind a row's last predicting token are left out: no supervised token sees them.
-
-    Args:
-        rows: The rows of a forward pass.
-        share: Compute the tokens of shared prefixes once; otherwise lay the rows side by side.
     """
     inputs = [_inputs(row) for row in rows]
     order, common = _sorted(inputs, share=share)

@@ -144,12 +144,6 @@ def compare(own: Measurement, read: Measurement, *, compared_in: torch.dtype, st
 def count_equal(tokenizer: Any, renderer: Renderer, agent: Agent, probes: Probes) -> dict[str, int]:
     """Check that the exported tokenizer gives the agent's ids for some texts and conversations; count them.
 
-    Args:
-        tokenizer: Read from the exported files.
-        renderer: The agent's renderer.
-        agent: The agent, for its template style.
-        probes: The conversations.
-
     Raises:
         Conflict: Ids differ (`parity_failed`).
     """

@@ -62,13 +62,6 @@ def write_agent(
 ) -> ExportedFiles | None:
     """Write an agent's weights, tokenizer and chat template into a folder, and compare them with the agent.
 
-    Args:
-        agent: The agent to export.
-        format: `adapter` requires an agent with an adapter.
-        folder: An empty folder.
-        reporter: Receives phases, and can stop the export.
-        gguf_type: Type of the weights in the format `gguf`.
-
     Returns:
         None if it was stopped.
 

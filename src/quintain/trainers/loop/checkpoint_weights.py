@@ -26,14 +26,7 @@ class _Place(NamedTuple):
 
 
 def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
-    """Write weights so that the folder is one of a model, with its tokenizer, or of an adapter.
-
-    Args:
-        folder: An empty folder.
-        model: The model of the weights.
-        weights: The trained weights on the CPU, by the names of their parameters.
-        tokenizer: The model's tokenizer; None leaves it out.
-    """
+    """Write weights so that the folder is one of a model, with its tokenizer, or of an adapter."""
     places = _places(model)
     main = _ADAPTER if is_adapter(model) else _MODEL
     tensors = {places[name].name: tensor for name, tensor in weights.items() if places[name].file == main}

@@ -52,11 +52,6 @@ class WeightPenalty:
         section 1.1), so no strength is unstable. Like the decay of AdamW it is decoupled from the gradients (Loshchilov and Hutter
         2019, arXiv 1711.05101): Adam would divide a gradient of the penalty by its own size, and important weights would swing
         around w* by the learning rate.
-
-        Args:
-            model: Whose weights were updated.
-            optimizer: Has the rate of each weight.
-            step: Number of the optimizer step, from which the rounding of bfloat16 is drawn.
         """
         rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
         total = torch.zeros(())

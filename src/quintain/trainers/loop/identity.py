@@ -34,13 +34,7 @@ def weight_samples(spec: TrainSpec, model: Any) -> dict[str, list[float]]:
 
 
 def run_identity(spec: TrainSpec, start: Mapping[str, list[float]], examples: Sequence[Example]) -> str:
-    """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows.
-
-    Args:
-        spec: The job.
-        start: `weight_samples` of the start model.
-        examples: Training examples.
-    """
+    """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows."""
     silent = _SILENT
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY

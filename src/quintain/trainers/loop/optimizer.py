@@ -27,14 +27,10 @@ class BF16AdamW(torch.optim.Optimizer):
     bfloat16 has 8 significant bits. Rounded to the nearest, an update below 1/512 of a weight is lost, and so is the decay of the
     second moment, a factor of 0.999 a step. Rounded up with the probability of the remainder, both are right on average (Zamirai et
     al. 2020, arXiv 2010.06192, section 3). A float32 copy of the weights would avoid the noise at 4 more bytes a parameter.
+    Parameters in float32 are updated as by PyTorch's AdamW.
     """
 
     def __init__(self, groups: Iterable[dict[str, Any]]) -> None:
-        """Create an optimizer without state.
-
-        Args:
-            groups: Parameters with `weight_decay`. Those in float32 are updated as by PyTorch's AdamW.
-        """
         super().__init__(groups, {"lr": 0.0, "weight_decay": 0.0})
 
     @torch.no_grad()

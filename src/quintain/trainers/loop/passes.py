@@ -87,13 +87,7 @@ def backward(
 ) -> None:
     """Accumulate the gradients of some micro-batches, and their part of the step's loss.
 
-    Args:
-        engine: Computes the log-probs; its parameters receive the gradients.
-        objective: The loss, prepared for the step.
-        scale: The loss scale.
-        batches: Examples of each pass; an empty batch is an idle pass, needed because other ranks have one.
-        totals: Totals of the whole step.
-        meter: Sums loss, tokens, FLOPs and metrics of the passes.
+    An empty batch is an idle pass, needed because other ranks have one. `totals` are those of the whole step.
     """
     if objective.couples_examples:
         _coupled_backward(engine, objective, scale, batches, totals, meter)

@@ -82,15 +82,6 @@ class EpochSource:
         curriculum: tuple[CurriculumConfig, Sequence[float]] | None = None,
         figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
     ) -> None:
-        """Plan the run.
-
-        Args:
-            examples: Training examples.
-            config: Batch size, epochs and maximum number of steps.
-            seed: Seed of the order.
-            curriculum: Growth of the share of examples, and the difficulty of each example.
-            figures_of: Returns figures of the examples with these keys.
-        """
         self._figures_of, self._keys = figures_of, list[str]()
         self._examples, self._batch_size, self._seed = examples, config.batch_size, seed
         self._curriculum = curriculum

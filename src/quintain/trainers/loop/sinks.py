@@ -190,14 +190,7 @@ class Sinks:
 
 
 def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn) -> Sinks:
-    """Open sinks by name; skip an unavailable one with a warning.
-
-    Args:
-        names: Names in `LIBRARIES`; duplicates count once.
-        run_name: Name of the run.
-        folder: Folder in which wandb and TensorBoard write.
-        warn: Receives warnings about missing sinks, errors and lost points, on the caller's thread.
-    """
+    """Open sinks by name; skip an unavailable one with a warning."""
     channels = []
     for name in dict.fromkeys(names):
         library = LIBRARIES[name]

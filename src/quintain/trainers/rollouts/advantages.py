@@ -50,12 +50,7 @@ class ActionRun:
         return np.flatnonzero(np.diff(self.action, prepend=-1))
 
     def token_rows(self, advantages: Array, *, is_valued: bool) -> list[TokenRow]:
-        """Return the rows with their streams; a turn has its return and value at its first token.
-
-        Args:
-            advantages: [actions], of the loss.
-            is_valued: Add the returns, advantages + values, as `label`, and the values as `old_value`.
-        """
+        """Return the rows with their advantages, and where `is_valued` with returns and values, of a turn at its first token."""
         streams = {"advantage": advantages[self.action]}
         if is_valued:
             for name, known in (("label", self.advantages + self.values), ("old_value", self.values)):
@@ -118,13 +113,6 @@ class RolloutAdvantages:
     """
 
     def __init__(self, config: PPOConfig, engine: Engine, passes: SharedPasses | None = None) -> None:
-        """Start from the configured KL coefficient and multiplier.
-
-        Args:
-            config: Settings of PPO.
-            engine: Computes values and log-probs of the live model.
-            passes: How the processes of the run share them; None: this one is alone.
-        """
         self._config, self._engine, self._passes = config, engine, passes or SharedPasses()
         self._constraint = Constraint(config.constraint) if config.constraint else None
         self.kl_coefficient = config.kl_coefficient
