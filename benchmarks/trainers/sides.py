@@ -23,12 +23,11 @@ from quintain.records.hyperparameters.methods import TrainingConfig
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, products_of
-from quintain.trainers.loop.checkpoint_weights import trainable
-from quintain.trainers.loop.loop import train
+from quintain.trainers.loop.loop import Run, train
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.loop.precision import choose, hold_base, loss_scale
-from quintain.trainers.loop.run import Run
 from quintain.trainers.loop.sinks import open_sinks
+from quintain.trainers.models.loading import trainable
 from quintain.worker.rank import SilentReporter
 
 Gradients = dict[str, torch.Tensor]

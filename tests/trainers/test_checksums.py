@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.trainers.models.checksums import FILE_NAME, require_unchanged, write_checksums
+from quintain.trainers.models.model_files import FILE_NAME, require_unchanged, write_checksums
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from quintain.records.agent import Sampling
 from quintain.trainers.engine import forward
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.offload import activations_offloaded
-from quintain.trainers.loop.bf16_adamw import stochastically_rounded
+from quintain.trainers.loop.optimizer import stochastically_rounded
 from tiny_models import tiny_model
 from trainers.own_forward import distance, gradients, make, row, weights
 from trainers.playing import TOKENIZER, ids_of, play, policy, spread

@@ -124,7 +124,7 @@ def test_long_rows_are_cut_into_blocks_and_the_fused_kernel_gives_the_same_howev
     monkeypatch.setattr(block_attention, "_BLOCK", 8)
     before = torch.get_num_threads()
     try:
-        for heads, groups, threads, pieces in [(4, 1, 3, 4), (8, 4, 2, 1), (8, 2, 4, 2)]:
+        for heads, groups, threads, pieces in [(4, 1, 3, 4), (8, 4, 2, 1)]:
             torch.set_num_threads(threads)
             assert fused_attention._pieces(groups, heads // groups) == pieces
             model = build(

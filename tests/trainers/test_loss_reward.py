@@ -16,8 +16,7 @@ from quintain.trainers.data.streams import Example, TokenRow, streams_of, token_
 from quintain.trainers.losses.loss_output import totals_of
 from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.reward import reward_loss
-from quintain.trainers.models.value_head import ValueHead, attach
-from quintain.trainers.models.value_head_files import read_head, save_head
+from quintain.trainers.models.value_head import ValueHead, attach, read_head, save_head
 from trainers.loss_runs import Group, Run, result_of, valued_pairs
 
 LN3 = math.log(3)

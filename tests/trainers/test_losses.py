@@ -12,14 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quintain.trainers.losses.dpo import dpo_loss
+from quintain.trainers.losses.dpo import FORMS, dpo_loss, ranking_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_loss
-from quintain.trainers.losses.orpo import orpo_loss
-from quintain.trainers.losses.pair_forms import FORMS
-from quintain.trainers.losses.ranking import ranking_loss
+from quintain.trainers.losses.reference_free import orpo_loss, simpo_loss
 from quintain.trainers.losses.sft import sft_loss
-from quintain.trainers.losses.simpo import simpo_loss
 from trainers.loss_runs import (
     Group,
     Loss,

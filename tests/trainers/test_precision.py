@@ -15,8 +15,8 @@ from quintain.records.hyperparameters.methods import PPOConfig, RewardConfig, SF
 from quintain.trainers.data.streams import token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop import precision
-from quintain.trainers.loop.bf16_adamw import BF16AdamW, stochastically_rounded
 from quintain.trainers.loop.checkpoints import newest_complete
+from quintain.trainers.loop.optimizer import BF16AdamW, stochastically_rounded
 from quintain.trainers.models.loading import load_model
 from tiny_models import save_tiny_model
 from trainers.runs import LORA, Killed, Recorder, dataset, metric, resumed, rows_for, run, same, spec, weights

@@ -13,7 +13,6 @@ import pytest
 
 from quintain.datasets.near_duplicates import drop_near_duplicates
 from quintain.datasets.selection import ExportCounts, ValuedRun
-from quintain.errors import NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS
@@ -21,7 +20,7 @@ from quintain.records.jobs.job import PreviewSpec
 from quintain.records.jobs.preview import PreviewReport, Sample
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.models.loading import load_model, open_tokenizer
+from quintain.trainers.models.loading import open_tokenizer
 from quintain.trainers.preview.dataset import histogram, preview
 from quintain.trainers.preview.row import digest
 from quintain.trainers.preview.spans import spans_of
@@ -164,15 +163,6 @@ def test_the_digest_changes_with_every_stream_that_training_uses() -> None:
         {"advantage": row.weight},
     ]
     assert len({digest([row]), *(digest([replace(row, **change)]) for change in changes)}) == 5
-
-
-def test_the_tokenizer_alone_gives_the_context_that_the_whole_model_has(model_folder: Path) -> None:
-    ref = ModelRef(source="folder", path=str(model_folder))
-    opened, loaded = open_tokenizer(ref), load_model(ref)
-    assert opened.context_tokens == loaded.context_tokens == 1024
-    assert Renderer.of(opened.tokenizer).fingerprint == Renderer.of(loaded.tokenizer).fingerprint
-    with pytest.raises(NotFound):
-        open_tokenizer(ModelRef(source="folder", path=str(model_folder / "none")))
 
 
 def test_spans_say_who_wrote_what_and_join_to_the_decoded_row() -> None:

@@ -17,7 +17,7 @@ from quintain.records.jobs.job import TrainSpec
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.models.loading import stored_heads
-from quintain.trainers.models.value_head_files import FILE_NAME
+from quintain.trainers.models.value_head import FILE_NAME
 from quintain.trainers.reward_models import RewardModel, RunValue, UnreadableRun, score_runs
 from trainers.episodes import episode
 from trainers.runs import Recorder, rows_for, run, run_of, same, spec

@@ -52,6 +52,20 @@ def test_runs_that_a_limit_cut_off_leave_the_loss_and_not_the_groups_mean() -> N
     assert made(group(late, long, rewards=(1.0, 0.0)), GRPOConfig(mask_truncated=True))[0] == "all_truncated"
 
 
+def test_step_level_advantages_follow_the_rewards_of_the_steps() -> None:
+    """Advantages 1/2 and -1/2 of the runs; steps of rewards 0 and 1: (1/2)(1 -+ 1/2), and -1/2 -+ 1/4."""
+    runs = []
+    for said in ("It costs 40.", "No idea."):
+        run = run_of(0, said)
+        steps = [step.model_copy(update={"reward": float(i == len(run.steps) - 1)}) for i, step in enumerate(run.steps)]
+        runs.append(run.model_copy(update={"steps": tuple(steps)}))
+    config = GRPOConfig(step_level=True, scale_rewards="none")
+    example, _ = made(group(*runs, rewards=(1.0, 0.0)), config)
+    assert isinstance(example, Example)
+    advantages = [r.advantage[r.supervised] for r in example.rows if r.advantage is not None]
+    assert [list(dict.fromkeys(values.tolist())) for values in advantages] == [[0.25, 0.75], [-0.75, -0.25]]
+
+
 def test_the_penalty_of_length_rises_over_the_buffer() -> None:
     """100 tokens with a buffer of 20: nothing up to 80, half at 90, all from 100 on."""
     assert [overlong_penalty(n, 100, 20) for n in (0, 80, 90, 100, 500)] == [0.0, 0.0, 0.5, 1.0, 1.0]

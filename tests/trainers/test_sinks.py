@@ -152,10 +152,9 @@ def test_a_sink_that_raises_is_reported_once_on_the_runs_own_thread_and_the_othe
     ("content", "why"),
     [
         (None, "wandb is not installed, so"),
-        ("import threading\nthreading.Event().wait(60)", "wandb cannot be imported (TimeoutError: it took more than"),
         ("import sys\nsys.exit(3)", "wandb cannot be imported (SystemExit: 3"),
     ],
-    ids=["missing", "hangs", "exits"],
+    ids=["missing", "exits"],
 )
 def test_a_package_that_cannot_be_imported_is_one_warning_with_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch, warn: Warnings, tmp_path: Path, content: str | None, why: str
@@ -164,7 +163,6 @@ def test_a_package_that_cannot_be_imported_is_one_warning_with_the_extra_to_inst
     if content:
         (tmp_path / f"{name}.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sinks, "_IMPORT_S", 60 if "exit" in (content or "") else 0.1)
     monkeypatch.setitem(LIBRARIES, "wandb", LIBRARIES["wandb"]._replace(module=name))
     out = open_sinks(["wandb"], run_name="run", folder=tmp_path, warn=warn)
     out.log(0, {"loss": 1.0})

@@ -20,7 +20,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.trainers.data.examples import ExampleBatch
 from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.loop import checkpoints, loop
-from quintain.trainers.loop.passes import ValidationSums
+from quintain.trainers.loop.passes import Sums
 from quintain.trainers.loop.report import left_out
 from tiny_models import save_tiny_model
 from trainers.episodes import episode
@@ -138,7 +138,7 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run_and_names_the_last_go
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([1.0, math.nan])
-    monkeypatch.setattr(loop, "held_out", lambda *_: ValidationSums(next(losses), {}))
+    monkeypatch.setattr(loop, "held_out", lambda *_: Sums(next(losses)))
     job = spec(model_folder, tmp_path / "out", early_stopping_patience=1, validate_every_steps=3)
     with pytest.raises(TrainingFailed, match=r"\[diverged\] the validation after step 3 of 4 .*step-00000002"):
         run(job, tmp_path / "job", dataset(4), validation=dataset(1))

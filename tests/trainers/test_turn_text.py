@@ -9,8 +9,8 @@ import pytest
 from quintain.datasets.messages import messages_of
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.trainers.data.streams import TokenRow
+from quintain.trainers.rendering.chat_template import turn_of
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.rendering.turn_text import turn_of
 from tiny_models import CHATML_TOOLS, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
 

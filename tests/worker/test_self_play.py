@@ -11,8 +11,8 @@ import torch
 from quintain.records.agent import Agent, Sampling
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Message, Turn
-from quintain.trainers.acting.earlier import EarlierPolicy, save_version
 from quintain.trainers.acting.policy import LocalPolicy
+from quintain.trainers.acting.replica import EarlierPolicy, save_version
 from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.rollouts.online_rollouts import rollout_collector

@@ -97,11 +97,6 @@ class GradientModel:
     def of(agent: Agent, dims: int, seed: int) -> GradientModel:
         """Load an agent.
 
-        Args:
-            agent: Whose gradients are read.
-            dims: Numbers that are kept of a gradient.
-            seed: Of the projection.
-
         Raises:
             NotFound: The model does not exist.
             InvalidInput: Its files are damaged, or it has no block whose gradients can be read.

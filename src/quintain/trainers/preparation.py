@@ -19,8 +19,7 @@ from quintain.records.hyperparameters.methods import PRMConfig, RetrieverConfig,
 from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.value_positions import labelled_heads, labelled_parts
 from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
-from quintain.trainers.distributed.sharding import shard
-from quintain.trainers.distributed.weights import fill, fill_buffers, skeleton
+from quintain.trainers.distributed.sharding import fill, fill_buffers, shard, skeleton
 from quintain.trainers.engine.attention import attention_configs, enable_checkpointing
 from quintain.trainers.engine.embeddings import noise_of
 from quintain.trainers.engine.forward import Engine
@@ -89,13 +88,6 @@ def prepare_training(
 
     The first process does so. The others get the structure of the model and its choices; then it broadcasts the weights, and with
     sharding each process keeps its shard. A resumed run repeats the choices.
-
-    Args:
-        spec: The job.
-        rows: The training split, from which a retriever's new trunk is made.
-        directory: The job's folder, which keeps the choices.
-        group: The processes of the run.
-        acts: Whether the model acts while it is trained.
     """
     own: list[tuple[LoadedModel, Engine]] = []
 

@@ -27,12 +27,10 @@ from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_row
 from quintain.trainers.distributed.passes import SharedPasses
-from quintain.trainers.distributed.sharding import is_sharded
-from quintain.trainers.distributed.weights import full
+from quintain.trainers.distributed.sharding import full, is_sharded
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.objectives import objective_of
-from quintain.trainers.models.loading import LoadedModel, eval_mode, is_adapter
+from quintain.trainers.models.loading import LoadedModel, eval_mode, is_adapter, trainable
 from quintain.trainers.models.quantization import scales_of
 
 Warn = Callable[[str, str], None]

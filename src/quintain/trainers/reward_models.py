@@ -156,11 +156,6 @@ def score_runs(
     single value has no meaning until fit_calibration has related it to human labels. A step model's value is the mean over its steps:
     unlike the product or the minimum, it does not fall with the number of steps.
 
-    Args:
-        agent: Agent of role `reward_model` or `step_model`.
-        runs: Runs to score; one that cannot be read is unscored, with the reason.
-        should_stop: Called between batches.
-
     Raises:
         InvalidInput: The agent has no value head.
     """

@@ -25,21 +25,20 @@ from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
-from quintain.trainers.data.mismatched import mismatched_examples
 from quintain.trainers.data.retrieval_examples import relevant_tools
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.passes import SharedPasses
 from quintain.trainers.distributed.process_group import ProcessGroup
-from quintain.trainers.distributed.weights import whole_copy
+from quintain.trainers.distributed.sharding import whole_copy
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.ewc import WeightPenalty, weight_penalty
 from quintain.trainers.loop.identity import run_identity
-from quintain.trainers.loop.objectives import Objective, complete_settings, objective_of
+from quintain.trainers.loop.loop import Run, Sampler
+from quintain.trainers.loop.objectives import Objective, complete_settings, mismatched_examples, objective_of
 from quintain.trainers.loop.optimizer import adamw
 from quintain.trainers.loop.precision import loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import changing_positions
-from quintain.trainers.loop.run import Run, Sampler
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
 from quintain.trainers.loop.sinks import open_sinks
 from quintain.trainers.models.loading import LoadedModel

@@ -54,12 +54,6 @@ class LocalTeacher:
     """A model on this machine, in eval mode."""
 
     def __init__(self, agent: Agent, batch_tokens: int) -> None:
-        """Load the agent's model.
-
-        Args:
-            agent: The teacher.
-            batch_tokens: Token budget of a forward pass.
-        """
         loaded = load_model(agent.model)
         self._name, self._tokenizer, self._batch_tokens = agent.id or agent.name, loaded.tokenizer, batch_tokens
         self._engine = Engine.of(loaded.model)
@@ -108,15 +102,7 @@ def with_advantages(examples: Sequence[Example], teacher: Teacher) -> list[Examp
 def cached_with_teacher(
     examples: Sequence[Example], teacher: Teacher, top_k: int, path: Path, fingerprint: str
 ) -> list[Example]:
-    """Return `with_teacher`. The result is kept in a file, so a resumed run asks the teacher nothing twice.
-
-    Args:
-        examples: The examples of a split.
-        teacher: The teacher.
-        top_k: Number of the likeliest tokens.
-        path: The file, below the job's `checkpoints`.
-        fingerprint: Fingerprint of the renderer.
-    """
+    """Return `with_teacher`. The result is kept in a file, so a resumed run asks the teacher nothing twice."""
     if path.exists():
         try:
             return read_examples(path).examples

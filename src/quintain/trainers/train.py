@@ -18,7 +18,7 @@ from quintain.trainers.distributed.process_group import ProcessGroup, group_of
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.machine import tune_allocator
 from quintain.trainers.loop.checkpoints import disk_errors_explained
-from quintain.trainers.loop.loop import resume
+from quintain.trainers.loop.loop import Run, resume
 from quintain.trainers.loop.loop import train as run_loop
 from quintain.trainers.loop.report import (
     TrainingReport,
@@ -30,7 +30,6 @@ from quintain.trainers.loop.report import (
     report_of,
     without_validation,
 )
-from quintain.trainers.loop.run import Run
 from quintain.trainers.models.loading import LoadedModel, save_model
 from quintain.trainers.preparation import (
     prepare_training,

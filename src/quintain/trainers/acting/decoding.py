@@ -103,10 +103,6 @@ class Decoder:
     def step(self, batch: Batch, ids: torch.Tensor) -> torch.Tensor:
         """Feed new tokens to all rows of a batch.
 
-        Args:
-            batch: Its cache grows by the width of `ids`.
-            ids: int64 [B, T].
-
         Returns:
             float32 [B, V], the logits after the last column.
         """

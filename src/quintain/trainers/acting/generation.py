@@ -28,13 +28,6 @@ class Generation:
     """
 
     def __init__(self, batch: Batch, limits: Sequence[int], device: torch.device) -> None:
-        """Start without tokens.
-
-        Args:
-            batch: The rows, read up to the first token to sample.
-            limits: Maximum tokens of each row, at least 1.
-            device: Device of the model.
-        """
         self.batch = batch
         """The rows that are decoded; its row i is row `rows[i]` of the turn."""
         self.rows = torch.arange(len(limits), device=device)

@@ -87,16 +87,6 @@ class LocalPolicy:
         products: ProductForms = IN_PROCESS,
         weight_version: int | None = None,
     ) -> None:
-        """Create a policy without episodes.
-
-        Args:
-            loaded: The model.
-            renderer: Renders its episodes.
-            sampling: Sampling settings.
-            seed: Part of every episode's random seed.
-            products: The forms of matrix products; those of a job that can resume are kept with it.
-            weight_version: See `SampledTokens.weight_version`.
-        """
         # peft's wrapper only hides the signature of the forward pass; adapters are inside of the layers.
         self._model = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
         self._context = loaded.context_tokens

@@ -31,12 +31,7 @@ class FixedLayer(DynamicLayer):
     """Keys and values of one layer in stores of a fixed number of columns: float [B, heads, C, head_dim]."""
 
     def __init__(self, stores: tuple[torch.Tensor, torch.Tensor], column: torch.Tensor) -> None:
-        """Create a layer over stores that others own.
-
-        Args:
-            stores: Keys and values.
-            column: int64 [1], the column that the next token writes.
-        """
+        """Create a layer over stores that others own."""
         super().__init__()
         self.lazy_initialization(*stores)
         self.keys, self.values = stores
@@ -60,13 +55,7 @@ class StaticSteps:
     """Further steps of a batch of which each layer is a `GrowingLayer` without a window."""
 
     def __init__(self, model: Any, batch: Batch, n_steps: int) -> None:
-        """Reserve room, and capture the step on CUDA.
-
-        Args:
-            model: The model, for which `has_fixed_shapes`.
-            batch: A batch with columns.
-            n_steps: Maximum number of steps.
-        """
+        """Reserve room, and capture the step on CUDA."""
         device = model.device
         self.batch = batch
         self._model, self._layers = model, [layer for layer in batch.cache.layers if isinstance(layer, GrowingLayer)]

@@ -25,15 +25,9 @@ def chunk(
 ) -> Rendering:
     """Render a trajectory as rows of at most `max_length` tokens that train each trainable step exactly once.
 
-    A trajectory that fits is rendered whole. Otherwise each chunk takes as many steps as fit. If its first step does not fit, the
-    overlap is halved until it does. A step that is too long with the opening alone is left out and counted in `truncated_turns`.
-
-    Args:
-        renderer: Renders the chunks.
-        trajectory: The run.
-        max_length: Maximum tokens of a row.
-        overlap: Earlier agent turns, with observations, that a chunk repeats, masked.
-        weight: Weight of the trajectory in the loss.
+    A trajectory that fits is rendered whole. Otherwise each chunk takes as many steps as fit. It repeats
+    `overlap` earlier agent turns with their observations, masked; if its first step does not fit, the overlap is
+    halved until it does. A step that is too long with the opening alone is left out and counted in `truncated_turns`.
 
     Returns:
         The rows, with `step_index` of the whole trajectory; `too_long` if no step fits.

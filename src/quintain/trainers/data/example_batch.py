@@ -59,6 +59,11 @@ ONLINE = {
 """The same where the model acts while it learns."""
 
 
+def reasons(counts: Mapping[str, int]) -> str:
+    """Return reasons with their numbers, as text."""
+    return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
+
+
 def remedies_for(dropped: Mapping[str, int], *, online: bool) -> list[str]:
     """Return the remedies of the reasons, the most frequent first; a reason without one is left out."""
     known = REMEDIES | (ONLINE if online else {})

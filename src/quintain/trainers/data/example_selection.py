@@ -12,7 +12,6 @@ from quintain.errors import InvalidInput
 from quintain.records.hyperparameters.methods import CoresetConfig, CurriculumConfig, ReplayConfig, SFTConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.coreset import coreset, text_features
-from quintain.trainers.data.curriculum import difficulty
 from quintain.trainers.data.example_files import read_examples, write_examples
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.replay_buffer import ReplayBuffer
@@ -48,13 +47,8 @@ def select(
 ) -> Selection:
     """Choose a coreset, add examples of the replay buffer, and rank by difficulty, as the settings require.
 
-    Args:
-        dataset: The dataset's examples.
-        spec: The job; `cache_dir` contains the replay buffers.
-        maker: Renderer and maximum length: rows of another tokenizer or template, and longer rows, are not replayed.
-        engine: Computes the losses for a coreset.
-        directory: The job's folder; replayed examples are kept there for a resumed run.
-        passes: How the processes of the run share passes; None: this one is alone. The first one reads the buffer.
+    Rows of another tokenizer or template, and longer rows than `maker` allows, are not replayed. Replayed examples are kept in
+    `directory` for a resumed run.
     """
     passes = passes or SharedPasses()
     config, chosen = spec.config, Selection(dataset.examples)
@@ -67,7 +61,7 @@ def select(
         note = f"{len(kept)} of {len(dataset.examples)} examples were chosen by {config.coreset.method}"
         chosen = replace(chosen, examples=[dataset.examples[i] for i in kept], notes=(note,))
     if config.curriculum is not None:
-        ranks = [difficulty(_n_steps(e), reward) for e, reward in zip(chosen.examples, rewards, strict=True)]
+        ranks = [_difficulty(e, reward) for e, reward in zip(chosen.examples, rewards, strict=True)]
         chosen = replace(chosen, curriculum=(config.curriculum, ranks))
     if config.replay is not None:
         chosen = _with_replay(config.replay, chosen, spec, maker, directory, passes.group)
@@ -144,7 +138,7 @@ def _with_replay(
         notes.append(warning)
     if chosen.curriculum is not None:
         shape, ranks = chosen.curriculum
-        chosen = replace(chosen, curriculum=(shape, [*ranks, *(difficulty(_n_steps(e), e.value[0]) for e in fitting)]))
+        chosen = replace(chosen, curriculum=(shape, [*ranks, *(_difficulty(e, e.value[0]) for e in fitting)]))
     return replace(
         chosen,
         examples=[*new, *fitting],
@@ -154,5 +148,7 @@ def _with_replay(
     )
 
 
-def _n_steps(example: Example) -> int:
-    return len({int(step) for row in example.rows for step in np.unique(row.step_index[row.supervised])})
+def _difficulty(example: Example, reward: float | None) -> float:
+    """Return agent steps minus reward: short, well-rewarded runs come first. An unknown reward counts as 0."""
+    n_steps = len({int(step) for row in example.rows for step in np.unique(row.step_index[row.supervised])})
+    return n_steps - (reward or 0.0)

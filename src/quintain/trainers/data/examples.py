@@ -33,7 +33,7 @@ from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.example_batch import ExampleBatch as ExampleBatch
 from quintain.trainers.data.retrieval_examples import add_calls, leave_out_without_negatives
 from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
-from quintain.trainers.data.streams import Example, TokenRow, token_row
+from quintain.trainers.data.streams import Example, TokenRow, common_prefix, token_row
 from quintain.trainers.data.teacher_tokens import with_recorded
 from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels, with_parts
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
@@ -355,12 +355,10 @@ def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> lis
     """Mask the tokens before the first difference in both sides."""
     sides = [list(chosen), list(rejected)]
     for place, (left, right) in enumerate(zip(chosen, rejected, strict=False)):
-        n = min(len(left), len(right))
-        differing = np.flatnonzero(left.token_ids[:n] != right.token_ids[:n])
-        shared = int(differing[0]) if len(differing) else n
+        shared = common_prefix(left.token_ids, right.token_ids)
         for side in sides:
             side[place] = side[place].masked_before(shared)
-        if len(differing) or len(left) != len(right):
+        if shared < max(len(left), len(right)):
             break
     return sides
 

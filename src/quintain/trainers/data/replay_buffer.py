@@ -27,7 +27,6 @@ class ReplayBuffer:
     """Examples of earlier jobs, as of `ReplayBuffer.open` or the latest `add`."""
 
     def __init__(self, folder: Path, size: int, fingerprint: str) -> None:
-        """See `open`."""
         self.folder, self.size, self.fingerprint = folder, size, fingerprint
         self.warning: str | None = None
         """Why the file could not be read, if the buffer starts empty because of that."""
@@ -35,12 +34,7 @@ class ReplayBuffer:
 
     @staticmethod
     def open(folder: Path, size: int, fingerprint: str) -> ReplayBuffer:
-        """Open the buffer of a folder, which need not exist yet.
-
-        Args:
-            folder: Folder of the buffer; several jobs may share it.
-            size: Number of examples to keep, at least 1.
-            fingerprint: Fingerprint of the renderer: token ids of another renderer are invalid here.
+        """Open the buffer of a folder, which need not exist yet and which several jobs may share, to keep `size` examples.
 
         Raises:
             Conflict: The buffer has examples of another tokenizer or template.
@@ -55,13 +49,7 @@ class ReplayBuffer:
         return len(self._examples)
 
     def sample(self, n: int, *, exclude: Collection[str], seed: int) -> list[Example]:
-        """Draw up to `n` examples.
-
-        Args:
-            n: Maximum number of examples.
-            exclude: Keys of the new data, which are never drawn.
-            seed: The same seed and content give the same examples.
-        """
+        """Draw up to `n` examples with other keys than those of the new data; the same seed and content give the same ones."""
         free = sorted(self._examples.keys() - set(exclude))
         return [self._examples[key] for key in random.Random(f"replay/{seed}").sample(free, min(n, len(free)))]
 

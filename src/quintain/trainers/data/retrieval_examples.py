@@ -20,15 +20,8 @@ def add_calls(
 ) -> None:
     """Add an example for each recorded call of a run, or count why there is none.
 
-    Member 0 is the need, member 1 the called tool, the others are hard negatives. A member's value is the number of its text.
-
-    Args:
-        row: The run.
-        batch: Receives the examples, and the calls that count for nothing.
-        tokenizer: Of the model.
-        max_length: Maximum tokens of a text.
-        n_negatives: Maximum number of hard negatives.
-        texts: Text -> its number; receives new texts.
+    Member 0 is the need, member 1 the called tool, the others are hard negatives. A member's value is the number of its text
+    in `texts`, which receives new ones.
     """
     found = calls_of_run(row.trajectory)
     batch.left_out_calls.update(found.left_out)

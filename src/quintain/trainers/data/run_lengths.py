@@ -23,13 +23,7 @@ def cut_off(run: Trajectory) -> bool:
 def penalised_rewards(
     group: GroupRow, rendered: Mapping[int, Sequence[TokenRow]], config: GRPOConfig
 ) -> tuple[float, ...]:
-    """Return the reward of each run less its penalty for length.
-
-    Args:
-        group: Runs and rewards.
-        rendered: Place of a run -> its rows; a run that could not be rendered is missing.
-        config: With `overlong_tokens`.
-    """
+    """Return the reward of each run less its penalty for length."""
     longest = config.overlong_tokens
     if longest is None:
         return group.rewards

@@ -154,6 +154,13 @@ def rows_of(examples: Iterable[Example]) -> list[TokenRow]:
     return [row for example in examples for row in example.rows]
 
 
+def common_prefix(a: NDArray[np.integer], b: NDArray[np.integer]) -> int:
+    """Return the number of leading ids that two rows share."""
+    n = min(len(a), len(b))
+    differing = np.flatnonzero(a[:n] != b[:n])
+    return int(differing[0]) if len(differing) else n
+
+
 def split_by_row(values: NDArray[_Number], rows: Sequence[TokenRow]) -> list[NDArray[_Number]]:
     """Return the values of each row, from those of the supervised tokens of all rows, [N, ...]."""
     return np.split(values, np.cumsum([row.n_supervised for row in rows])[:-1])

@@ -42,12 +42,6 @@ def with_recorded(rows: Sequence[TokenRow], run: Trajectory, fingerprint: str, k
 
     Turns without log-probs of this tokenizer and template have no loss. A turn that has only those of its own tokens is taken
     with one alternative.
-
-    Args:
-        rows: The rendered run.
-        run: The run; `sampled` of its steps has the log-probs.
-        fingerprint: Of the student's renderer.
-        k: Alternatives at a place.
     """
     found = []
     for row in rows:

@@ -33,13 +33,7 @@ class Reading(NamedTuple):
 
 
 def read_run(renderer: Renderer, run: Trajectory, max_length: int) -> Reading:
-    """Mark a run at the last token of the agent.
-
-    Args:
-        renderer: Renders the run.
-        run: The run; masked steps count too.
-        max_length: Maximum tokens of a row; a longer run is not read, because its end would be missing.
-    """
+    """Mark a run at the last token of the agent; not one of more than `max_length` tokens, because its end would be missing."""
     reading = read_steps(renderer, run, max_length)
     if reading.dropped:
         return reading
@@ -48,7 +42,7 @@ def read_run(renderer: Renderer, run: Trajectory, max_length: int) -> Reading:
 
 
 def read_steps(renderer: Renderer, run: Trajectory, max_length: int) -> Reading:
-    """Mark a run at the last token of each agent step; arguments as in `read_run`."""
+    """Mark a run at the last token of each agent step, masked ones too; see `read_run`."""
     steps = tuple(step if step.actor is not Actor.AGENT else _to_be_read(step) for step in run.steps)
     if not any(step.train for step in steps if step.actor is Actor.AGENT):
         return Reading((), "nothing_written")
@@ -60,13 +54,7 @@ def read_steps(renderer: Renderer, run: Trajectory, max_length: int) -> Reading:
 
 
 def with_labels(row: TokenRow, labels: Mapping[int, Sequence[float]], n_heads: int) -> TokenRow:
-    """Return the row with labels, marked at the labelled steps only.
-
-    Args:
-        row: From `read_steps`.
-        labels: Step of the trajectory -> target of each head, NaN where unknown.
-        n_heads: K.
-    """
+    """Return the row with the targets of each head by step of the trajectory, NaN where unknown, marked at those steps only."""
     label = np.full((len(row), n_heads), np.nan, np.float32)
     for place in row.places:
         if (targets := labels.get(int(row.step_index[place]))) is not None:
@@ -82,13 +70,7 @@ def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
 
 
 def with_parts(row: TokenRow, parts: Mapping[str, float], names: Sequence[str]) -> TokenRow:
-    """Return the row of a whole run with the values of its parts as labels, NaN where unknown.
-
-    Args:
-        row: From `read_run`.
-        parts: Part -> value in 0..1.
-        names: Of the heads; the first, the reward, has no label.
-    """
+    """Return the row of a whole run with the values of its parts as labels, NaN where unknown."""
     targets = [np.nan, *(parts.get(name, np.nan) for name in names[1:])]
     return row.with_supervised("label", np.tile(np.asarray(targets, np.float32), (row.n_supervised, 1)))
 

@@ -1,6 +1,9 @@
-"""Sharding: each process has a shard of every parameter, its gradient and its optimizer state.
+"""Distribution of a loaded model over processes, whole or in shards of parameters, gradients and optimizer state.
 
-This is ZeRO stage 3 (Rajbhandari et al. 2020, arXiv 1910.02054) by torch's `fully_shard`. A block's parameters are gathered
+One process reads the model. The others get its structure, the pickled model with tensors on the meta device, so that tied weights
+stay tied; then its values, piece by piece.
+
+Sharding is ZeRO stage 3 (Rajbhandari et al. 2020, arXiv 1910.02054) by torch's `fully_shard`. A block's parameters are gathered
 when a pass reaches it and released behind it; its gradients are reduced and scattered as soon as they are computed. All
 parameters outside of the blocks (embeddings, last norm, head) form one more group, gathered from the start of a pass to the
 end of its backward pass, because the engine multiplies by the head's weight itself.
@@ -11,7 +14,9 @@ the engine never calls it. A sharded tensor is a `DTensor`. Functions marked *co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import io
+import pickle
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +28,80 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_map
 
-from quintain.trainers.distributed.weights import fill, fill_buffers
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models.loading import is_adapter
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole tensor of which this process has a shard; a tensor that is not sharded itself. Collective."""
+    whole: torch.Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return whole.detach()
+
+
+def skeleton(value: Any) -> bytes:
+    """Pickle an object with its tensors on the meta device."""
+    buffer = io.BytesIO()
+    _SkeletonPickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+class _SkeletonPickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            is_parameter = isinstance(value, torch.nn.Parameter)
+            return _on_meta, (tuple(value.shape), value.dtype, value.requires_grad, is_parameter)
+        return NotImplemented
+
+
+def _on_meta(shape: tuple[int, ...], dtype: torch.dtype, requires_grad: bool, is_parameter: bool) -> torch.Tensor:
+    tensor = torch.empty(shape, dtype=dtype, device="meta")
+    return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor.requires_grad_(requires_grad)
+
+
+@torch.no_grad()
+def fill(parameters: Iterable[torch.nn.Parameter], device: torch.device) -> None:
+    """Broadcast the first process's values, and move them to a device. Collective.
+
+    A parameter that is there already, with values on the device in every process, is only overwritten.
+    """
+    for parameter in parameters:
+        if parameter.is_meta:
+            here = torch.empty_like(parameter, device=device)
+            torch.utils.swap_tensors(parameter, torch.nn.Parameter(here, parameter.requires_grad))
+        else:
+            parameter.data = parameter.data.to(device).contiguous()
+        distributed.broadcast(parameter.data, src=0)
+
+
+@torch.no_grad()
+def whole_copy(plain: torch.nn.Module, sharded: torch.nn.Module, device: torch.device) -> None:
+    """Give a model on the meta device the whole weights of its sharded twin. Collective; others than the first pass no model.
+
+    Args:
+        plain: Model of the first process; any module without parameters elsewhere.
+        sharded: The model that is trained.
+        device: Device of the first process.
+    """
+    own = dict(plain.named_parameters())
+    for name, parameter in sharded.named_parameters():
+        values = full(parameter)
+        if name in own:
+            here = torch.nn.Parameter(values.to(device, copy=True), own[name].requires_grad)
+            torch.utils.swap_tensors(own[name], here)
+    values_of = dict(sharded.named_buffers())
+    for name, _ in list(plain.named_buffers()):
+        parent, _, leaf = name.rpartition(".")
+        plain.get_submodule(parent)._buffers[leaf] = values_of[name].clone()
+
+
+@torch.no_grad()
+def fill_buffers(model: torch.nn.Module, device: torch.device) -> None:
+    """Broadcast the first process's buffers in the order of their names, and move them to a device. Collective."""
+    for name, buffer in sorted(model.named_buffers()):
+        here = torch.empty_like(buffer, device=device) if buffer.is_meta else buffer.to(device).contiguous()
+        distributed.broadcast(here, src=0)
+        parent, _, leaf = name.rpartition(".")
+        model.get_submodule(parent)._buffers[leaf] = here
 
 
 class _Root(torch.nn.Module):

@@ -131,11 +131,6 @@ def packed_attention_in(configs: Sequence[Any]) -> Iterator[None]:
             config._attn_implementation_internal = name
 
 
-def is_packed(config: Any) -> bool:
-    """Whether models of this configuration use packed attention now."""
-    return bool(config._attn_implementation_internal == NAME)
-
-
 def attention_configs(model: Any) -> list[Any]:
     """Return the configurations from which the layers of a model read their attention implementation."""
     found = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
@@ -243,7 +238,7 @@ def enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
     """Checkpoint the blocks; recomputation in the backward pass uses the attention of the forward pass."""
 
     def contexts() -> tuple[Any, Any]:  # called in the forward pass of each block
-        return nullcontext(), packed_attention_in([c for c in configs if is_packed(c)])
+        return nullcontext(), packed_attention_in([c for c in configs if c._attn_implementation_internal == NAME])
 
     # transformers 5.23 renamed it.
     enable: Callable[[dict[str, Any]], None] = (

@@ -19,7 +19,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from quintain.trainers.engine.head import at_least_float32
-from quintain.trainers.engine.machine import default_products
+from quintain.trainers.engine.machine import products_of
 from quintain.trainers.engine.packing import Range, Segment
 
 _BLOCK = 256
@@ -76,7 +76,7 @@ class _Block(NamedTuple):
 
     def products(self) -> AbstractContextManager[None]:
         """Return the back end of the block's products."""
-        return nullcontext() if sum(b - a for a, b in self.keys) >= _LONG else default_products()
+        return nullcontext() if sum(b - a for a, b in self.keys) >= _LONG else products_of("highest")
 
 
 def _blocks(segments: Sequence[Segment], heads: int, window: int | None) -> Iterator[_Block]:

@@ -70,12 +70,6 @@ def trie_mask(segments: Sequence[Segment], n: int, window: int | None, device: t
 
     Query q with token r sees key k if k <= r < until[k], and pos[r] - pos[k] < window on its path. Whether a block of the mask is
     empty, partial or full follows from the extremes of these in the block, without the n^2 entries.
-
-    Args:
-        segments: The segments that are queries.
-        n: Length of the packed sequence.
-        window: Sliding window in tokens; None: none.
-        device: Device of the mask.
     """
     visible = intervals(segments, n)
     count = len(visible.rows)

@@ -117,13 +117,6 @@ class Engine:
 
         The model's mode and the random number generators stay unchanged.
 
-        Args:
-            model: A causal language model, plain or with adapters.
-            share_prefixes: Compute the tokens of shared prefixes once.
-            gradient_checkpointing: Compute activations again in the backward pass.
-            autocast: Type of matrix products under autocast; None: the weights' own.
-            noise: Alpha of the noise on the embeddings in training.
-
         Raises:
             InvalidInput: The model is not causal (`not_causal`).
         """
@@ -156,10 +149,6 @@ class Engine:
 
         For losses that are linear in the log-probs, where it is faster than `logprobs`.
 
-        Args:
-            rows: The rows of a forward pass.
-            weight: float [N].
-
         Returns:
             Scalar (float64 except on MPS) for one backward pass, and float32 [N].
         """
@@ -185,9 +174,7 @@ class Engine:
     def scores_and_values(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> TokenScores:
         """Return log-probs, entropies and values of the supervised tokens from one forward pass.
 
-        Args:
-            rows: The rows of a forward pass.
-            frozen: Compute no gradients but those of the value head, and of a trunk of its own.
+        With `frozen`, only the value head and a trunk of its own get gradients.
 
         Raises:
             InvalidInput: As `values`.

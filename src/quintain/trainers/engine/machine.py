@@ -10,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -195,21 +195,13 @@ def bf16_speedup(inner: int, outer: int) -> float:
 
 @contextmanager
 def products_of(precision: str) -> Iterator[None]:
-    """Use float32 products of this precision, and restore the setting afterwards."""
+    """Use float32 products of this precision, and restore the setting afterwards; "highest" is PyTorch's default."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def default_products() -> AbstractContextManager[None]:
-    """Use PyTorch's default float32 products, and restore the setting afterwards.
-
-    For many small products of changing shape, because oneDNN compiles a kernel for each new shape.
-    """
-    return products_of("highest")
 
 
 def matmul_flops(device: torch.device, dtype: torch.dtype = torch.float32) -> float | None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow, common_prefix
 
 Range = tuple[int, int]
 """Consecutive rows of the packed sequence, the second number excluded."""
@@ -79,10 +79,6 @@ def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
     """Lay rows out as one packed sequence.
 
     Tokens behind a row's last predicting token are left out: no supervised token sees them.
-
-    Args:
-        rows: The rows of a forward pass.
-        share: Compute the tokens of shared prefixes once; otherwise lay the rows side by side.
     """
     inputs = [_inputs(row) for row in rows]
     order, common = _sorted(inputs, share=share)
@@ -186,14 +182,8 @@ def _sorted(inputs: Sequence[NDArray[np.int64]], *, share: bool) -> tuple[list[i
         return order, [0] * len(order)
     keys = [row.astype(">i8").tobytes() for row in inputs]  # big-endian bytes sort as the ids do
     order.sort(key=keys.__getitem__)
-    common = [_common_prefix(inputs[a], inputs[b]) for a, b in pairwise(order)]
+    common = [common_prefix(inputs[a], inputs[b]) for a, b in pairwise(order)]
     return order, [0, *common][: len(order)]
-
-
-def _common_prefix(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
-    n = min(len(a), len(b))
-    different = np.flatnonzero(a[:n] != b[:n])
-    return int(different[0]) if len(different) else n
 
 
 def _cut(path: tuple[Range, ...], length: int) -> tuple[Range, ...]:

@@ -70,14 +70,6 @@ def write_gguf(
 
     A quantised file is written after one in f16 has passed, which differs from it in the type of the weights alone.
 
-    Args:
-        agent: The agent; an adapter is merged.
-        kind: Type of the weights.
-        folder: Existing folder for the file.
-        renderer: The agent's renderer.
-        probes: Rows on which the agent was measured.
-        own: The agent's measurement.
-
     Raises:
         InvalidInput: GGUF has no place for the model or its tokenizer (`unsupported_model`).
         Conflict: llama.cpp refuses the file, or what it computes differs (`parity_failed`).

@@ -46,14 +46,7 @@ class VocabularyForm(NamedTuple):
 
 
 def add_vocabulary(writer: gguf.GGUFWriter, tokenizer: Any, form: VocabularyForm, rows: int) -> None:
-    """Add tokens, merges or scores, and special tokens.
-
-    Args:
-        writer: The file.
-        tokenizer: A tokenizer of the library `tokenizers` with byte pairs.
-        form: See `find_form`.
-        rows: Rows of the embedding; those without a token become unused ones.
-    """
+    """Add tokens, merges or scores, and special tokens."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     pairs = [pair if isinstance(pair, list) else pair.split(" ") for pair in state["merges"]]
     names, kinds = _tokens(tokenizer, rows)
@@ -69,14 +62,7 @@ def add_vocabulary(writer: gguf.GGUFWriter, tokenizer: Any, form: VocabularyForm
 
 
 def add_special_tokens(writer: gguf.GGUFWriter, tokenizer: Any, end_ids: Sequence[int], template: str) -> None:
-    """Add the ids at which text begins, is padded and ends, and the chat template.
-
-    Args:
-        writer: The file.
-        tokenizer: The agent's tokenizer.
-        end_ids: Ids that end a turn.
-        template: The chat template.
-    """
+    """Add the ids at which text begins, is padded and ends, and the chat template."""
     eos = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else next(iter(end_ids), None)
     others = [i for i in end_ids if i != eos]
     for value, add in (
@@ -103,11 +89,6 @@ def copy_vocabulary(writer: gguf.GGUFWriter, base: Path) -> None:
 
 def find_form(tokenizer: Any, texts: Sequence[str], folder: Path) -> VocabularyForm:
     """Return the form in which llama.cpp gives the tokenizer's ids for all texts.
-
-    Args:
-        tokenizer: The agent's tokenizer.
-        texts: Probe texts.
-        folder: For a file of one small layer, removed afterwards.
 
     Raises:
         Conflict: llama.cpp has no such form (`parity_failed`).

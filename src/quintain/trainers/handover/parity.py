@@ -19,7 +19,7 @@ from quintain.records.jobs.handover import Parity
 from quintain.records.protocols import Message, Turn
 from quintain.records.trajectory import Action
 from quintain.trainers.acting.policy import LocalPolicy
-from quintain.trainers.engine.machine import default_products
+from quintain.trainers.engine.machine import products_of
 from quintain.trainers.models.loading import LoadedModel, decoder_and_head, eval_mode
 from quintain.trainers.models.value_head import head_of
 from quintain.trainers.rendering.renderer import Renderer
@@ -89,7 +89,7 @@ def measure(loaded: LoadedModel, probes: Probes) -> Measurement:
     """Measure a model on the probe rows one by one, without padding."""
     head = head_of(loaded.model)
     logprobs, values, gaps = [], [], torch.zeros(0, dtype=torch.float64)
-    with eval_mode(loaded.model), torch.no_grad(), default_products():
+    with eval_mode(loaded.model), torch.no_grad(), products_of("highest"):
         for row in probes.rows:
             ids = torch.tensor([row], device=loaded.model.device)
             likely = loaded.model(input_ids=ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
@@ -143,12 +143,6 @@ def compare(own: Measurement, read: Measurement, *, compared_in: torch.dtype, st
 
 def count_equal(tokenizer: Any, renderer: Renderer, agent: Agent, probes: Probes) -> dict[str, int]:
     """Check that the exported tokenizer gives the agent's ids for some texts and conversations; count them.
-
-    Args:
-        tokenizer: Read from the exported files.
-        renderer: The agent's renderer.
-        agent: The agent, for its template style.
-        probes: The conversations.
 
     Raises:
         Conflict: Ids differ (`parity_failed`).

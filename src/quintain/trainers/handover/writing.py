@@ -21,6 +21,7 @@ from quintain.files import sha256_of
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.jobs.handover import ExportFormat, GgufType, Parity
 from quintain.records.protocols import Reporter
+from quintain.trainers.acting.policy import end_ids
 from quintain.trainers.handover.gguf_file import write_gguf
 from quintain.trainers.handover.gguf_weights import require_architecture
 from quintain.trainers.handover.ollama import go_template
@@ -31,8 +32,7 @@ from quintain.trainers.models.model_files import model_files
 from quintain.trainers.models.pooling_files import read_pooling, write_pooling
 from quintain.trainers.models.quantization import size_of
 from quintain.trainers.models.tokenizer_files import save_tokenizer
-from quintain.trainers.models.value_head import value_head_detached
-from quintain.trainers.models.value_head_files import FILE_NAME, save_head
+from quintain.trainers.models.value_head import FILE_NAME, save_head, value_head_detached
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 
@@ -61,13 +61,6 @@ def write_agent(
     agent: Agent, format: ExportFormat, folder: Path, reporter: Reporter, gguf_type: GgufType = "q8_0"
 ) -> ExportedFiles | None:
     """Write an agent's weights, tokenizer and chat template into a folder, and compare them with the agent.
-
-    Args:
-        agent: The agent to export.
-        format: `adapter` requires an agent with an adapter.
-        folder: An empty folder.
-        reporter: Receives phases, and can stop the export.
-        gguf_type: Type of the weights in the format `gguf`.
 
     Returns:
         None if it was stopped.
@@ -208,8 +201,7 @@ def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, fold
 
 def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> GenerationConfig:
     """Return the agent's sampling settings and end tokens, in the names of transformers; nothing of the base's settings stays."""
-    eos = getattr(before, "eos_token_id", None)
-    ends = renderer.end_ids | {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
+    ends = end_ids(loaded.model, renderer)
     warm = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
     warm |= {"min_p": sampling.min_p} if sampling.min_p else {}
     pad = getattr(before, "pad_token_id", None)

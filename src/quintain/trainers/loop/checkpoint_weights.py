@@ -11,14 +11,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from quintain.trainers.distributed.sharding import local_shard
-from quintain.trainers.models.loading import is_adapter
+from quintain.trainers.models.loading import is_adapter, trainable
 from quintain.trainers.models.tokenizer_files import save_tokenizer
-from quintain.trainers.models.value_head import head_of
-from quintain.trainers.models.value_head_files import FILE_NAME, save_head
+from quintain.trainers.models.value_head import FILE_NAME, head_of, save_head
 
 _MODEL = "model.safetensors"
 _ADAPTER = "adapter_model.safetensors"
-_FORMAT_2 = "weights.safetensors"
 _HEAD = "value_head."
 
 
@@ -27,20 +25,8 @@ class _Place(NamedTuple):
     name: str
 
 
-def trainable(model: Any) -> dict[str, torch.nn.Parameter]:
-    """Return the trainable parameters by name; a tied one once."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
 def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
-    """Write weights so that the folder is one of a model, with its tokenizer, or of an adapter.
-
-    Args:
-        folder: An empty folder.
-        model: The model of the weights.
-        weights: The trained weights on the CPU, by the names of their parameters.
-        tokenizer: The model's tokenizer; None leaves it out.
-    """
+    """Write weights so that the folder is one of a model, with its tokenizer, or of an adapter."""
     places = _places(model)
     main = _ADAPTER if is_adapter(model) else _MODEL
     tensors = {places[name].name: tensor for name, tensor in weights.items() if places[name].file == main}
@@ -64,8 +50,7 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
 
 def read_weights(folder: Path, model: Any) -> None:
     """Copy the weights of a checkpoint into the trainable parameters; of a sharded model, this process's parts."""
-    parameters, old = trainable(model), (folder / _FORMAT_2).is_file()
-    places = {name: _Place(_FORMAT_2, name) for name in parameters} if old else _places(model)
+    parameters, places = trainable(model), _places(model)
     with torch.no_grad(), ExitStack() as stack:
         files = {
             file: stack.enter_context(safe_open(folder / file, framework="pt"))

@@ -38,18 +38,16 @@ from quintain.trainers.distributed.sharding import (
     read_moments,
     save_moments,
 )
-from quintain.trainers.loop.checkpoint_weights import read_weights, trainable, write_weights
-from quintain.trainers.models.loading import publish
+from quintain.trainers.loop.checkpoint_weights import read_weights, write_weights
+from quintain.trainers.models.loading import publish, trainable
 
 _MANIFEST = "manifest.json"
 _OWN = "sha256"
-"""Key of the manifest's own SHA-256, which earlier releases did not write."""
+"""Key of the manifest's own SHA-256."""
 _STATE = "state.pt"
 _BEST = "best"
-_FORMAT = 4
-"""Format version; raise it when the layout changes."""
-_FORMATS = (2, 3, 4)
-"""Versions that are read; 2 has all weights in one file, by the names of the parameters; before 4 no moments are in shards."""
+_FORMAT = 5
+"""Format version, the only one that is read; raise it when the layout or the identity of a run changes."""
 
 
 @dataclass(frozen=True)
@@ -294,10 +292,10 @@ def _fault(path: Path) -> str | None:
     """Return why the checkpoint cannot be used; None if it is complete."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        if manifest.get(_OWN) not in (None, _digest(manifest)):
+        if manifest["format"] != _FORMAT:
+            return f"it has format {manifest['format']}, this version reads {_FORMAT}"
+        if manifest[_OWN] != _digest(manifest):
             return f"{_MANIFEST} differs from its SHA-256"
-        if manifest["format"] not in _FORMATS:
-            return f"it has format {manifest['format']}, this version writes {_FORMAT}"
         files = {name: (int(about["size"]), about["sha256"]) for name, about in manifest["files"].items()}
         if not files or (path.name != _BEST and _STATE not in files):
             return f"{_MANIFEST} lists too few files"

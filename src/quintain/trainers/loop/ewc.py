@@ -21,12 +21,11 @@ from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import sampled_nll
-from quintain.trainers.loop.bf16_adamw import stochastically_rounded
-from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import disk_errors_explained
+from quintain.trainers.loop.optimizer import stochastically_rounded
 from quintain.trainers.loop.precision import Format, hold_base
 from quintain.trainers.models.freezing import freeze_layers
-from quintain.trainers.models.loading import LoadedModel, eval_mode, load_model, write_tensors
+from quintain.trainers.models.loading import LoadedModel, eval_mode, load_model, trainable, write_tensors
 from quintain.trainers.models.value_head import has_own_critic, heads_of
 
 _FILE_NAME = "ewc.safetensors"
@@ -53,11 +52,6 @@ class WeightPenalty:
         section 1.1), so no strength is unstable. Like the decay of AdamW it is decoupled from the gradients (Loshchilov and Hutter
         2019, arXiv 1711.05101): Adam would divide a gradient of the penalty by its own size, and important weights would swing
         around w* by the learning rate.
-
-        Args:
-            model: Whose weights were updated.
-            optimizer: Has the rate of each weight.
-            step: Number of the optimizer step, from which the rounding of bfloat16 is drawn.
         """
         rates = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
         total = torch.zeros(())

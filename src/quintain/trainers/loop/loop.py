@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import reduce
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
 
 from quintain.errors import TrainingFailed
+from quintain.records.hyperparameters.methods import TrainingConfig
+from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example
+from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.process_group import ProcessGroup
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.machine import Machine
 from quintain.trainers.engine.offload import activations_offloaded
-from quintain.trainers.loop.checkpoint_weights import trainable
 from quintain.trainers.loop.checkpoints import (
     Progress,
     load_best,
@@ -25,13 +34,74 @@ from quintain.trainers.loop.checkpoints import (
     save_best,
     save_checkpoint,
 )
-from quintain.trainers.loop.meter import Meter, Sums
+from quintain.trainers.loop.ewc import WeightPenalty
+from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.loop.optimizer import clip, update
-from quintain.trainers.loop.passes import ValidationSums, backward, held_out
-from quintain.trainers.loop.run import PARTS, Run
-from quintain.trainers.loop.schedule import learning_rate
+from quintain.trainers.loop.passes import Meter, Sums, backward, held_out
+from quintain.trainers.loop.schedule import ExampleSource, learning_rate
+from quintain.trainers.loop.sinks import Sinks
 from quintain.trainers.losses.loss_output import totals_of
-from quintain.trainers.models.loading import eval_mode
+from quintain.trainers.models.loading import eval_mode, trainable
+from quintain.trainers.reference_log_probs import References
+
+PARTS = ("held_out_sum", "held_out_count")
+"""Suffixes under which the tally keeps sum and count of a validation figure of the final weights."""
+
+Sampler = Callable[[int], dict[str, float | None]]
+"""Lets the model act after a step, and returns figures of its episodes."""
+
+
+@dataclass
+class Run:
+    """A training run between its steps."""
+
+    config: TrainingConfig
+    engine: Engine
+    machine: Machine
+    optimizer: torch.optim.Optimizer
+    scale: torch.amp.GradScaler
+    """Scales the loss where training runs in float16."""
+    source: ExampleSource
+    objective: Objective
+    acts: bool
+    """Whether the examples are rollouts of the model in training."""
+    validation: list[Example]
+    checkpoints: Path
+    identity: str
+    """Hash of everything that a checkpoint must share with the run that loads it."""
+    reporter: Reporter
+    sinks: Sinks
+    penalty: WeightPenalty | None = None
+    """EWC's penalty on the weights; None: off."""
+    tokenizer: Any = None
+    """Saved beside the weights of checkpoints."""
+    sample: Sampler | None = None
+    evaluate: Sampler | None = None
+    """Returns the success on held-out tasks before the first step and after those at which it is measured; else nothing."""
+    reference: References | None = None
+    """The reference of the steps, where it follows the policy; else the examples have their reference log-probs."""
+    passes: SharedPasses = field(default_factory=SharedPasses)
+    """How the processes of the run share its passes."""
+    step: int = 0
+    tally: dict[str, float] = field(default_factory=dict)
+    saved_at: int = -1
+    resumed_from: int | None = None
+    ended_early: str | None = None
+    """Why the run ended before its last step, unless it was stopped."""
+
+    @property
+    def total(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.source.total_steps
+
+    @property
+    def group(self) -> ProcessGroup:
+        """The processes of the run."""
+        return self.passes.group
+
+    def should_stop(self) -> bool:
+        """Whether any process was asked to stop. Collective."""
+        return self.group.any(self.reporter.should_stop())
 
 
 def resume(run: Run) -> None:
@@ -98,12 +168,11 @@ def _report(run: Run, metrics: dict[str, float | None]) -> None:
 
 def _take_step(run: Run) -> dict[str, float | None] | None:
     """Take one optimizer step and return its metrics; None if the source was stopped."""
-    meter = Meter(run.engine, run.machine)
     rate = learning_rate(run.step, run.total, run.config)
     examples = run.source.step(run.step)
     if not examples and run.should_stop():
         return None
-    meter.begin()
+    meter = Meter(run.engine, run.machine)
     run.objective.settings |= run.objective.settings_at(run.step)
     if not examples:
         run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
@@ -117,9 +186,8 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
         raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
     update(run.optimizer, run.scale, rate)
     if run.penalty is not None:
-        meter.sums.add("ewc_penalty", run.penalty.pull(run.engine.model, run.optimizer, run.step), 1)
-    meter.end()
-
+        meter.sums.add(ewc_penalty=(run.penalty.pull(run.engine.model, run.optimizer, run.step), 1))
+    figures = meter.metrics()
     tally = run.tally
     tally.setdefault("first_loss", loss)
     tally["final_loss"] = loss
@@ -127,7 +195,6 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
         tally["late_loss"] = min(loss, tally.get("late_loss", loss))
     tally["supervised_tokens"] = tally.get("supervised_tokens", 0) + meter.sums.supervised_tokens
     tally["tokens"] = tally.get("tokens", 0) + meter.sums.logical_tokens
-    figures = meter.metrics()
     if not run.acts and "kl" in figures:
         figures["drift"] = figures.pop("kl")  # k3 estimates the KL divergence on tokens of the model alone
     return {
@@ -147,13 +214,18 @@ def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
     batches = passes.batches(run.engine, examples, run.config.batch_tokens)
     passes.seed_dropout(run.step)
     with passes.running(), activations_offloaded() if run.config.offload_activations else nullcontext():
-        loss = backward(run.engine, run.objective, run.scale, batches, totals, meter)
+        backward(run.engine, run.objective, run.scale, batches, totals, meter)
     passes.sum_gradients(list(trainable(run.engine.model).values()))
-    shares = run.group.gather((loss, meter.sums))
-    meter.sums = Sums()
-    for _, sums in shares:
-        meter.sums.include(sums)
-    return sum(loss for loss, _ in shares)
+    meter.sums = _gathered(run, meter.sums)
+    return meter.sums.loss
+
+
+def _gathered(run: Run, share: Sums) -> Sums:
+    """Return the sums over all processes. Collective."""
+    sums = Sums()
+    for one in run.group.gather(share):
+        sums.include(one)
+    return sums
 
 
 def _prepare(run: Run, examples: Sequence[Example]) -> None:
@@ -176,7 +248,7 @@ def _validate(run: Run) -> dict[str, float | None]:
     batches = run.passes.batches(engine, run.validation, config.batch_tokens)
     with run.passes.running():
         share = held_out(engine, run.objective, batches, totals)
-    sums = reduce(ValidationSums.plus, run.group.gather(share))
+    sums = _gathered(run, share)
     loss = sums.loss
     if not math.isfinite(loss):
         raise _diverged(run, f"the validation after step {run.step} of {run.total} gave loss {loss}")
@@ -184,7 +256,7 @@ def _validate(run: Run) -> dict[str, float | None]:
     agreement = {
         f"{name}_{part}": x
         for name in run.objective.agreement
-        for part, x in zip(PARTS, sums.figures.get(name, ()), strict=False)
+        for part, x in zip(PARTS, sums.means.get(name, ()), strict=False)
     }
     if not config.keep_best:
         tally |= agreement
@@ -206,7 +278,7 @@ def _validate(run: Run) -> dict[str, float | None]:
                 f"the validation loss has not fallen below {tally['best_loss']:.4g} (step {tally['best_step']:.0f}) in "
                 f"{config.early_stopping_patience} validations"
             )
-    means = {f"validation_{name}": total / n for name, (total, n) in sums.figures.items() if n}
+    means = {f"validation_{name}": total / n for name, (total, n) in sums.means.items() if n}
     return {"validation_loss": loss, **means}
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from quintain.errors import InvalidInput
@@ -25,23 +27,21 @@ from quintain.records.hyperparameters.methods import (
     SimPOConfig,
     TrainingConfig,
 )
-from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, rows_of, streams_of
+from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, rows_of, streams_of, token_row
 from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.engine.other_tokens import candidate_logprobs
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.losses.distill import distill_loss
-from quintain.trainers.losses.dpo import dpo_loss
+from quintain.trainers.losses.dpo import dpo_loss, ranking_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_kl, kto_loss
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.orpo import orpo_loss
 from quintain.trainers.losses.ppo import ppo_loss
 from quintain.trainers.losses.prm import prm_loss
-from quintain.trainers.losses.ranking import ranking_loss
+from quintain.trainers.losses.reference_free import orpo_loss, simpo_loss
 from quintain.trainers.losses.retriever import retriever_loss
 from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.sft import sft_loss
-from quintain.trainers.losses.simpo import simpo_loss
 
 Loss = Callable[..., LossOutput]
 """Takes log-probs or values, the streams, and the totals of the step."""
@@ -185,3 +185,28 @@ def _bound(loss: Loss, config: TrainingConfig) -> Loss:
     """Return the loss with the settings of the config that it takes, which have the names of its arguments."""
     names = inspect.signature(loss).parameters.keys() & type(config).model_fields.keys()
     return partial(loss, **{name: getattr(config, name) for name in names})
+
+
+def mismatched_examples(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
+    """Return KTO's mismatched examples: each prompt with the answer to another one, cut at `max_length`.
+
+    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). Prompts are sorted, and answers
+    shifted by the count of the most frequent prompt. So no prompt meets its own answer, unless more than half of all are that
+    prompt. An example whose prompt leaves no room for an answer has none.
+    """
+    heads = [int(example.rows[0].places[0]) for example in examples]
+    prompts = [e.rows[0].token_ids[:head].tobytes() for e, head in zip(examples, heads, strict=True)]
+    counts = Counter(prompts)
+    rank = {prompt: i for i, prompt in enumerate(counts)}
+    together = sorted(range(len(examples)), key=lambda i: rank[prompts[i]])
+    shift = max(counts.values(), default=1) if len(counts) > 1 else 1
+    partner = dict(zip(together, [*together[shift:], *together[:shift]], strict=True))
+    unpaired = {}
+    for place, example in enumerate(examples):
+        row, other = example.rows[0], examples[partner[place]].rows[0]
+        head, tail = heads[place], heads[partner[place]]
+        ids = np.concatenate([row.token_ids[:head], other.token_ids[tail:]])[:max_length]
+        mask = np.concatenate([np.zeros(head, np.bool_), other.supervised[tail:]])[:max_length]
+        if len(examples) > 1 and mask.any():
+            unpaired[example.key] = Example((token_row(ids.tolist(), mask.tolist()),), (0,), key=example.key)
+    return unpaired

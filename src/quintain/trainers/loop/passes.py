@@ -1,20 +1,80 @@
-"""Forward and backward passes over examples, for a training step or a validation; the same on every rank."""
+"""Forward and backward passes over examples, for a training step or a validation, and their metrics; the same on every rank."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import torch
 
-from quintain.trainers.data.streams import Example, rows_of, streams_of
+from quintain.trainers.data.streams import Example, TokenRow, rows_of, streams_of
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.loop.meter import Meter
+from quintain.trainers.engine.machine import Machine, peak_memory_mb
 from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.losses.grpo import k3
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.retriever import mean_pooled
 from quintain.trainers.models.loading import eval_mode
+
+
+@dataclass
+class Sums:
+    """Sums over the forward passes of a step or a validation, and over the ranks."""
+
+    loss: float = 0.0
+    logical_tokens: int = 0
+    computed_tokens: int = 0
+    supervised_tokens: int = 0
+    flops: float = 0.0
+    means: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Metrics that are means: sum and count."""
+
+    def add(self, **observations: tuple[float, float]) -> None:
+        """Add sum and count of observations to means."""
+        for name, (total, count) in observations.items():
+            before, n = self.means.get(name, (0.0, 0.0))
+            self.means[name] = (before + total, n + count)
+
+    def include(self, other: Sums) -> None:
+        """Add the sums of another pass or rank."""
+        self.loss += other.loss
+        self.logical_tokens += other.logical_tokens
+        self.computed_tokens += other.computed_tokens
+        self.supervised_tokens += other.supervised_tokens
+        self.flops += other.flops
+        self.add(**other.means)
+
+
+class Meter:
+    """Metrics of one optimizer step, which begins with it."""
+
+    def __init__(self, engine: Engine, machine: Machine) -> None:
+        self._engine, self._machine, self._began = engine, machine, time.perf_counter()
+        self.sums = Sums()
+
+    def count(self, rows: Sequence[TokenRow], *, head: bool = True) -> None:
+        """Count the rows of a forward pass, with the product of the head or without."""
+        self.sums.include(Sums(**self._engine.cost(rows, head=head)._asdict()))
+
+    def metrics(self) -> dict[str, float | None]:
+        """Return the metrics of the step.
+
+        `observation_share` is the share of tokens without loss. `sharing_saved` is the share of tokens that were not computed:
+        shared prefixes, and what follows the last supervised token. `matmul_fraction` is useful arithmetic, with shared tokens
+        counted in each row, divided by the measured matmul rate.
+        """
+        sums, rate, seconds = self.sums, self._machine.matmul_flops, time.perf_counter() - self._began
+        means = {name: total / n if n else None for name, (total, n) in sums.means.items()}
+        return {
+            **means,
+            "supervised_tokens_per_s": sums.supervised_tokens / seconds,
+            "tokens_per_s": sums.logical_tokens / seconds,
+            "observation_share": 1 - sums.supervised_tokens / sums.logical_tokens,
+            "sharing_saved": 1 - sums.computed_tokens / sums.logical_tokens,
+            "peak_memory_mb": peak_memory_mb(self._engine.model.device),
+            "matmul_fraction": sums.flops / seconds / rate if rate else None,
+        }
 
 
 def backward(
@@ -24,23 +84,14 @@ def backward(
     batches: Sequence[Sequence[Example]],
     totals: StepTotals,
     meter: Meter,
-) -> float:
-    """Accumulate the gradients of some micro-batches.
+) -> None:
+    """Accumulate the gradients of some micro-batches, and their part of the step's loss.
 
-    Args:
-        engine: Computes the log-probs; its parameters receive the gradients.
-        objective: The loss, prepared for the step.
-        scale: The loss scale.
-        batches: Examples of each pass; an empty batch is an idle pass, needed because other ranks have one.
-        totals: Totals of the whole step.
-        meter: Counts tokens, FLOPs and metrics of the passes.
-
-    Returns:
-        What the passes add to the step's loss.
+    An empty batch is an idle pass, needed because other ranks have one. `totals` are those of the whole step.
     """
     if objective.couples_examples:
-        return coupled_backward(engine, objective, scale, batches, totals, meter)
-    loss = 0.0
+        _coupled_backward(engine, objective, scale, batches, totals, meter)
+        return
     for batch in batches:
         if not batch:
             scale.scale(engine.idle()).backward()
@@ -56,65 +107,49 @@ def backward(
             output = objective.output(scored, streams, totals)
             term = output.loss
             if scored.entropy is not None:
-                meter.sums.add("entropy", float(scored.entropy.sum()), len(logprobs))
+                meter.sums.add(entropy=(float(scored.entropy.sum()), len(logprobs)))
         scale.scale(term).backward()
-        loss += float(term.detach())
+        meter.sums.loss += float(term.detach())
         meter.count(rows)
-        for name, (total, count) in output.metrics.items():
-            meter.sums.add(name, total, count)
+        meter.sums.add(**output.metrics)
         if streams.ref_logprob is not None and "kl" not in output.metrics:
-            meter.sums.add("kl", float(k3(logprobs, streams.ref_logprob).sum()), len(logprobs))
-    return loss
-
-
-class ValidationSums(NamedTuple):
-    """Sums over some forward passes of a validation."""
-
-    loss: float
-    figures: dict[str, tuple[float, float]]
-    """`entropy` in nats a token, and the metrics of `Objective.agreement` with held-out labels: sum and count."""
-
-    def plus(self, other: ValidationSums) -> ValidationSums:
-        """Return the sums together with those of other passes."""
-        figures = dict(self.figures)
-        for name, (total, count) in other.figures.items():
-            before, n = figures.get(name, (0.0, 0.0))
-            figures[name] = (before + total, n + count)
-        return ValidationSums(self.loss + other.loss, figures)
+            meter.sums.add(kl=(float(k3(logprobs, streams.ref_logprob).sum()), len(logprobs)))
 
 
 @torch.no_grad()
-def held_out(
-    engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: StepTotals
-) -> ValidationSums:
-    """Return the sums of validation micro-batches, without dropout; `totals` are those of the whole split."""
-    sums = ValidationSums(0.0, {})
+def held_out(engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: StepTotals) -> Sums:
+    """Return the loss of validation micro-batches, and means: `entropy` in nats a token, and `Objective.agreement` with labels.
+
+    There is no dropout. `totals` are those of the whole split.
+    """
+    sums = Sums()
     with eval_mode(engine.model):
-        if objective.couples_examples:
-            output = coupled_held_out(engine, objective, batches, totals)
-            return ValidationSums(float(output.loss), output.metrics)
+        if objective.couples_examples:  # the tools of a whole split are negatives of each other
+            pooled = torch.cat([_pooled(engine, batch, seed=0) for batch in batches])
+            output = _loss(objective, pooled, batches, totals)
+            return Sums(float(output.loss), means=output.metrics)
         for batch in batches:
             if not batch:
                 engine.idle()
                 continue
             scored = objective.scored(engine, rows_of(batch))
             output = objective.output(scored, streams_of(batch, engine.model.device), totals)
-            figures = {name: output.metrics[name] for name in objective.agreement if name in output.metrics}
+            sums.loss += float(output.loss)
+            sums.add(**{name: output.metrics[name] for name in objective.agreement if name in output.metrics})
             if scored.entropy is not None:
-                figures["entropy"] = float(scored.entropy.sum()), float(len(scored.entropy))
-            sums = sums.plus(ValidationSums(float(output.loss), figures))
+                sums.add(entropy=(float(scored.entropy.sum()), len(scored.entropy)))
     return sums
 
 
-def coupled_backward(
+def _coupled_backward(
     engine: Engine,
     objective: Objective,
     scale: torch.amp.GradScaler,
     batches: Sequence[Sequence[Example]],
     totals: StepTotals,
     meter: Meter,
-) -> float:
-    """Accumulate the gradients of a step; arguments and result as of `passes.backward`."""
+) -> None:
+    """Accumulate the gradients of a step whose texts are negatives of each other; arguments as of `backward`."""
     seed = int(torch.randint(2**62, ()))  # one draw a step, however it is split
     seeds = range(seed, seed + len(batches))  # both passes over a batch draw the same dropout
     one_pass = len(batches) == 1
@@ -130,18 +165,8 @@ def coupled_backward(
             _pooled(engine, batch, seed).backward(gradient)
     for batch in batches:
         meter.count(rows_of(batch), head=False)
-    for name, (total, count) in output.metrics.items():
-        meter.sums.add(name, total, count)
-    return float(output.loss.detach())
-
-
-@torch.no_grad()
-def coupled_held_out(
-    engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: StepTotals
-) -> LossOutput:
-    """Return loss and metrics of a whole validation split, whose tools are negatives of each other."""
-    pooled = torch.cat([_pooled(engine, batch, seed=0) for batch in batches])
-    return _loss(objective, pooled, batches, totals)
+    meter.sums.add(**output.metrics)
+    meter.sums.loss += float(output.loss.detach())
 
 
 def _loss(

@@ -83,14 +83,7 @@ class Probes:
 
     @staticmethod
     def of(rows: Sequence[Row], renderer: Renderer, context_tokens: int, *, seed: int = 0) -> Probes:
-        """Choose up to 4 different random openings; the same rows and seed give the same ones.
-
-        Args:
-            rows: The validation split, or the training split without one.
-            renderer: Renders prompts and parses turns.
-            context_tokens: The model's context; an opening without room for a whole turn is skipped.
-            seed: Seed of the choice.
-        """
+        """Choose up to 4 different random openings; the same rows and seed give the same ones."""
         plain = bool(rows) and isinstance(rows[0], TextRow)
         if plain:
             writer = replace(renderer.writer, source=_AS_WRITTEN, style="react", has_system_role=True)
@@ -110,10 +103,6 @@ class Probes:
         """Sample from the model on every opening; return the samples and their diversity.
 
         The model's mode and all random states stay unchanged: a run with samples ends bit-equal to one without.
-
-        Args:
-            loaded: The current model; adapters stay on.
-            step: Optimizer steps taken.
         """
         with eval_mode(loaded.model):
             policy = LocalPolicy(loaded, self.renderer, _SAMPLING)

@@ -11,13 +11,13 @@ from pydantic import Field
 from quintain.errors import TrainingFailed
 from quintain.records.hyperparameters.methods import GRPOConfig, KTOConfig, PPOConfig, TrainingConfig
 from quintain.records.record import Record
-from quintain.trainers.data.example_batch import remedies_for
+from quintain.trainers.data.example_batch import reasons, remedies_for
 from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.rotary import Rotary
+from quintain.trainers.loop.loop import PARTS, Run
 from quintain.trainers.loop.precision import Format
-from quintain.trainers.loop.run import PARTS, Run
 from quintain.trainers.rollouts.constraint import constraint_of
 from quintain.trainers.rollouts.source import RolloutSource
 
@@ -82,18 +82,18 @@ def left_out(batch: ExampleBatch, n_rows: int, config: TrainingConfig, max_lengt
     sentences, where = [], f" of the {split} split" if split else ""
     if batch.dropped:
         sentences.append(
-            f"{batch.dropped.total()} of {n_rows} dataset rows{where} give no example: {_reasons(batch.dropped)}"
+            f"{batch.dropped.total()} of {n_rows} dataset rows{where} give no example: {reasons(batch.dropped)}"
         )
     if batch.left_out_members:
         n = batch.left_out_members.total()
-        sentences.append(f"{n} runs{where} were left out of their groups: {_reasons(batch.left_out_members)}")
+        sentences.append(f"{n} runs{where} were left out of their groups: {reasons(batch.left_out_members)}")
     if batch.left_out_calls:
         n = batch.left_out_calls.total()
-        sentences.append(f"{n} calls{where} teach a retriever nothing: {_reasons(batch.left_out_calls)}")
+        sentences.append(f"{n} calls{where} teach a retriever nothing: {reasons(batch.left_out_calls)}")
     if batch.unweighted:
         sentences.append(
             f"the steps of {batch.unweighted.total()} runs{where} weigh alike, because their values rank none of them "
-            f"({_reasons(batch.unweighted)}); score steps (rules, or a judge with mode steps) and export with that scorer"
+            f"({reasons(batch.unweighted)}); score steps (rules, or a judge with mode steps) and export with that scorer"
         )
     if batch.truncated_turns:
         sentences.append(f"{batch.truncated_turns} agent turns{where} {_truncation(config, max_length)}")
@@ -184,7 +184,7 @@ def nothing_supervised(
             length if max_length < context else f"choose runs that fit into the model's context of {context} tokens"
         )
     return TrainingFailed(
-        f"none of the {what} gives an example ({_reasons(dropped) or 'there are none'}); "
+        f"none of the {what} gives an example ({reasons(dropped) or 'there are none'}); "
         f"{'; '.join(remedies) or 'choose other data'}",
         code="nothing_supervised",
     )
@@ -222,7 +222,7 @@ def end_warnings(run: Run) -> Iterator[tuple[str, str]]:
         )
     if isinstance(run.source, RolloutSource) and (n := int(tally.get("empty_steps", 0))):
         remedies = "; ".join(remedies_for(run.source.skipped, online=True)) or "choose other tasks"
-        yield "empty_steps", f"{n} of {run.step} steps had no example ({_reasons(run.source.skipped)}); {remedies}"
+        yield "empty_steps", f"{n} of {run.step} steps had no example ({reasons(run.source.skipped)}); {remedies}"
     if run.ended_early:
         yield "ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}"
     first, final = tally.get("first_loss"), tally.get("final_loss")
@@ -253,10 +253,6 @@ def _stays_higher(run: Run, first: float) -> bool:
     if late is None or not run.objective.linear or run.total < _MANY_STEPS:
         return False
     return getattr(run.config, "curriculum", None) is None and late > max(2 * first, first + _CLEARLY_HIGHER)
-
-
-def _reasons(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
 
 
 def report_of(

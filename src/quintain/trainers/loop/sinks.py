@@ -25,7 +25,6 @@ _PROJECT = "quintain"
 _WAITING = 1000
 """Maximum number of points that wait for a sink; beyond it the oldest are dropped."""
 _CLOSE_S = 10.0
-_IMPORT_S = 60.0
 
 
 class Writer(NamedTuple):
@@ -191,21 +190,15 @@ class Sinks:
 
 
 def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn) -> Sinks:
-    """Open sinks by name; skip an unavailable one with a warning.
-
-    Args:
-        names: Names in `LIBRARIES`; duplicates count once.
-        run_name: Name of the run.
-        folder: Folder in which wandb and TensorBoard write.
-        warn: Receives warnings about missing sinks, errors and lost points, on the caller's thread.
-    """
+    """Open sinks by name; skip an unavailable one with a warning."""
     channels = []
     for name in dict.fromkeys(names):
         library = LIBRARIES[name]
-        module = _imported(library.module)
-        if isinstance(module, BaseException):
-            missing = isinstance(module, ModuleNotFoundError)
-            why = "is not installed" if missing else f"cannot be imported ({type(module).__name__}: {module})"
+        try:
+            module = importlib.import_module(library.module)
+        except (Exception, SystemExit) as error:  # a foreign package may raise anything
+            missing = isinstance(error, ModuleNotFoundError)
+            why = "is not installed" if missing else f"cannot be imported ({type(error).__name__}: {error})"
             warn(
                 "sink_missing",
                 f"{name} {why}, so no metrics go there; install it with: pip install 'quintain[{name}]'",
@@ -213,22 +206,3 @@ def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn)
             continue
         channels.append(_Channel(name, partial(library.open, module, run_name, folder)))
     return Sinks(channels, warn)
-
-
-def _imported(name: str) -> Any:
-    """Import a module; return it, or the exception: a foreign package may raise anything, or hang.
-
-    The import is awaited, because two threads that import concurrently can see partial modules.
-    """
-    found: list[Any] = []
-
-    def work() -> None:
-        try:
-            found.append(importlib.import_module(name))
-        except BaseException as error:
-            found.append(error)
-
-    thread = Thread(target=work, name=f"import-{name}", daemon=True)
-    thread.start()
-    thread.join(_IMPORT_S)
-    return found[0] if found else TimeoutError(f"it took more than {_IMPORT_S:.0f} s")

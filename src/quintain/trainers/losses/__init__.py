@@ -1,1 +1,1 @@
-"""The losses, one file a method: pure functions of log-probs and streams."""
+"""The losses: pure functions of log-probs and streams."""

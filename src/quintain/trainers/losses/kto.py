@@ -27,15 +27,6 @@ def kto_loss(
     v = lambda_d sigma(beta (r - z)) for a desirable run (value above 0), v = lambda_u sigma(beta (z - r)) for an
     undesirable one. No gradient runs through z.
 
-    Args:
-        logprobs: float [N], nats.
-        streams: Of examples with one member each, with `ref_logprob`.
-        totals: Of the step.
-        beta: Strength of the pull towards the reference.
-        desirable_weight: lambda_d.
-        undesirable_weight: lambda_u.
-        kl: From `kto_kl`, one number for the whole step; below 0 it counts as 0.
-
     Returns:
         The loss, and metrics: the implicit rewards beta r, `chosen_reward` and `rejected_reward`, each over the runs of its
         kind, and `kto_kl`, which is `kl`.
@@ -63,11 +54,6 @@ def kto_kl(policy_logprobs: torch.Tensor, ref_logprobs: torch.Tensor, n_sequence
 
     A mismatched run is one task's answer after another task's prompt. So the mean is an estimate of the KL divergence
     of policy and reference, biased but of low variance (arXiv 2402.01306, section 4.1, the estimate of z_0).
-
-    Args:
-        policy_logprobs: float [N], nats.
-        ref_logprobs: float [N], nats.
-        n_sequences: Number of runs, above 0.
 
     Returns:
         Nats a run, at least 0; NaN if a log-prob is not finite.

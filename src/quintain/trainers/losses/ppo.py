@@ -27,17 +27,6 @@ def ppo_loss(
     The surrogate is the mean over the step's tokens of -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) (Schulman et al.
     2017, arXiv 1707.06347, eq. 7 and 9), as in `grpo_loss` with `dapo`.
 
-    Args:
-        logprobs: float [N], nats.
-        streams: With `advantage`; with values also `label`, the returns, and `old_value`.
-        totals: Of the step.
-        values: float [N, K] of the value head; None: without a value head.
-        clip_low: As in `grpo_loss`.
-        clip_high: As in `grpo_loss`.
-        value_clip: As in `value_loss`.
-        value_weight: Weight of the value loss.
-        critic_only: Leave the policy out of the loss.
-
     Returns:
         The loss, the metrics of `grpo_loss`, and with values `value_loss` and `value_clip_share`.
 
@@ -59,12 +48,6 @@ def value_loss(
 
     The pessimistic clipping of the values is that of OpenAI's baselines (`ppo2`, 2017), TRL and verl. The losses of several
     heads are added.
-
-    Args:
-        values: float [N, K].
-        streams: With `label`, the returns R (NaN where there is none), and `old_value`, V_old.
-        totals: Of the step.
-        clip: None: plain squared error.
 
     Raises:
         ValueError: There are no returns.

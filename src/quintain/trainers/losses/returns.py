@@ -50,10 +50,6 @@ def baselines(returns: Sequence[Array], *, leave_one_out: bool) -> Array:
     The mean of the others is independent of the run itself, so the gradient stays unbiased (RLOO: Kool et al. 2019; Ahmadian et
     al. 2024, arXiv 2402.14740, section 2.3).
 
-    Args:
-        returns: float64 [...], one a run, two at least.
-        leave_one_out: Take the mean of the other runs.
-
     Returns:
         float64 [runs, ...].
     """

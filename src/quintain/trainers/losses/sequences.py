@@ -1,6 +1,7 @@
 """Log-probs of tokens to sums, means and pairs of sequences: the parts that several losses share.
 
-N supervised tokens, S sequences, E examples, as in `TokenStreams`. Sums run in the float type of `TokenStreams.value`: float64
+Losses take log-probs [N] in nats, or values [N, K], the streams, and the totals of the step, with N supervised tokens, S sequences
+and E examples as in `TokenStreams`. Sums run in the float type of `TokenStreams.value`: float64
 where the device has it. Two float32 sums of about -3000 nats, subtracted, are off by 1e-4, as much as the signal of a
 preference; so the reference is subtracted from each token first.
 """

@@ -16,11 +16,6 @@ def sft_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) 
     2022, arXiv 2203.02155, section 3.5). It is linear in the log-probs: their gradient is -w_t / totals.weight whatever
     they are, so an engine may form the gradient of the logits while it computes them.
 
-    Args:
-        logprobs: float [N], nats.
-        streams: With weights: row weights times step factors; 0 takes a token out.
-        totals: Of the step.
-
     Returns:
         The loss in nats per unit of weight, and the metric `nll`, the unweighted mean over tokens of weight above 0.
     """

@@ -189,10 +189,6 @@ def initialize(model: Any, rank: int) -> None:
     W + s [B, -B_0] [A; A_0] is the same function with the same gradients. So what is saved is a plain LoRA adapter of W, as
     it is after PEFT's conversion, and without adapters the model is the one that it began as.
 
-    Args:
-        model: With new adapters of rank 2 r.
-        rank: r.
-
     Raises:
         InvalidInput: An adapter is on a module that is not a linear layer.
     """

@@ -12,10 +12,13 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
+
+import torch
 
 logger = logging.getLogger(__name__)
 
@@ -165,3 +168,31 @@ def _delete_oldest(folder: Path, newest: Path) -> None:
                 continue
             finally:
                 os.close(lock)
+
+
+_OUTPUT_BIAS = ".self_attn.o_proj.bias"
+
+
+def with_stored_attention(config: Any, path: Path) -> Any:
+    """Set the biases of a file, and the head size of Qwen 3; transformers takes defaults and drops weights without a place."""
+    from gguf import GGUFReader
+
+    reader = GGUFReader(path)
+    size = reader.fields.get("qwen3.attention.key_length")
+    if size is not None:
+        config.head_dim = size.contents()
+    if getattr(config, "attention_bias", None) is False:
+        config.attention_bias = any(tensor.name == "blk.0.attn_q.bias" for tensor in reader.tensors)
+    return config
+
+
+def fill_output_biases(model: Any, missing: Iterable[str]) -> list[str]:
+    """Set the missing biases of attention's output to 0, what a file without them means; return the other missing weights."""
+    parameters = dict(model.named_parameters())
+    others = []
+    for name in missing:
+        if name.endswith(_OUTPUT_BIAS):
+            torch.nn.init.zeros_(parameters[name])
+        else:
+            others.append(name)
+    return others

@@ -32,10 +32,14 @@ from quintain.trainers.models.adapters import (
     with_adapter,
     with_new_adapter,
 )
-from quintain.trainers.models.checksums import require_unchanged, write_checksums
-from quintain.trainers.models.gguf_attention import fill_output_biases, with_stored_attention
-from quintain.trainers.models.gguf_copies import UnfaithfulCopy, open_copy, write_manifest
-from quintain.trainers.models.model_files import ModelFiles, model_files
+from quintain.trainers.models.gguf_copies import (
+    UnfaithfulCopy,
+    fill_output_biases,
+    open_copy,
+    with_stored_attention,
+    write_manifest,
+)
+from quintain.trainers.models.model_files import ModelFiles, model_files, require_unchanged, write_checksums
 from quintain.trainers.models.pooling_files import write_pooling
 from quintain.trainers.models.quantization import quantize, round_weights, size_of
 from quintain.trainers.models.tokenizer_files import (
@@ -45,8 +49,7 @@ from quintain.trainers.models.tokenizer_files import (
     save_tokenizer,
     tokenizer_files,
 )
-from quintain.trainers.models.value_head import attach, head_tensors, value_head_detached
-from quintain.trainers.models.value_head_files import read_head, save_head
+from quintain.trainers.models.value_head import attach, head_tensors, read_head, save_head, value_head_detached
 
 _UNKNOWN_CONTEXT = 4096
 """Context in tokens of a model whose configuration has none."""
@@ -279,6 +282,11 @@ def make_durable(folder: Path) -> None:
 def is_adapter(model: Any) -> bool:
     """Whether it is a base model with adapters."""
     return hasattr(model, "peft_config")
+
+
+def trainable(model: Any) -> dict[str, torch.nn.Parameter]:
+    """Return the trainable parameters by name; a tied one once."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 @contextmanager

@@ -35,10 +35,6 @@ training gives its vector, where a usual norm would make all words count alike."
 def new_trunk(rows: Sequence[Row], seed: int) -> LoadedModel:
     """Return a tokenizer learnt from the texts of recorded calls, and a model without blocks, with random weights.
 
-    Args:
-        rows: The training split.
-        seed: Of the weights.
-
     Raises:
         InvalidInput: The rows contain no usable call.
     """

@@ -17,13 +17,7 @@ _MODULES = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Norm
 
 
 def write_pooling(folder: Path, width: int, max_length: int) -> None:
-    """Write the files beside a model or adapter: mean of the last hidden states, divided by its norm.
-
-    Args:
-        folder: Folder of the model or adapter.
-        width: Hidden size.
-        max_length: Tokens at which texts are cut.
-    """
+    """Write the files beside a model or adapter: mean of the last hidden states, divided by its norm."""
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (path, kind) in enumerate(_MODULES)

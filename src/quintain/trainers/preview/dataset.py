@@ -44,11 +44,6 @@ _HELD_BACK: tuple[SplitName, ...] = ("validation", "test")
 def preview(spec: PreviewSpec, inputs: Path, reporter: Reporter) -> PreviewReport | None:
     """Count all rows of a dataset as training would render them, and show some.
 
-    Args:
-        spec: Dataset, agent and the settings of the training.
-        inputs: The dataset's checked files.
-        reporter: Receives progress, and can stop the preview.
-
     Returns:
         None if it was stopped.
     """

@@ -83,13 +83,7 @@ class TurnPlace(NamedTuple):
 
 
 def examine(maker: ExampleMaker, row: Row, factor: float | str = 1.0) -> ExaminedRow:
-    """Create the example of a row exactly as training does, and find what is cut off.
-
-    Args:
-        maker: The maker that training would use.
-        row: A row of any trainable kind; one with step labels counts as a run.
-        factor: From `ExampleMaker.factors`.
-    """
+    """Create the example of a row exactly as training does, and find what is cut off."""
     batch, row = ExampleBatch(), as_trained(row)
     try:
         maker.take(row, batch, factor)

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from quintain.datasets.rows import trajectories_of
 from quintain.datasets.selection import agent_digest, is_held_out
 from quintain.datasets.split_leaks import LeakCheck
@@ -19,6 +17,7 @@ from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.jobs.job import PreviewSpec
 from quintain.records.jobs.preview import SplitCounts
 from quintain.trainers.data.examples import ExampleMaker
+from quintain.trainers.data.streams import common_prefix
 from quintain.trainers.preview.faults import Faults
 from quintain.trainers.preview.row import ExaminedRow, SingleTurnSize, stops
 
@@ -157,9 +156,7 @@ class Survey:
         sides = {member.name: member.rows for member in examined.members}
         if sides.get("chosen") and sides.get("rejected"):
             chosen, rejected = sides["chosen"][0].token_ids, sides["rejected"][0].token_ids
-            n = min(len(chosen), len(rejected))
-            differing = np.flatnonzero(chosen[:n] != rejected[:n])
-            self.shared.append((int(differing[0]) if len(differing) else n) / max(len(chosen), len(rejected)))
+            self.shared.append(common_prefix(chosen, rejected) / max(len(chosen), len(rejected)))
         elif "run 1" in sides:
             self.sizes[len(sides)] += 1
 

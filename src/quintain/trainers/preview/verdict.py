@@ -9,7 +9,7 @@ from quintain.datasets.near_duplicates import KINDS
 from quintain.datasets.split_leaks import one_side
 from quintain.records.hyperparameters.methods import BCConfig, KTOConfig, SFTConfig
 from quintain.records.record import counted, shown
-from quintain.trainers.data.example_batch import REMEDIES
+from quintain.trainers.data.example_batch import REMEDIES, reasons
 from quintain.trainers.preview.faults import Finding
 from quintain.trainers.preview.survey import Survey
 
@@ -76,20 +76,18 @@ def _blanks(survey: Survey) -> Iterator[Remark]:
     dropped = {
         reason: n for reason, n in train.dropped.items() if reason not in _BY_DESIGN and "too_long" not in reason
     }
-    reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(train.dropped.items()))
     if not train.trained_tokens:
-        text = f"no token of {counted(train.rows, 'row')} is trained ({reasons or 'no row'})"
+        text = f"no token of {counted(train.rows, 'row')} is trained ({reasons(train.dropped) or 'no row'})"
         yield Remark("nothing_trained", text, _remedy(survey, train.dropped), True)
     elif train.dropped and set(train.dropped) - {"too_long"}:
         n = sum(train.dropped.values())
         fix = _remedy(survey, dropped) if dropped else "the settings ask for this"
         blocks = survey.share(sum(dropped.values())) >= _BLOCKING_SHARE
-        text = f"{n} of {counted(train.rows, 'row')} {_verb(n, 'gives', 'give')} no example ({reasons})"
+        text = f"{n} of {counted(train.rows, 'row')} {_verb(n, 'gives', 'give')} no example ({reasons(train.dropped)})"
         yield Remark("dropped", text, fix, blocks)
     if train.left_out_members:
-        reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(train.left_out_members.items()))
         fix = _remedy(survey, train.left_out_members)
-        yield Remark("left_out", f"runs are left out of their groups ({reasons})", fix)
+        yield Remark("left_out", f"runs are left out of their groups ({reasons(train.left_out_members)})", fix)
     stopped, turns = train.turns_with_stop, train.trained_turns
     if turns and stopped < turns:
         if survey.spec.dataset_kind == "text":
@@ -113,8 +111,8 @@ def _blanks(survey: Survey) -> Iterator[Remark]:
 def _weights(survey: Survey) -> Iterator[Remark]:
     """Yield a warning about runs whose steps all weigh alike despite step weights."""
     if unweighted := survey.train.unweighted:
-        n, reasons = sum(unweighted.values()), ", ".join(f"{reason} {k}" for reason, k in sorted(unweighted.items()))
-        text = f"the steps of {counted(n, 'run')} weigh alike, because their values rank none of them ({reasons})"
+        runs = counted(sum(unweighted.values()), "run")
+        text = f"the steps of {runs} weigh alike, because their values rank none of them ({reasons(unweighted)})"
         fix = "score steps (rules, or a judge with mode steps) and export with that scorer, or leave step weights off"
         yield Remark("unweighted_steps", text, fix)
 

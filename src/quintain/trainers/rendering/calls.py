@@ -64,12 +64,7 @@ class TurnReader:
     """Text that the template adds after the last call of a turn, such as the end of a section."""
 
     def read(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
-        """Parse an agent's text, without its end token; never raises.
-
-        Args:
-            text: The turn.
-            tools: Tool schemas, for the types of values that a form omits.
-        """
+        """Parse an agent's text, without its end token; never raises."""
         text = _within(text, self.around)
         form, (begin, *_) = FORMS[self.form], _PATTERNS[self.form]
         found = begin.search(text)
@@ -88,10 +83,6 @@ class TurnReader:
 
     def end_of_calls(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> int | None:
         """Return the position behind the calls of a turn that goes on with something else, which `read` ignores.
-
-        Args:
-            text: The turn as far as it is written.
-            tools: See `read`.
 
         Returns:
             None if there is no call, or if the text so far can continue with another call or the template's own text.

@@ -135,22 +135,13 @@ class Renderer:
         return [] if turn and turn[-1] in self.end_ids else list(self.end_turn)
 
     def parse(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
-        """Parse an agent's text, without its end token, in the template's form; never raises.
-
-        Args:
-            text: The turn.
-            tools: Tool schemas, for the types of values that some templates omit.
-        """
+        """Parse an agent's text, without its end token, in the template's form; never raises."""
         return self.reader.read(text, tools)
 
     def turn_end(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> int | None:
         """Return where an agent's turn ends, though its text goes on: for models that do not write end tokens reliably.
 
         A turn ends behind its calls, if something else follows, and before a part of the environment.
-
-        Args:
-            text: The turn as far as it is written, without an end token.
-            tools: Tool schemas of the episode.
 
         Returns:
             The position in the text; None: nowhere so far.
@@ -172,16 +163,11 @@ class Renderer:
         return self.decode(turn[:-1] if turn and turn[-1] in self.end_ids else turn)
 
     def render(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> Rendering:
-        """Render a trajectory as training rows of at most `max_length` tokens.
+        """Render a trajectory as training rows of at most `max_length` tokens; masked and copied steps have no loss.
 
         A row ends with the last supervised turn that fits whole. Each supervised turn is in exactly one row. Turns with
         sampled ids of this fingerprint keep them, and their log-probs become `old_logprob`: NaN where unknown, None where a
         row has none. An end token added to a cut-off turn is not supervised: the agent did not write it.
-
-        Args:
-            trajectory: The episode; steps with `train=False` and copied steps have no loss.
-            max_length: Maximum tokens of a row.
-            weight: Weight of the trajectory in the loss.
 
         Raises:
             InvalidInput: The template omits an agent turn, or sampled tokens are incomplete.

@@ -13,8 +13,7 @@ from quintain.records.protocols import Message
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.calls import TurnReader
-from quintain.trainers.rendering.chat_template import ChatTemplate, ThoughtPlace, Turn
-from quintain.trainers.rendering.turn_text import common
+from quintain.trainers.rendering.chat_template import ChatTemplate, ThoughtPlace, Turn, common
 
 _ARGUMENTS: dict[str, Any] = {
     "text": "\n é \"quoted\" 'so' \\n\n{}\n",

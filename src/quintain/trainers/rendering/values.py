@@ -38,12 +38,6 @@ def decode_at(text: str, place: int) -> tuple[Any, int]:
 def decode_quoted(text: str, place: int, quote: str, close: str) -> tuple[Any, int]:
     """Parse JSON with bare keys and unescaped strings between special marks; return it with the end of its closing mark.
 
-    Args:
-        text: The text.
-        place: Start position.
-        quote: Mark around strings.
-        close: Closing mark.
-
     Raises:
         ValueError: It is not such a value, or not closed.
         RecursionError: It is nested too deeply.
@@ -67,10 +61,6 @@ def parse_untyped(text: str, schema: Any) -> Any:
 
     It is a string where the schema allows nothing else; otherwise JSON or a Python literal of a type that the schema allows;
     otherwise the text itself.
-
-    Args:
-        text: The text of the value.
-        schema: JSON schema of the argument; anything else counts as unknown.
     """
     types = _types(schema)
     if types == {"string"}:

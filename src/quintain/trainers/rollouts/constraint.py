@@ -42,13 +42,6 @@ def next_multiplier(multiplier: float, cost: float, *, limit: float, rate: float
 
     Ray, Achiam and Amodei 2019, "Benchmarking Safe Exploration in Deep Reinforcement Learning", section 5; Dai et al. 2023, arXiv
     2310.12773, section 3.3.
-
-    Args:
-        multiplier: lambda.
-        cost: Mean cost of the newest runs.
-        limit: Highest mean cost.
-        rate: Step size.
-        most: Highest multiplier.
     """
     return min(most, max(0.0, multiplier + rate * (cost - limit)))
 

@@ -59,12 +59,7 @@ class RewardModelTerm:
         return [mixed for mixed, _ in groups if mixed is not None]
 
     def rollout(self, groups: Sequence[GroupRow], step: int) -> list[GroupRow]:
-        """Return the groups of a rollout with mixed rewards; then refresh the head on their outcomes, if due.
-
-        Args:
-            groups: Groups with the task's rewards.
-            step: Number of optimizer steps taken.
-        """
+        """Return the groups of a rollout with mixed rewards; then refresh the head on their outcomes, if due."""
         self.terms.clear()
         pairs = [self._mixed(group) for group in groups]
         every = self.config.refresh_every_steps

@@ -46,11 +46,6 @@ class RoleBaselines:
     """
 
     def __init__(self, decay: float) -> None:
-        """Start without baselines.
-
-        Args:
-            decay: How much of a baseline each run keeps, 0 to 1.
-        """
         self._decay = decay
         self.baselines: dict[str, float] = {}
 

@@ -28,13 +28,6 @@ def with_importance_weights(
     importance sampling (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training";
     Ionides 2008), with pi as the proximal policy of decoupled PPO (Hilton et al. 2021, arXiv 2110.00641, eq. 4). w does
     not weigh a KL term. A token of unknown mu has w = 1.
-
-    Args:
-        examples: With `advantage`; `old_logprob` is log mu, None or NaN where unknown.
-        engine: Computes pi.
-        cap: Largest weight, above 0.
-        batch_tokens: Token budget of a forward pass.
-        passes: How the processes of the run share passes; None: this one is alone.
     """
     scored = with_reference(examples, engine, cache=None, identity="", batch_tokens=batch_tokens, passes=passes)
     return [

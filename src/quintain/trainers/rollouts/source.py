@@ -149,7 +149,7 @@ class RolloutSource:
         self._examples = [_unpacked(example) for example in state["examples"]]
         self._metrics = dict(state["metrics"])
         self.skipped = Counter(state["skipped"])
-        self.counts = Counter(state.get("made", {}))
+        self.counts = Counter(state["made"])
         if self._reward_model:
             self._reward_model.restore(state["mix"])
         if self._stage:
@@ -224,5 +224,5 @@ def _packed(example: Example) -> dict[str, Any]:
 
 def _unpacked(state: dict[str, Any]) -> Example:
     rows = tuple(TokenRow(**{name: stream.numpy() for name, stream in row.items()}) for row in state["rows"])
-    listed = {name: tuple(state.get(name, ())) for name in ("member", "value", "cost")}
+    listed = {name: tuple(state[name]) for name in ("member", "value", "cost")}
     return Example(**state | {"rows": rows, **listed})

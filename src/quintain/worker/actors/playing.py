@@ -36,7 +36,7 @@ class ActorSetup(Record):
 class Weights(Record):
     """Weights with which a batch is played."""
 
-    path: str = Field(description="File of `trainers.acting.earlier.save_version`.")
+    path: str = Field(description="File of `trainers.acting.replica.save_version`.")
     version: int = Field(ge=0, description="Optimizer steps behind them.")
 
 

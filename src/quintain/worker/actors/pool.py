@@ -309,7 +309,7 @@ class TrainingActors:
         self._pool.close()
 
     def _submit(self, rollout: int, current: int, loaded: LoadedModel) -> list[SubmittedBatch]:
-        from quintain.trainers.acting.earlier import save_version
+        from quintain.trainers.acting.replica import save_version
 
         version = max(rollout - self._staleness, 0)
         if version < current and not self._file(version).exists():  # a resumed job may lack it

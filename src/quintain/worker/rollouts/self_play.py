@@ -85,7 +85,7 @@ class SelfPlay:
             iteration: Of the training.
             new_policy: Returns a policy of the live model.
         """
-        from quintain.trainers.acting.earlier import EarlierPolicy
+        from quintain.trainers.acting.replica import EarlierPolicy
 
         policies = {"": new_policy()}
         if (version := self.opponent_of(iteration)) is not None and self.config.latest_share < 1:
@@ -94,7 +94,7 @@ class SelfPlay:
 
     def save(self, loaded: LoadedModel, iteration: int) -> None:
         """Save the live weights before a rollout where a version is due."""
-        from quintain.trainers.acting.earlier import save_version
+        from quintain.trainers.acting.replica import save_version
 
         spacing = -(-self.rollouts // self.config.pool_size)
         if iteration % spacing == 0:

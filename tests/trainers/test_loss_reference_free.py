@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from quintain.trainers.losses.orpo import log_odds, orpo_loss
+from quintain.trainers.losses.reference_free import log_odds, orpo_loss, simpo_loss
 from trainers.loss_runs import Group, Run, result_of
 
 LN2 = math.log(2)
@@ -17,7 +17,7 @@ def pair(chosen: list[float], rejected: list[float], **streams: Any) -> Group:
     return Group([Run(chosen, **streams), Run(rejected)])
 
 
-def test_loss_metrics_and_gradient_by_hand() -> None:
+def test_orpo_its_metrics_and_gradient_by_hand() -> None:
     """Chosen: mean of log 1/2 and log 1/2, odds 1. Rejected: chance 1/4, odds (1/4) / (3/4) = 1/3.
 
     Log odds ratio log 3; -log sigma(log 3) = log(4/3) = 0.287682. With beta 0.5: log 2 + 0.5 * 0.287682 = 0.836988.
@@ -65,12 +65,36 @@ def test_a_pair_with_an_empty_side_is_refused(sides: tuple[list[float], list[flo
         result_of(orpo_loss, [pair(*sides), pair([-1.0], [-1.0])], beta=0.5)
 
 
-@pytest.mark.parametrize("sides", [([-math.inf], [-1.0]), ([-1.0], [-math.inf]), ([-math.inf], [-math.inf])])
-def test_impossible_tokens_give_no_nan_gradient_under_a_finite_loss(sides: tuple[list[float], list[float]]) -> None:
-    """Chosen 1/e against the impossible: the loss is the NLL, 1, and its gradient -1; the others are not finite."""
-    result = result_of(orpo_loss, [pair(*sides)], beta=0.5)
-    if sides[0] == [-1.0]:
-        assert result.loss == pytest.approx(1.0)
-        assert result.gradient == [[-1.0], [0.0]]
-    else:
-        assert not math.isfinite(result.loss)
+MEANS = Group([Run([-0.5, -1.5]), Run([-2.0])])
+"""Mean log-probs -1 and -2."""
+
+
+def test_simpo_and_its_metrics_by_hand() -> None:
+    """beta 2, gamma 1: -log sigma(2 * (-1) - 2 * (-2) - 1) = -log sigma(1) = 0.313262.
+
+    Gradient of each of the two chosen tokens: -sigma(-1) * 2 / 2 = -0.268941; of the rejected one 2 * 0.268941.
+    """
+    result = result_of(simpo_loss, [MEANS], beta=2.0, gamma=1.0)
+    assert result.loss == pytest.approx(0.313262, abs=1e-6)
+    assert result.gradient == [pytest.approx([-0.268941] * 2, abs=1e-6), pytest.approx([0.537883], abs=1e-6)]
+    assert result.metrics == {
+        "chosen_reward": pytest.approx(-2.0),
+        "rejected_reward": pytest.approx(-4.0),
+        "reward_margin": pytest.approx(2.0),
+        "reward_accuracy": 1.0,
+    }
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0, 10.0])
+def test_gamma_of_simpo_is_a_margin_of_rewards_not_of_log_probs(beta: float) -> None:
+    """Means that differ by gamma / beta nats stand just at the margin: log 2 for every beta."""
+    group = Group([Run([-1.0]), Run([-1.0 - 1.4 / beta])])
+    assert result_of(simpo_loss, [group], beta=beta, gamma=1.4).loss == pytest.approx(math.log(2))
+
+
+def test_token_weights_weigh_the_mean_of_simpo_and_equal_sides_give_log_two() -> None:
+    """Chosen (3 * -0.5 + 1 * -1.5) / 4 = -0.75 instead of -1; beta 2: reward -1.5."""
+    group = Group([Run([-0.5, -1.5], weight=[3.0, 1.0]), Run([-2.0])])
+    assert result_of(simpo_loss, [group], beta=2.0, gamma=0.0).metrics["chosen_reward"] == pytest.approx(-1.5)
+    equal = Group([Run([-1.0, -1.0]), Run([-1.0])])
+    assert result_of(simpo_loss, [equal], beta=2.0, gamma=0.0).loss == pytest.approx(math.log(2))

@@ -1,4 +1,4 @@
-"""Odds-ratio preference optimisation: SFT on the chosen run and a penalty on the odds of the rejected one."""
+"""Preference losses of pairs without a reference: odds ratios with SFT on the chosen run, and mean log-probs as rewards."""
 
 from __future__ import annotations
 
@@ -27,12 +27,6 @@ def orpo_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals,
     2403.07691, eq. 4, 6 and 7, whose lambda is beta here). No reference model. A token weight weighs the token in the
     run's mean.
 
-    Args:
-        logprobs: float [N], nats.
-        streams: Of pairs.
-        totals: Of the step.
-        beta: Weight of the odds-ratio term.
-
     Returns:
         The loss in nats, and metrics of the rewards beta m (`chosen_reward`, `rejected_reward`, `reward_margin`,
         `reward_accuracy`), `chosen_nll` and `log_odds_ratio`.
@@ -54,3 +48,22 @@ def log_odds(logprob: torch.Tensor) -> torch.Tensor:
     """
     logprob = logprob.clamp(max=_SUREST)
     return logprob - torch.log(-torch.expm1(logprob))
+
+
+def simpo_loss(
+    logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, *, beta: float, gamma: float
+) -> LossOutput:
+    """-log sigma(beta m_chosen - beta m_rejected - gamma), mean over the pairs of the step.
+
+    m = sum_t w_t log p_t / sum_t w_t is a run's mean log-prob (Meng et al. 2024, arXiv 2405.14734, eq. 6). gamma is
+    subtracted after the scaling by beta, so the mean log-probs must differ by gamma / beta nats, the ratio that the
+    authors tune. TRL's `simpo_gamma` is the same gamma. A token weight weighs the token in the run's mean.
+
+    Returns:
+        The loss, and metrics of the rewards beta m: `chosen_reward`, `rejected_reward`, `reward_margin`,
+        `reward_accuracy`.
+    """
+    refuse_empty(streams)
+    chosen, rejected = chosen_and_rejected(beta * sequence_means(logprobs, streams), streams)
+    losses = -F.logsigmoid(chosen - rejected - gamma)
+    return LossOutput(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))
