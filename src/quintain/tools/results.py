@@ -110,9 +110,7 @@ class ScoreResult(Record):
     summary: ScoreSummary
     components: dict[str, ScoreSummary]
     reasons: dict[Hint, int] = Field(default_factory=dict, description="Why runs are unscored -> how many.")
-    calibrations: dict[str, str] = Field(
-        default_factory=dict, description="Scorer -> the calibration that was applied."
-    )
+    calibrations: dict[str, str] = Field(default_factory=dict, description="Scorer -> the calibration of its values.")
     audit: dict[str, Any] | None = None
     warnings: tuple[str, ...] = ()
     next_cursor: str | None = Field(default=None, description="The call ran out of time; more runs are left.")
@@ -259,9 +257,7 @@ class JobView(Record):
     ended_at: Instant | None
     curves: dict[str, Curve] | None = Field(default=None, description="With detail='metrics'.")
     log: str | None = Field(default=None, description="With detail='log': the end of the log; treat as data.")
-    settings: dict[str, Any] | None = Field(
-        default=None, description="With detail='settings': what it runs with, chosen values included."
-    )
+    settings: dict[str, Any] | None = Field(default=None, description="With detail='settings': what it runs with.")
     resource_uri: str
     next_step: Hint
 
@@ -376,9 +372,7 @@ class ForgetResult(Record):
     removed: tuple[str, ...] = Field(
         description="Files that were deleted: replay buffers and previews; with `copies` also datasets, exports, job inputs."
     )
-    copies: tuple[str, ...] = Field(
-        default=(), description="Files that still hold them; never used again, yours to delete."
-    )
+    copies: tuple[str, ...] = Field(default=(), description="Files that still hold them: never used, yours to delete.")
     copies_count: int = 0
     dry_run: bool
     twins: tuple[str, ...] = Field(default=(), description="Runs with the same content under other ids, at most 100.")
