@@ -237,6 +237,20 @@ def test_rows_are_chosen_by_the_values_of_their_columns(services: Services) -> N
         export_dataset(services, "sft", "x", TrajectoryFilter(tags=("x",)), curation=Curation(where={"by": "a"}))
 
 
+def test_raters_who_disagree_on_a_pair_are_counted_and_the_majority_decides(services: Services) -> None:
+    """2 to 1, 1 to 1 and 1 to 0 for the first answer, in any order of the rows."""
+    votes = [(1, "a"), (0, "b"), (2, "a"), (1, "b"), (0, "a"), (0, "a")]
+    rows = [
+        {"prompt": f"{n}?", "answer_a": f"yes {n}", "answer_b": f"no {n}", "preferred": better, "rater": str(place)}
+        for place, (n, better) in enumerate(votes)
+    ]
+    _write(services, "pairs.jsonl", rows)
+    made = _export(services, "dpo", "pairs.jsonl")
+    assert [row.chosen.steps[-1].message for row in _rows(made)] == ["yes 2", "yes 0"]
+    assert made.dropped == {"raters_disagree": 4, "duplicate": 4}
+    assert "1 pair in two directions: the one that more rows state is taken" in made.warnings
+
+
 def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services: Services) -> None:
     """`1,234` may be a thousand or a fraction, so it is neither."""
     cells = ("4,5", "3,9", "5", "4.25", "n/a", "1,234", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,7 @@ from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus, Rejected
-from quintain.records.record import clip, shown
+from quintain.records.record import clip, counted, shown
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
 from quintain.scoring.preferences.mining import Pair
 from quintain.tools.data.dataset_folders import freeze, freeze_text, logged_margin
@@ -347,11 +348,14 @@ def _require_read(request: _RowRequest, rows: Iterable[NumberedValue]) -> None:
 
 
 def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
-    """Return each pair of the rows once, and count rows outside pairs."""
+    """Return each pair of the rows once, in the direction that most of its rows state; count rows outside pairs."""
     sides: dict[str, dict[bool, _StoredRun]] = {}
     for run in runs:
         if run.pair is not None and run.good is not None:
             sides.setdefault(run.pair, {})[run.good] = run
+    rows = Counter(run.pair for run in runs if run.good)
+    whole = {name: held for name, held in sides.items() if len(held) == 2}
+    stated = {(held[True].id, held[False].id): rows[name] for name, held in whole.items()}
     pairs = [
         Pair(
             task="",
@@ -359,10 +363,15 @@ def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
             rejected=held[False].id,
             margin=logged_margin(held[True].scores, held[False].scores),
         )
-        for held in sides.values()
-        if len(held) == 2
+        for held in whole.values()
     ]
-    if pairs and (repeated := len(runs) - 2 * len(pairs)):
-        tally.dropped["duplicate"] += repeated
-        tally.seen += repeated
-    return pairs
+    against = {(other, one): n for (one, other), n in stated.items() if one != other}
+    for_it = [stated[two] - against.get(two, 0) for two in ((pair.chosen, pair.rejected) for pair in pairs)]
+    taken, ties = sum(n > 0 for n in for_it), for_it.count(0)
+    for reason, n in (("raters_disagree", 2 * ties), ("duplicate", len(runs) - 2 * (taken + ties) if pairs else 0)):
+        if n:
+            tally.dropped[reason] += n
+            tally.seen += n
+    if outvoted := len(pairs) - taken - ties:
+        tally.notes.append(f"{counted(outvoted, 'pair')} in two directions: the one that more rows state is taken")
+    return [pair for pair, n in zip(pairs, for_it, strict=True) if n > 0]
