@@ -485,7 +485,7 @@ def test_a_graph_that_records_no_model_run_is_read_from_its_state(tmp_path: Path
     got = read(write(tmp_path / "r.json", [graph]), tmp_path)
     assert outline(got.only) == EXPECTED[1:]
     assert not any(step.copied_context for step in got.only.steps)
-    assert any("no model runs" in note for note in got.report.notes)
+    assert any("no model calls" in note for note in got.report.notes)
 
 
 def test_an_error_of_the_outermost_run_is_one_of_the_trajectory(tmp_path: Path) -> None:

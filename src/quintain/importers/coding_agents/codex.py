@@ -234,6 +234,7 @@ class _Events:
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any] | None:
+    arguments: Any
     kind = nonblank(item.get("type"), item.get("item_type"))
     if kind == "command_execution":
         name, arguments = "shell", {"command": as_text(item.get("command"))}

@@ -91,11 +91,13 @@ def _round(each: dict[str, Any], results: dict[str, Any], model: str | None) -> 
     """Yield one reply of the model, and the results of its calls."""
     calls, thinking = dicts_in(each.get("toolCalls")), each.get("thinking")
     pieces = as_dict(thinking).get("text", thinking)
-    reply = {"content": as_text(each.get("response")), "tool_calls": calls}
-    reply["thinking"] = join_thoughts(map(as_text, pieces if isinstance(pieces, list) else [pieces]))
+    thought = join_thoughts(map(as_text, pieces if isinstance(pieces, list) else [pieces]))
+    reply = {"content": as_text(each.get("response")), "thinking": thought, "tool_calls": calls}
     if any(reply.values()):
         yield {"role": "assistant", "model": model, "timestamp": each.get("timestamp"), **reply}
-    for call_id in (call_id for call in calls if (call_id := nonblank(call.get("id"))) in results):
+    for call_id in [nonblank(call.get("id")) for call in calls]:
+        if call_id not in results:
+            continue
         text = _result_text(as_dict(results[call_id]).get("content"))
         yield {"role": "tool", "tool_call_id": call_id, "content": text, "is_error": text.startswith(_FAILED)}
 

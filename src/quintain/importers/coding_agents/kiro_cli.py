@@ -49,8 +49,8 @@ def _messages(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Ite
 def _message(role: str, data: dict[str, Any]) -> dict[str, Any]:
     """Return a message as Anthropic's API has it."""
     parts = dicts_in(data["content"])
-    known = {"role": role, "content": [_part(part) for part in parts]}
-    known["timestamp"] = as_dict(data.get("meta")).get("timestamp")
+    when = as_dict(data.get("meta")).get("timestamp")
+    known: dict[str, Any] = {"role": role, "content": [_part(part) for part in parts], "timestamp": when}
     if role == "assistant":
         known["model"] = nonblank(*(as_dict(part.get("data")).get("modelId") for part in parts))
     return known

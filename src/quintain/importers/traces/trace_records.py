@@ -81,8 +81,8 @@ def group_records(
             name = alias.get(unit.trace, unit.trace)
             if not members[name]:  # the file has grown since; the next import reads it anew
                 continue
-            trace = open_traces.setdefault(name, Trace(name, is_conversation=unit.trace in alias, line=line))
-            trace.records.append(unit.value)
+            found = open_traces.setdefault(name, Trace(name, is_conversation=unit.trace in alias, line=line))
+            found.records.append(unit.value)
             members[name] -= 1
             if not members[name]:
                 yield open_traces.pop(name)
