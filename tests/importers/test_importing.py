@@ -456,3 +456,14 @@ def test_a_packed_log_counts_as_about_what_it_unpacks_to(tmp_path: Path) -> None
 
 def test_the_formats_page_is_generated_from_the_registries() -> None:
     assert log_formats.PAGE.read_text(encoding="utf-8") == log_formats.page(), "run python -m scripts.log_formats"
+
+
+def test_pairs_that_rows_state_in_both_directions_are_counted_and_a_ranking_is_not(tmp_path: Path) -> None:
+    """Of a ranking x > y > z, y is the worse answer of one pair and the better one of another."""
+    told = [("x", "y"), ("y", "z"), ("x", "z"), ("y", "x"), ("y", "x"), ("z", "z")]
+    rows = [json.dumps({"prompt": "Which?", "chosen": better, "rejected": worse}) for better, worse in told]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(rows))
+    report = import_logs(tmp_path / "pairs.jsonl", ImportOptions(), DryRun({}))
+    assert [note for note in report.notes if "contradict" in note] == [
+        "2 pairs contradict earlier rows, which count; export the file itself for a majority of them."
+    ]

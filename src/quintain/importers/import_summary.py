@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +60,27 @@ class FileSummary:
             notes=self.notes,
             **self.counts,
         )
+
+
+@dataclass
+class PairDirections:
+    """Finds pairs that an earlier row states the other way round, of runs in the order of their rows."""
+
+    pairs: set[tuple[str, str]] = field(default_factory=set)
+    """Better and worse answer of each pair, by identity."""
+    better: str = ""
+    """The answer whose worse one comes next."""
+    reversed: int = 0
+
+    def add(self, run: Trajectory) -> None:
+        """Take the next run."""
+        mark = run.extra.get(PAIR_MARK)
+        side = mark.get("side") if isinstance(mark, Mapping) else None
+        if side == "chosen":
+            self.better = run.identity
+        elif side == "rejected" and self.better != (worse := run.identity):
+            self.reversed += (worse, self.better) in self.pairs
+            self.pairs.add((self.better, worse))
 
 
 @dataclass

@@ -23,7 +23,7 @@ from quintain.importers.files.byte_streams import ReadState, open_regular
 from quintain.importers.files.garbage_collection import gc_relaxed
 from quintain.importers.files.log_folder import FoundFile, LogFolder, log_folder, printable_name
 from quintain.importers.files.probing import WORKBOOK, probe_file
-from quintain.importers.import_summary import FileSummary, ImportSummary, Links
+from quintain.importers.import_summary import FileSummary, ImportSummary, Links, PairDirections
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Importer, Probe, Report, Run
 from quintain.importers.registry import FAULTS, Detection, detect, importer, installed_readers
@@ -162,6 +162,7 @@ class _Loop:
     """Readers whose detection raised an exception."""
     consumed: set[Path] = field(default_factory=set)
     """Files that were read as part of another file."""
+    pairs: PairDirections = field(default_factory=PairDirections)
 
     def is_over(self) -> bool:
         """Return whether the limit is reached or the import was asked to stop."""
@@ -298,6 +299,7 @@ class _Loop:
             if arrival is not None:
                 tally.count(run)
                 self.tally.arrivals[arrival] += 1
+                self.pairs.add(run)
         if self.through:
             self.sink.finish_files(self.through)
             self.through = []
@@ -333,6 +335,10 @@ class _Loop:
         notes = self.tally.notes
         if loose:
             notes.append(f"{loose:,} links refer to runs outside this import.")
+        if n := self.pairs.reversed:
+            notes.append(
+                f"{n:,} pairs contradict earlier rows, which count; export the file itself for a majority of them."
+            )
         if self.folder.skipped:
             names = ", ".join(_safe(name) for name in sorted(self.folder.skipped)[:5])
             n = sum(self.folder.skipped.values())
