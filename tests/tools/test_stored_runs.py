@@ -10,7 +10,7 @@ import pytest
 import quintain
 from mcp_client import ToolCaller
 from quintain.records.score import TAKEN_BACK, Component, StepScore
-from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory, Usage
+from quintain.records.trajectory import Outcome, OutcomeStatus, Source, Task, Trajectory, Usage
 from quintain.tools.data import trajectories
 from quintain.tools.data.trajectories import get_trajectory
 from quintain.tools.run_selection import MAX_PAGE_BYTES, count_fitting
@@ -168,6 +168,22 @@ def test_a_summary_counts_tools_attempts_and_outcomes(services: Services, ask: T
     assert any_of == {1: pytest.approx(every[1][0]), 2: pytest.approx(1), 3: pytest.approx(1)}
     assert (figures["cost_usd"], figures["labels"]) == (None, None)
     assert ask("search_trajectories", limit=1)["summary"] is None
+
+
+def test_errors_of_logs_without_a_mark_for_them_are_unknown(services: Services, ask: ToolCaller) -> None:
+    """No result of an OpenAI chat can be marked; that of an Anthropic one can, so that its other tools have none."""
+    marked, unmarked = Source(format="anthropic_messages"), Source(format="openai_chat")
+    add_runs(
+        services,
+        run("a", user(), call("mail", is_error=True), call("look"), source=marked),
+        run("b", user(), call("send"), call("look"), source=unmarked),
+    )
+    tools = ask("search_trajectories", filter={"since": "1970-01-01T00:00:00Z"}, summary=True)["summary"]["tools"]
+    assert {name: (one["errors"], one["error_rate"]) for name, one in tools.items()} == {
+        "mail": (1, 1.0),
+        "look": (0, 0.0),
+        "send": (None, None),
+    }
 
 
 def test_a_summary_divides_what_all_turns_state_by_the_successes(services: Services, ask: ToolCaller) -> None:

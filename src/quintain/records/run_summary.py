@@ -13,8 +13,10 @@ class ToolFigures(Record):
     """Calls of one tool."""
 
     calls: int
-    errors: int = Field(description="Calls whose result is marked as an error.")
-    error_rate: float
+    errors: int | None = Field(
+        description="Calls whose result is marked as an error. Null: their logs mark none, and may have no such mark."
+    )
+    error_rate: float | None
     runs: int = Field(description="Runs that call it.")
     successes: int = Field(description="Of these, runs that succeeded.")
 

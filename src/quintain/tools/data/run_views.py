@@ -18,7 +18,7 @@ from quintain.records.filters import TrajectoryFilter, TrajectorySummary
 from quintain.records.record import clip
 from quintain.records.run_summary import LabelFigures, RunSummary, ToolFigures
 from quintain.records.score import Score
-from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
+from quintain.records.trajectory import Actor, OutcomeStatus, Source, Trajectory
 from quintain.scoring.outcomes.final_message import final_messages
 from quintain.scoring.recorded import RecordedScorer, source_of
 from quintain.store.database.paging import decode_cursor, encode_cursor
@@ -164,6 +164,10 @@ class _Counts:
     failures: Counter[FailureKind] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    marking: set[str] = field(default_factory=set)
+    """Formats of which some result is marked as an error. Recorded runs always have the mark; a format of logs may have none."""
+    formats: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Tool -> formats of the runs that call it."""
     callers: Counter[str] = field(default_factory=Counter)
     solvers: Counter[str] = field(default_factory=Counter)
     answers: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -183,6 +187,8 @@ class _Counts:
         for step in run.own_steps:
             self.turns += 1
             failed = {o.call_id for o in step.observations if o.is_error}
+            if failed or run.source.format == Source().format:
+                self.marking.add(run.source.format)
             for place, action in enumerate(step.actions):
                 self.calls[action.tool] += 1
                 called.add(action.tool)
@@ -194,6 +200,8 @@ class _Counts:
             self._spend("output", usage and usage.output_tokens)
             self._spend("cost", step.extra.get("cost_usd"))
         self.callers.update(called)
+        for tool in called:
+            self.formats[tool].add(run.source.format)
         self.solvers.update(called if verdict == 1.0 else ())
         expected = run.task.metadata.get("answer")
         if isinstance(expected, str) and expected.strip():
@@ -234,13 +242,13 @@ class _Counts:
 
     def _tools(self) -> Iterator[tuple[str, ToolFigures]]:
         for tool, calls in self.calls.most_common(_MOST_TOOLS):
-            errors = self.errors[tool]
+            errors = self.errors[tool] if self.formats[tool] & self.marking else None
             yield (
                 tool,
                 ToolFigures(
                     calls=calls,
                     errors=errors,
-                    error_rate=errors / calls,
+                    error_rate=None if errors is None else errors / calls,
                     runs=self.callers[tool],
                     successes=self.solvers[tool],
                 ),
