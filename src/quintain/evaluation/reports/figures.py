@@ -219,7 +219,9 @@ def forest_plot(comparison: Comparison) -> Figure:
         Panel(title=title, forest=differences, origin=0.0),
     ]
     if rates:
-        panels.append(Panel(title="Success, 95 % interval (agents that share a letter do not differ)", forest=rates))
+        panels.append(
+            Panel(title="Success, 95 % interval (agents that share a letter do not differ significantly)", forest=rates)
+        )
     if comparison.curves:
         panels.append(_curves(comparison))
     agents = len(comparison.leaderboard)

@@ -153,7 +153,7 @@ def _planned(
     settled, taken, data = _settled(services, choice, agent, reference, settings, blockers, device)
     if agent is not None and (dataset is not None or choice.environment is not None):
         _tried(lambda: _require_startable(services, choice, settled, agent), blockers)
-    sizes = read_model(agent.model) if agent is not None else "there is no such model"
+    sizes = read_model(agent.model) if agent is not None else "the files of this model are not here"
     blockers += [
         *shortages(taken.estimate),
         *slow_format(settled.config.precision, device),
@@ -191,7 +191,7 @@ def _settled(
 ) -> tuple[PlanSettings, ExplainedEstimate, DataFacts | None]:
     """Settle settings and estimate, as far as model and data are readable."""
     method, dataset = choice.method or "", choice.dataset
-    model = read_model(agent.model) if agent else "there is no such model"
+    model = read_model(agent.model) if agent else "the files of this model are not here"
     facts = None if isinstance(model, str) else model
     if agent is not None and agent.model.source in ("folder", "starter", "gguf") and isinstance(model, str):
         reason, remedy = Hint(model).split_once("; ")
