@@ -133,7 +133,7 @@ def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(service
     ):
         assert usable_reference(services, written) == TEXT, written
     for one in ("quintain/inventory?types=lookup,compare", "quintain/tools-1k?mode=direct&k=8"):
-        assert usable_reference(services, one) == plain_reference(one) == one
+        assert usable_reference(services, one) == plain_reference(services, one) == one
         assert usable_reference(services, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
 
 

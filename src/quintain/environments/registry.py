@@ -51,7 +51,7 @@ _BUILT_IN = {
         ("nim", "nim:Nim"),
         ("tasks", "questions:Questions"),
         ("tools-1k", "tools_1k:ThousandTools"),
-        ("benchmark", "mixture:Benchmark"),
+        ("benchmark", "benchmarks:Benchmark"),
     )
 }
 
