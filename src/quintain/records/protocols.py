@@ -134,6 +134,10 @@ class Environment(Protocol):
         """Free the episode's resources."""
 
 
+SPLITS = ("train", "held_out")
+"""Splits of a family of tasks."""
+
+
 class TaskSource(Protocol):
     """A family of tasks, and the factory of their environment.
 

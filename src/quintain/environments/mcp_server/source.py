@@ -12,10 +12,9 @@ from quintain.environments.mcp_server.episode import Episode
 from quintain.environments.mcp_server.generation import expert, generate
 from quintain.environments.mcp_server.tasks import digest, unplayable
 from quintain.environments.servers import ServerProfile
-from quintain.environments.tasks.families import SPLITS
 from quintain.environments.tasks.task_files import read_tasks
 from quintain.errors import InvalidInput, Unavailable
-from quintain.records.protocols import Environment, Policy, TaskSource
+from quintain.records.protocols import SPLITS, Environment, Policy, TaskSource
 from quintain.records.trajectory import Task
 
 if TYPE_CHECKING:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import BeforeValidator
 
 from quintain.errors import InvalidInput
-from quintain.records.protocols import Environment
+from quintain.records.protocols import SPLITS, Environment
 from quintain.records.record import clip, nearest
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
 
 if TYPE_CHECKING:
     from quintain.environments.tasks.task_files import TaskFile
-
-SPLITS = ("train", "held_out")
 
 
 class TaskKey(NamedTuple):

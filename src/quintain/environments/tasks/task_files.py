@@ -20,10 +20,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from quintain.datasets.row_files import joined_columns, renamed_columns, rows_of
-from quintain.environments.tasks.families import SPLITS
 from quintain.errors import InvalidInput, NotFound
 from quintain.importers.protocol import Report
-from quintain.records.protocols import Environment, TaskSource
+from quintain.records.protocols import SPLITS, Environment, TaskSource
 from quintain.records.record import clip, counted, explain, shown
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
