@@ -7,8 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 from quintain.exporters.registry import EXPORTERS
-from quintain.importers.protocol import Importer
 from quintain.importers.registry import IMPORTERS
+from quintain.importers.row_reader import Importer
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "log-formats.md"
 

@@ -20,8 +20,9 @@ from quintain.errors import InvalidInput
 from quintain.importers.files.probing import probe
 from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
-from quintain.importers.protocol import Importer, Probe, Report
+from quintain.importers.protocol import Probe, Report
 from quintain.importers.registry import detect, importer
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_sink import DryRun
 from quintain.records.imports import ImportReport
 from quintain.records.text import require_clean

@@ -18,8 +18,9 @@ from hostile import CALM, JSON, WRONG, imported, log, mutations, read_calmly, zi
 from quintain.errors import InvalidInput
 from quintain.importers.files.probing import probe
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe
+from quintain.importers.protocol import Probe
 from quintain.importers.registry import IMPORTERS, detect, importer
+from quintain.importers.row_reader import Importer
 from small_logs import SMALL_LOGS, content
 
 FORMATS = sorted(SMALL_LOGS)

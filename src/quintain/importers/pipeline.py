@@ -25,8 +25,9 @@ from quintain.importers.files.log_folder import FoundFile, LogFolder, log_folder
 from quintain.importers.files.probing import WORKBOOK, probe_file
 from quintain.importers.import_summary import FileSummary, ImportSummary, Links, PairDirections
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import FAULTS, Detection, detect, importer, installed_readers
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
 from quintain.records.imports import BOTH_LEVELS, FileStamp, ImportReport, IngestStatus, RedactionLevel, Rejected

@@ -1,19 +1,16 @@
-"""What a reader is, what it gets and what it gives: the importer, the probe, the runs and the report."""
+"""Input and output of a reader (`row_reader.Importer`): the probe, the runs and the report."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from quintain.importers.transcripts.message_parts import count_invalid
 from quintain.records.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from quintain.importers.log_file import LogFile
 
 MAX_KEPT = 1000
 """Rejections and notes that a report keeps as text; further ones are only counted."""
@@ -107,31 +104,3 @@ class Report:
         """Add a note on the runs of this file; repeated notes are kept once."""
         if len(self.notes) < MAX_KEPT:
             self.notes[text] = None
-
-
-@dataclass(frozen=True)
-class Importer:
-    """A reader of one format. Each module of a format defines one as `IMPORTER`, and `registry` finds it there."""
-
-    name: str
-    """Name for `format=`, e.g. `claude_code`."""
-    title: str
-    """Name for people, e.g. `Claude Code session`."""
-    detect: Callable[[Probe], float]
-    """Returns the confidence that a file has this format, 0 to 1.
-
-    From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its shape.
-    Must not raise, whatever the content.
-    """
-    runs: Callable[[LogFile, Report], Iterator[Run]]
-    """Yields the runs of a file in file order, for a report that names this format.
-
-    Tolerant: unreadable input is passed to the report, and the rest is imported. Nothing is invented: an outcome that
-    the log does not state is unknown, and a time, model or reward that it does not state is None. Raises `InvalidInput`
-    where the file as a whole cannot be read as this format.
-    """
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield the runs of a file in file order."""
-        report.format = self.name
-        return self.runs(log, report)

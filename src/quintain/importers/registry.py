@@ -13,7 +13,8 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.extensions import ExtensionGroup, load_object, package_of
 from quintain.importers import chat_apps, coding_agents, frameworks, harnesses, interchange, traces, training_data
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.records.record import nearest, shown
 
 GROUP = "quintain.importers"

@@ -1,9 +1,10 @@
-"""Shared reading of dataset rows: iteration with rejections, and the columns that many formats have in common."""
+"""The reader of a format, and the shared reading of rows: iteration with rejections, and the columns that many formats have."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_of
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.transcripts.chat_messages import ACTORS, read_turns, role_of
 from quintain.importers.transcripts.tool_schemas import declared_tools, offered_tools
@@ -52,6 +53,34 @@ _NOT_AN_OBJECT = "expected a row that is an object, got {}"
 _NAMED = 5
 """Unknown roles that a rejection names."""
 ReadRow = Callable[[dict[str, Any], int, Report], Iterator[Run]]
+
+
+@dataclass(frozen=True)
+class Importer:
+    """A reader of one format. Each module of a format defines one as `IMPORTER`, and `registry` finds it there."""
+
+    name: str
+    """Name for `format=`, e.g. `claude_code`."""
+    title: str
+    """Name for people, e.g. `Claude Code session`."""
+    detect: Callable[[Probe], float]
+    """Returns the confidence that a file has this format, 0 to 1.
+
+    From 0.9 on, no other format can be meant: the marks are this format's alone, and most of the rows have its shape.
+    Must not raise, whatever the content.
+    """
+    runs: Callable[[LogFile, Report], Iterator[Run]]
+    """Yields the runs of a file in file order, for a report that names this format.
+
+    Tolerant: unreadable input is passed to the report, and the rest is imported. Nothing is invented: an outcome that
+    the log does not state is unknown, and a time, model or reward that it does not state is None. Raises `InvalidInput`
+    where the file as a whole cannot be read as this format.
+    """
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield the runs of a file in file order."""
+        report.format = self.name
+        return self.runs(log, report)
 
 
 def read_one(format: str, read: ReadRow, row: dict[str, Any]) -> Trajectory:

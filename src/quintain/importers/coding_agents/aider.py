@@ -13,7 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from quintain.importers.log_file import LogFile, NumberedValue
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.importers.transcripts.transcript import Transcript

@@ -12,8 +12,8 @@ from typing import Any
 from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line, blocks_in, results_in
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most, object_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.message_parts import (
     join_messages,

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.training_data.chat_records import is_message
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message

@@ -11,8 +11,8 @@ from typing import Any
 
 from quintain.importers.coding_agents.codex_rollouts import ITEMS, Rollout
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most, only_objects
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, if_most, only_objects
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import read_turns
 from quintain.importers.transcripts.message_parts import join_thoughts, visible_content

@@ -7,7 +7,8 @@ from typing import Any
 
 from quintain.importers.files.databases import opened, records
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text
 

@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most, object_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, if_most, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import read_turns
 from quintain.importers.transcripts.message_parts import (

@@ -15,8 +15,8 @@ from quintain.importers.coding_agents.swe_agent import submission_of
 from quintain.importers.harnesses.swe_bench_reports import find_verdict
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import read_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, read_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import ACTORS
 from quintain.importers.transcripts.message_parts import plain_text, visible_content

@@ -12,8 +12,8 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.message_parts import (
     Message,

@@ -15,8 +15,8 @@ from quintain.errors import InvalidInput
 from quintain.importers.coding_agents import openhands_v0, openhands_v1
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import first_verdict, outcome_from, reports_beside
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most, read_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, if_most, read_rows
 from quintain.importers.transcripts.message_parts import plain_text, visible_content
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task

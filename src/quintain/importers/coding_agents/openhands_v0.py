@@ -13,8 +13,8 @@ from typing import Any
 
 from quintain.importers.coding_agents.openhands_events import EventStream, detect_events, exit_failed, folder_events
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, object_rows
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
 from quintain.importers.transcripts.message_parts import join_messages, visible_content
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas

@@ -16,8 +16,8 @@ from quintain.importers.coding_agents.openhands_events import EventStream, detec
 from quintain.importers.files.archives import archive, is_zip
 from quintain.importers.files.json_parser import Parser
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import object_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, object_rows
 from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,

@@ -10,8 +10,8 @@ from typing import Any
 
 from quintain.importers.coding_agents.claude_code import read_sessions
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most, object_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, if_most, object_rows
 from quintain.importers.run_builder import COMPACTED
 from quintain.importers.values import as_dict, as_list, as_text
 

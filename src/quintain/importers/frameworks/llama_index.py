@@ -7,7 +7,8 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
 from quintain.importers.values import as_dict, dicts_in, parse_json_text

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import matching_share
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, matching_share
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import SEALED, Turn
 from quintain.importers.transcripts.message_parts import Message, Result, simplify_content, visible_content

@@ -14,8 +14,8 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import matching_share
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, append_turn, parse_message
 from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content

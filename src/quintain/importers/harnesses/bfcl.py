@@ -12,8 +12,8 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import matching_share, read_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, matching_share, read_rows
 from quintain.importers.run_builder import build_run
 from quintain.importers.values import as_dict, as_list, as_name, as_text, dicts_in
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task

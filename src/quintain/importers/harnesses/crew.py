@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_text, nonblank, parse_time, parse_usage

@@ -17,7 +17,8 @@ from quintain.errors import InvalidInput
 from quintain.importers.files.archives import Archive, archive, is_zip
 from quintain.importers.files.json_parser import Parser
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas

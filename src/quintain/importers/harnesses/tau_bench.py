@@ -12,8 +12,8 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import read_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, read_rows
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.transcripts.vendor_messages import parse_vendor_messages

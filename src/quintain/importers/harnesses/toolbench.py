@@ -12,8 +12,8 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, matching_share, object_rows, read_row
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, build_chat_run, matching_share, object_rows, read_row
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.records.trajectory import Outcome, Task
 

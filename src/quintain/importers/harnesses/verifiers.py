@@ -13,7 +13,8 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import named_status
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_builder import build_run
 from quintain.importers.traces.conversations import whole_exchange
 from quintain.importers.transcripts.chat_messages import Turn

@@ -11,8 +11,8 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import named_status
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, if_most
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.message_parts import plain_text, visible_content

@@ -12,7 +12,8 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import (

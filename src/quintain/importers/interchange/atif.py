@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import matching_share
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, matching_share
 from quintain.importers.transcripts.atif_documents import is_atif, runs_of_document
 from quintain.importers.values import as_dict, as_number, as_text, dicts_in, nonblank, score_fields
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory

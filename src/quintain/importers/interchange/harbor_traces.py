@@ -10,8 +10,8 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, matching_share, object_rows, read_row
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, build_chat_run, matching_share, object_rows, read_row
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.values import as_list, as_number, nonblank, transpose_columns
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task

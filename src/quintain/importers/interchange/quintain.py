@@ -7,8 +7,8 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import matching_share, read_rows
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, matching_share, read_rows
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.values import dicts_in, nonblank
 from quintain.records.trajectory import Trajectory, read_trajectory

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.traces.call_payloads import input_turns, output_turns
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.genai_spans import (

@@ -11,7 +11,8 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer
 from quintain.importers.traces.conversations import ModelCall, whole_exchange
 from quintain.importers.traces.genai_spans import agent_name, conversation, evaluations, kind_of, model_call, tool_call
 from quintain.importers.traces.otel_spans import Span, attributes_of, data_frame_rows, is_export, is_span, spans_in

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.protocol import Importer, Probe, Report, Run
-from quintain.importers.row_reader import if_most
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import Importer, if_most
 from quintain.importers.traces.call_payloads import model_of, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from quintain.importers.protocol import Importer, Probe
-from quintain.importers.row_reader import matching_share
+from quintain.importers.protocol import Probe
+from quintain.importers.row_reader import Importer, matching_share
 from quintain.importers.training_data.chat_records import (
     FIELDS,
     has_blocks,
