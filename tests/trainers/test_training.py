@@ -230,6 +230,21 @@ def test_a_kl_bound_ends_the_run_and_a_resumed_one_does_not_continue(model_folde
     assert same(tmp_path / "whole", tmp_path / "out")
 
 
+def test_a_later_job_computes_as_an_earlier_one_on_this_machine_has_chosen(model_folder: Path, tmp_path: Path) -> None:
+    """Measured beside other load, the choice may differ, and with it the rounding of equal jobs."""
+    first, later = (
+        spec(model_folder, tmp_path / name, max_steps=1).model_copy(update={"cache_dir": str(tmp_path / "cache")})
+        for name in ("first", "later")
+    )
+    run(first, tmp_path / "job-first", dataset(2))
+    (kept,) = (tmp_path / "cache" / "machine").iterdir()
+    chosen = json.loads(kept.read_bytes())
+    assert json.loads((tmp_path / "job-first/checkpoints/machine.json").read_bytes()) == chosen
+    kept.write_text(json.dumps(chosen | {"fast_matmul": not chosen["fast_matmul"]}))
+    run(later, tmp_path / "job-later", dataset(2))
+    assert (tmp_path / "job-later/checkpoints/machine.json").read_bytes() == kept.read_bytes()
+
+
 def test_a_bound_of_minutes_ends_the_run_with_what_it_has_learned(model_folder: Path, tmp_path: Path) -> None:
     """The first step takes longer than 60 ns."""
     bounded = spec(model_folder, tmp_path / "out", epochs=5, schedule="constant", warmup_steps=0, max_minutes=1e-9)

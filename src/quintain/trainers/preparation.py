@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+import platform
 import random
 from collections.abc import Sequence
 from dataclasses import fields
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 
 from quintain.errors import InvalidInput
+from quintain.jobs.directory import write_atomically
 from quintain.records.dataset import Row
 from quintain.records.hyperparameters.learning_rates import default_rate
 from quintain.records.hyperparameters.methods import PRMConfig, RetrieverConfig, RewardConfig
@@ -161,6 +164,10 @@ def _tuned(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple
     remembered, device = directory / "checkpoints" / "machine.json", pick_device()
     casts_to_act = acts and spec.config.lora is None
     asked = "bf16" if spec.config.optimizer == "adamw_bf16" else spec.config.precision
+    known = _earlier_choices(spec, model, f"{device} {asked} {casts_to_act}")
+    if known is not None and known.exists() and not remembered.exists():
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(remembered, known.read_bytes())
     number_format = choose(asked, model, remembered, casts_to_act=casts_to_act, device=device)
     hold_base(model, spec.config, number_format)
     machine = prepare(
@@ -170,7 +177,23 @@ def _tuned(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple
         keep=spec.config.sharding == "none",
         choices={"precision": number_format.name, "precision_rule": number_format.rule},
     )
+    if known is not None and not known.exists():
+        known.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(known, remembered.read_bytes())
     return machine, number_format
+
+
+def _earlier_choices(spec: TrainSpec, model: Any, about: str) -> Path | None:
+    """Return the file with what jobs on models of these shapes chose on this machine; None: nothing is cached.
+
+    Back ends and number formats round differently and are chosen by time, so equal jobs would differ beside other load.
+    """
+    if spec.cache_dir is None:
+        return None
+    shapes = sorted({str(tuple(parameter.shape)) for parameter in model.parameters()})
+    machine = (platform.node(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), torch.__version__)
+    digest = hashlib.sha256(repr((machine, about, shapes)).encode()).hexdigest()
+    return Path(spec.cache_dir) / "machine" / f"{digest[:16]}.json"
 
 
 def _engine_of(spec: TrainSpec, model: Any, number_format: Format) -> Engine:
