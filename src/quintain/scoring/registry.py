@@ -220,4 +220,5 @@ def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sa
 
 
 def _known() -> str:
-    return f"known scorers: {', '.join(scorer_names())}, agent:NAME; or a mix such as {{'outcome': 0.5, 'rules': 0.5}}"
+    mixes = "a mix such as {'outcome': 0.5, 'rules': 0.5}, with a declared part {'parts': {'NAME': {'type': ..., 'weight': 0.5}}}"
+    return f"known scorers: {', '.join(scorer_names())}, agent:NAME; or {mixes}"
