@@ -31,6 +31,18 @@ def folders(settings: Settings) -> Settings:
     return settings
 
 
+@pytest.mark.parametrize("path", ["a" * 256, f"{'a' * 300}.jsonl", f"inbox/{'é' * 128}"])
+def test_a_name_longer_than_a_file_s_can_be_is_not_found(folders: Settings, ask: ToolCaller, path: str) -> None:
+    for tool, arguments in (
+        ("export_dataset", {"kind": "sft", "name": "x", "path": path}),
+        ("import_trajectories", {"path": path}),
+        ("evaluate_agent", {"agent": "starter", "environment": f"quintain/tasks?file={path}"}),
+        ("score_trajectories", {"scorer": "rules", "profile": f"{path}/a.json"}),
+    ):
+        (error,) = ask.refused(tool, arguments)
+        assert error.startswith("[not_found] cannot read path")
+
+
 def test_only_three_folders_of_the_home_folder_are_read(folders: Settings, ask: ToolCaller) -> None:
     home = folders.home.resolve()
     private = (

@@ -7,6 +7,7 @@ folder is not data: profiles of endpoints, the database and its backups, and fol
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -165,8 +166,11 @@ def resolve_path(services: Services, path: str | Path, start: Path) -> Path:
     """
     try:
         written = Path(path).expanduser()
-        return (written if services.trusted else start / written).resolve()
+        resolved = (written if services.trusted else start / written).resolve()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            resolved.lstat()  # a name may be longer than a file's can be
     except (OSError, RuntimeError, ValueError) as error:
         raise NotFound(
             f"cannot read path {clip(str(path))!r} ({type(error).__name__}); check its spelling and length"
         ) from None
+    return resolved
