@@ -76,7 +76,7 @@ def test_auto_repeats_its_measured_choice_when_it_resumes_and_trains_float32_ada
     assert moments(newest(tmp_path / "job-whole")) == {torch.float32}
 
 
-def test_small_models_and_jobs_from_before_the_measurement_train_in_fp32_without_one(
+def test_small_models_and_those_that_act_train_in_fp32_without_a_measurement(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load_model(spec(model_folder, tmp_path / "out").agent.model).model
@@ -85,9 +85,6 @@ def test_small_models_and_jobs_from_before_the_measurement_train_in_fp32_without
     monkeypatch.setattr(precision, "_LARGE_MODEL", 0)
     assert precision.choose("auto", model).name == "bf16"
     assert precision.choose("auto", model, casts_to_act=True).name == "fp32"
-    old = tmp_path / "machine.json"
-    old.write_text('{"fast_matmul": false}')
-    assert precision.choose("auto", model, old).name == "fp32"
     monkeypatch.setattr(precision, "bf16_speedup", lambda inner, outer: 1.2)
     assert precision.choose("auto", model).name == "fp32"
 

@@ -64,15 +64,8 @@ def with_reference(
     """Return the examples with `ref_logprob` in every row, under the engine's current model.
 
     The model, its mode and the random states stay unchanged. Stored values are returned bit-equal.
-
-    Args:
-        examples: Examples to score; the rows of an example are computed together, to share prefixes.
-        engine: Computes log-probs; wrap the call in `adapters_off` for a base without its adapters.
-        cache: Folder of the files `reference-<sha256>.safetensors`; None: keep nothing. Processes may share it.
-        identity: Which model it is and how it computes: `model_identity`, and the precision where that can vary.
-        batch_tokens: Token budget of a forward pass.
-        warn: Receives a warning about a damaged or unwritable file; neither stops the run.
-        passes: How the processes of the run share passes; None: this one is alone. The first one reads and writes the cache.
+    `identity` names the model and how it computes. Processes may share the cache; without one nothing is kept. A file that is
+    damaged or cannot be written is only warned of.
 
     Raises:
         TrainingFailed: A log-prob is not finite (`reference_not_finite`).
@@ -84,8 +77,7 @@ def with_reference(
     path = cache / f"reference-{key}.safetensors" if cache else None
     passes, logprobs = passes or SharedPasses(), None
     if path:
-        count = sum(row.n_supervised for row in rows)
-        logprobs = passes.group.from_first(lambda: _read(path, key, count, warn))
+        logprobs = passes.group.from_first(lambda: _read(path, key, warn))
     if logprobs is None:
         logprobs = _computed(examples, rows, engine, batch_tokens, passes)
         if path and passes.group.is_first:
@@ -139,10 +131,6 @@ class References:
 
     def with_logprobs(self, examples: Sequence[Example], *, keep: bool = True) -> list[Example]:
         """Return the examples with `ref_logprob` in every row.
-
-        Args:
-            examples: Examples to score.
-            keep: Store the values for later attempts and jobs, and use stored ones.
 
         Raises:
             TrainingFailed: A log-prob is not finite (`reference_not_finite`).
@@ -316,35 +304,29 @@ def _key(identity: str, rows: Sequence[TokenRow]) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path, key: str, count: int, warn: Warn) -> NDArray[np.float32] | None:
-    """Return the stored values, float32 [count]; None if there are none, or the file is damaged."""
+def _read(path: Path, key: str, warn: Warn) -> Any:
+    """Return the stored values, float32 [N]; None if there are none, or the file is damaged."""
     try:
         with safe_open(path, framework="np") as file:
-            vouched = file.metadata() or {}
-            logprobs: NDArray[np.float32] = file.get_tensor(_TENSOR)
+            vouched, logprobs = file.metadata(), file.get_tensor(_TENSOR)
+        if vouched == _metadata(key, logprobs):
+            return logprobs
+        fault = "it differs from its SHA-256, or belongs to other data or another model"
     except FileNotFoundError:
         return None
     except (SafetensorError, OSError, ValueError) as error:
         fault = str(error)
-    else:
-        if vouched.get("key") != key:
-            fault = "it belongs to other data or another model"
-        elif logprobs.shape != (count,) or logprobs.dtype != np.float32:
-            fault = f"expected float32 of shape ({count},), got {logprobs.dtype} of shape {logprobs.shape}"
-        elif vouched.get("sha256") != hashlib.sha256(logprobs.tobytes()).hexdigest():
-            fault = "its values have changed (SHA-256 differs)"
-        elif not np.isfinite(logprobs).all():
-            fault = "it has values that are not finite"
-        else:
-            return logprobs
     warn("reference_damaged", f"{path.name} cannot be used and is computed again: {fault}")
     return None
 
 
+def _metadata(key: str, logprobs: NDArray[np.float32]) -> dict[str, str]:
+    return {"key": key, "sha256": hashlib.sha256(logprobs.tobytes()).hexdigest()}
+
+
 def _write(path: Path, key: str, logprobs: NDArray[np.float32], warn: Warn) -> None:
-    metadata = {"key": key, "sha256": hashlib.sha256(logprobs.tobytes()).hexdigest()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, save({_TENSOR: logprobs}, metadata))
+        write_atomically(path, save({_TENSOR: logprobs}, _metadata(key, logprobs)))
     except OSError as error:
         warn("reference_not_kept", f"cannot store the reference log-probs, which will be computed again: {error}")

@@ -46,6 +46,14 @@ class StoredExamples(NamedTuple):
 def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) -> None:
     """Write examples atomically to an uncompressed NumPy archive without pickles.
 
+    See `packed`.
+    """
+    write_atomically(path, packed(examples, fingerprint))
+
+
+def packed(examples: Sequence[Example], fingerprint: str = "") -> bytes:
+    """Return examples as an uncompressed NumPy archive.
+
     `index` is JSON in UTF-8: the rows of each example and the streams of each row. Every other array is one stream, concatenated over
     the rows that have it.
     """
@@ -56,10 +64,10 @@ def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) ->
         if (present := [stream for row in rows if (stream := getattr(row, name)) is not None])
     }
     index = {"format": _FORMAT, "fingerprint": fingerprint, "examples": [_entry(example) for example in examples]}
-    arrays["index"] = np.frombuffer(json.dumps(index, allow_nan=False).encode("utf-8"), np.uint8)
+    arrays["index"] = np.frombuffer(json.dumps(index).encode("utf-8"), np.uint8)
     content = io.BytesIO()
     np.savez(content, **arrays)
-    write_atomically(path, content.getvalue())
+    return content.getvalue()
 
 
 def read_examples(path: Path) -> StoredExamples:
@@ -72,26 +80,25 @@ def read_examples(path: Path) -> StoredExamples:
     """
     content = path.read_bytes()
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        index = json.loads(arrays["index"].tobytes())
-        if index["format"] > _FORMAT:
-            raise Unavailable(f"{path} was written by a newer version of Quintain; update, or name another buffer")
-        return StoredExamples(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
+        return unpacked(content)
     except _DAMAGE as error:
         # numpy's message would advise to load the file unsafely.
         raise InvalidInput(f"cannot read the examples in {path}: the file is damaged", code="damaged_file") from error
 
 
+def unpacked(content: bytes) -> StoredExamples:
+    """Return the examples of an archive by `packed`."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    index = json.loads(arrays["index"].tobytes())
+    if index["format"] > _FORMAT:
+        raise Unavailable("the examples were written by a newer version of Quintain; update, or name another buffer")
+    return StoredExamples(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
+
+
 def _entry(example: Example) -> dict[str, Any]:
-    return {
-        "key": example.key,
-        "member": example.member,
-        "value": example.value,
-        "weight": example.weight,
-        "divisible": example.divisible,
-        "rows": [[len(row), [name for name in _STREAMS if getattr(row, name) is not None]] for row in example.rows],
-    }
+    rows = [[len(row), [name for name in _STREAMS if getattr(row, name) is not None]] for row in example.rows]
+    return vars(example) | {"rows": rows}
 
 
 def _examples(entries: Sequence[dict[str, Any]], arrays: dict[str, NDArray[Any]]) -> Iterator[Example]:
@@ -102,11 +109,5 @@ def _examples(entries: Sequence[dict[str, Any]], arrays: dict[str, NDArray[Any]]
             rows.append(TokenRow(**{name: arrays[name][places[name] : places[name] + length] for name in names}))
             for name in names:
                 places[name] += length
-        yield Example(
-            tuple(rows),
-            tuple(entry["member"]),
-            tuple(entry["value"]),
-            weight=entry["weight"],
-            key=entry["key"],
-            divisible=entry["divisible"],
-        )
+        known = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+        yield Example(**known | {"rows": tuple(rows)})

@@ -114,8 +114,7 @@ def logprobs(
     wanted = _Figures(entropy, collision)
     if _fusable(layer):
         return TokenScores(*_Logprobs.apply(hidden, layer.weight, source, target, wanted, shape))
-    width = getattr(head, "out_features", hidden.shape[-1])
-    tiles = list(_tiles(source, target, hidden.shape[0], width))
+    tiles = list(_tiles(source, target, hidden.shape[0], _width(head, hidden)))
     pieces = [
         checkpoint(_through_module, head, hidden[t.start : t.end], t.row, t.target, wanted, use_reentrant=False)
         for t in tiles
@@ -133,12 +132,7 @@ def nll(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return -sum(weight * logprobs) and the detached log-probs; the gradient is formed in the forward pass (3 products).
 
-    Args:
-        head: As in `logprobs`.
-        hidden: float [m, h].
-        source: int64 [N]; the row of `hidden` that predicts each target.
-        target: int64 [N].
-        weight: float [N].
+    Arguments as in `logprobs`, and the weight of each target.
 
     Returns:
         Scalar, summed in float64 where the device has it, and float32 [N].
@@ -156,9 +150,8 @@ def are_most_likely(head: Any, hidden: torch.Tensor, source: torch.Tensor, targe
     """Compare the targets with the most likely tokens; arguments as in `logprobs`."""
     likely = torch.zeros(len(target), device=target.device)
     first = torch.zeros(len(target), dtype=torch.bool, device=target.device)
-    for tile in _tiles(source, target, hidden.shape[0], getattr(head, "out_features", hidden.shape[-1])):
-        logits = head(hidden[tile.start : tile.end])
-        logs = logits.to(at_least_float32(logits.dtype)).log_softmax(-1)
+    for tile, logits in _logits(head, hidden, source, target):
+        logs = logits.log_softmax(-1)
         likely[tile.which] = logs[tile.row, tile.target].float()
         first[tile.which] = logs.argmax(-1)[tile.row] == tile.target
     return TokenPredictions(likely, first)
@@ -166,20 +159,11 @@ def are_most_likely(head: Any, hidden: torch.Tensor, source: torch.Tensor, targe
 
 @torch.no_grad()
 def sample_tokens(head: Any, hidden: torch.Tensor, source: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Draw a token from each of the distributions that predict the targets; int64 [N].
-
-    Args:
-        head: As in `logprobs`.
-        hidden: float [m, h].
-        source: int64 [N]; the row of `hidden` of each distribution.
-        generator: On the device of `hidden`.
-    """
+    """Draw a token from each of the distributions that predict the targets; int64 [N]."""
     tokens = torch.zeros_like(source)
-    for tile in _tiles(source, tokens, hidden.shape[0], getattr(head, "out_features", hidden.shape[-1])):
-        logits = head(hidden[tile.start : tile.end])
+    for tile, logits in _logits(head, hidden, source, tokens):
         if len(tile.row):
-            probabilities = logits.to(at_least_float32(logits.dtype)).softmax(-1)[tile.row]
-            tokens[tile.which] = torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+            tokens[tile.which] = torch.multinomial(logits.softmax(-1)[tile.row], 1, generator=generator)[:, 0]
     return tokens
 
 
@@ -189,15 +173,27 @@ def top_tokens(head: Any, hidden: torch.Tensor, source: torch.Tensor, k: int) ->
 
     With fewer than k tokens in the vocabulary, all of them. Arguments as in `sample_tokens`.
     """
-    width = getattr(head, "out_features", hidden.shape[-1])
-    k = min(k, width)
+    k = min(k, _width(head, hidden))
     tokens = torch.zeros(len(source), k, dtype=torch.long, device=source.device)
     logprobs = torch.zeros(len(source), k, device=source.device)
-    for tile in _tiles(source, torch.zeros_like(source), hidden.shape[0], width):
-        logits = head(hidden[tile.start : tile.end])
-        found = logits.to(at_least_float32(logits.dtype)).log_softmax(-1).topk(k)
+    for tile, logits in _logits(head, hidden, source, torch.zeros_like(source)):
+        found = logits.log_softmax(-1).topk(k)
         tokens[tile.which], logprobs[tile.which] = found.indices[tile.row], found.values[tile.row].float()
     return tokens, logprobs
+
+
+def _logits(
+    head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor
+) -> Iterator[tuple[_Tile, torch.Tensor]]:
+    """Yield each tile with its logits, in float32 at least."""
+    for tile in _tiles(source, target, hidden.shape[0], _width(head, hidden)):
+        logits = head(hidden[tile.start : tile.end])
+        yield tile, logits.to(at_least_float32(logits.dtype))
+
+
+def _width(head: Any, hidden: torch.Tensor) -> int:
+    """Return the size of the vocabulary, as far as the head names it."""
+    return int(getattr(head, "out_features", hidden.shape[-1]))
 
 
 def _layer_and_shape(head: Any) -> tuple[Any, LogitShape]:

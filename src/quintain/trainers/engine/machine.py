@@ -9,7 +9,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -55,8 +55,8 @@ class Machine(NamedTuple):
     """Warnings for the user."""
 
 
-def tune_allocator(*, keep: bool = True) -> bool:
-    """Make glibc keep freed memory in the process, and oneDNN keep fewer compiled shapes.
+def tune_allocator(*, keep: bool = True) -> None:
+    """Make glibc keep freed memory in the process, and oneDNN keep fewer compiled shapes; without glibc, do nothing.
 
     By default each tensor above 32 MiB returns to the kernel when freed, and each new one costs its page faults again. Call it
     before the first large allocation; further calls are harmless.
@@ -65,23 +65,21 @@ def tune_allocator(*, keep: bool = True) -> bool:
         keep: Keep freed memory. Otherwise blocks above 1 MiB return to the kernel: a sharded model allocates and frees whole
             blocks in several threads, which would fragment kept memory (57M parameters over two ranks: 1.3 GB a rank
             instead of 0.8).
-
-    Returns:
-        Whether the allocator was tuned; False without glibc.
     """
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
-        return False
+        return
     try:
         libc = ctypes.CDLL("libc.so.6")
         mallopt = libc.mallopt
         # Read at the first product; an operator's setting is kept.
         libc.setenv(b"ONEDNN_PRIMITIVE_CACHE_CAPACITY", _COMPILED_SHAPES, 0)
     except (AttributeError, OSError):
-        return False
+        return
     settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 256 * 2**20}
     if not keep:
         settings = {_M_MMAP_THRESHOLD: 2**20}
-    return all(mallopt(parameter, value) == 1 for parameter, value in settings.items())
+    for parameter, value in settings.items():
+        mallopt(parameter, value)
 
 
 def return_freed_memory() -> None:
@@ -155,19 +153,9 @@ def medium_is_exact(device_type: str) -> bool:
 @cache
 def medium_is_faster(device_type: str) -> bool:
     """Whether "medium" products are faster. Measured once a process on one thread, where other load matters little."""
-    best = {"highest": math.inf, "medium": math.inf}
-    before, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
-    torch.set_num_threads(1)
-    a, b = _factors(torch.device(device_type))
-    try:
-        for _ in range(_ROUNDS):
-            for precision in best:
-                torch.set_float32_matmul_precision(precision)
-                best[precision] = min(best[precision], _seconds(a, b))
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(before)
-    return best["highest"] > _WORTH * best["medium"]
+    factors = _factors(torch.device(device_type), threads=1)
+    highest, medium = _best_seconds([("highest", factors), ("medium", factors)])
+    return highest > _WORTH * medium
 
 
 @cache
@@ -179,18 +167,24 @@ def bf16_speedup(inner: int, outer: int) -> float:
     """
     inner, outer = min(inner, _WIDEST), min(outer, _WIDEST)
     wide = torch.ones(_PROBE_ROWS, inner), torch.ones(inner, outer)
-    narrow = tuple(x.bfloat16() for x in wide)
+    narrow = wide[0].bfloat16(), wide[1].bfloat16()
     exact = [("highest", wide), *([("medium", wide)] if medium_is_exact("cpu") else [])]
-    threads, best = torch.get_num_threads(), [math.inf] * (len(exact) + 1)
+    *of_float32, of_bf16 = _best_seconds([*exact, ("highest", narrow)])
+    return min(of_float32) / of_bf16
+
+
+def _best_seconds(products: Sequence[tuple[str, tuple[torch.Tensor, torch.Tensor]]]) -> list[float]:
+    """Return the best time of several rounds of each product with its precision, taken in turn on one thread."""
+    threads, best = torch.get_num_threads(), [math.inf] * len(products)
     torch.set_num_threads(1)
     try:
         for _ in range(1 + _ROUNDS):
-            for i, (precision, (a, b)) in enumerate([*exact, ("highest", narrow)]):
+            for i, (precision, (a, b)) in enumerate(products):
                 with products_of(precision):
                     best[i] = min(best[i], _seconds(a, b))
     finally:
         torch.set_num_threads(threads)
-    return min(best[:-1]) / best[-1]
+    return best
 
 
 @contextmanager
@@ -207,16 +201,18 @@ def products_of(precision: str) -> Iterator[None]:
 def matmul_flops(device: torch.device, dtype: torch.dtype = torch.float32) -> float | None:
     """Return the median rate of a few matrix products in FLOP/s; None if the device does not support the type."""
     try:
-        a, b = _factors(device, dtype)
+        a, b = _factors(device, dtype, torch.get_num_threads())
         times = [_seconds(a, b) for _ in range(1 + _ROUNDS)][1:]
     except RuntimeError:  # no kernel for the type, or no memory
         return None
     return 2.0 * len(a) * _INNER * _OUTER / statistics.median(times)
 
 
-def _factors(device: torch.device, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+def _factors(
+    device: torch.device, dtype: torch.dtype = torch.float32, threads: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the two matrices of the measured product."""
-    rows = min(_ROWS, _ROWS_OF_THREAD * torch.get_num_threads()) if device.type == "cpu" else _ROWS
+    rows = min(_ROWS, _ROWS_OF_THREAD * threads) if device.type == "cpu" else _ROWS
     return torch.ones(rows, _INNER, dtype=dtype, device=device), torch.ones(_INNER, _OUTER, dtype=dtype, device=device)
 
 

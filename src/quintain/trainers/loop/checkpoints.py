@@ -46,7 +46,7 @@ _OWN = "sha256"
 """Key of the manifest's own SHA-256."""
 _STATE = "state.pt"
 _BEST = "best"
-_FORMAT = 5
+_FORMAT = 6
 """Format version, the only one that is read; raise it when the layout or the identity of a run changes."""
 
 
@@ -85,17 +85,7 @@ def save_checkpoint(
     tokenizer: Any = None,
     group: ProcessGroup | None = None,
 ) -> Path:
-    """Write a checkpoint and delete the oldest beyond `keep`. Collective.
-
-    Args:
-        folder: The job's `checkpoints` folder.
-        model: The trainable parameters are saved.
-        optimizer: The state is saved.
-        progress: State of the run.
-        identity: Hash of configuration, model and data, checked when a checkpoint is loaded.
-        keep: Number of checkpoints to keep.
-        tokenizer: Saved beside a whole model.
-        group: The processes of the run; None: this one alone. The first one writes, and all their shards.
+    """Write a checkpoint, each process its shards, and delete the oldest beyond `keep`. Collective.
 
     Returns:
         The checkpoint's folder.
@@ -172,12 +162,6 @@ def newest_complete(folder: Path) -> NewestCheckpoint:
 def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *, identity: str) -> Progress:
     """Restore weights, optimizer and random states.
 
-    Args:
-        path: A complete checkpoint, from `newest_complete`.
-        model: Receives the trainable parameters.
-        optimizer: Receives its state.
-        identity: Must equal the identity with which the checkpoint was saved.
-
     Raises:
         Conflict: The checkpoint belongs to a run with another configuration, model or data.
     """
@@ -217,10 +201,6 @@ def _divided(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[st
 @contextmanager
 def disk_errors_explained(path: Path, checkpoints: Path) -> Iterator[None]:
     """Translate errors of writing into one that names the remedy.
-
-    Args:
-        path: File or folder that the body writes.
-        checkpoints: The job's `checkpoints` folder.
 
     Raises:
         Unavailable: The disk is full, or refuses files for another reason (`disk_refused`).

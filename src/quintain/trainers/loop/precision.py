@@ -82,8 +82,7 @@ def _automatic(model: Any, device: torch.device, remembered: Path | None, *, cas
         return _FP32._replace(rule=f"fp32 on {device.type}")
     if remembered is not None and remembered.exists():
         kept = json.loads(remembered.read_bytes())
-        chosen = _BF16 if kept.get("precision") == "bf16" else _FP32  # without the field: from before bf16 was measured
-        return chosen._replace(rule=kept.get("precision_rule", "as before the interruption"))
+        return (_BF16 if kept["precision"] == "bf16" else _FP32)._replace(rule=kept["precision_rule"])
     if sum(map(size_of, model.parameters())) < _LARGE_MODEL:
         return _FP32._replace(rule="fp32 for a small model on a CPU")
     if casts_to_act:

@@ -13,17 +13,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Protocol
 
 import torch
 
 from quintain.records.dataset import GroupRow
-from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.example_files import packed, unpacked
+from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.process_group import ProcessGroup
 from quintain.trainers.rollouts.reward_model_term import RewardModelTerm, mean_of
-
-_STREAMS = tuple(field.name for field in fields(TokenRow))
 
 
 class RolloutStage(Protocol):
@@ -130,12 +128,12 @@ class RolloutSource:
         return dict(self._metrics)
 
     def state(self) -> dict[str, Any]:
-        """Return the current iteration with its examples as tensors; without examples once all its steps are taken."""
+        """Return the current iteration with its examples; without them once all its steps are taken."""
         used_up = self._next % self._updates == 0
         return {
             "next": self._next,
             "iteration": -1 if used_up else self._iteration,
-            "examples": [] if used_up else [_packed(example) for example in self._examples],
+            "examples": None if used_up else torch.frombuffer(bytearray(packed(self._examples)), dtype=torch.uint8),
             "metrics": dict(self._metrics),
             "skipped": dict(self.skipped),
             "made": dict(self.counts),
@@ -146,7 +144,8 @@ class RolloutSource:
     def restore(self, state: dict[str, Any]) -> None:
         """Restore the state of a checkpoint; the current iteration is not played again."""
         self._next, self._iteration = state["next"], state["iteration"]
-        self._examples = [_unpacked(example) for example in state["examples"]]
+        kept = state["examples"]
+        self._examples = [] if kept is None else unpacked(kept.numpy().tobytes()).examples
         self._metrics = dict(state["metrics"])
         self.skipped = Counter(state["skipped"])
         self.counts = Counter(state["made"])
@@ -210,19 +209,3 @@ def _figures(groups: Sequence[GroupRow], seconds: float) -> dict[str, float | No
         "mean_turns": mean_of(turns),
         "new_tokens_per_s": new_tokens / seconds if seconds > 0 else None,
     }
-
-
-def _packed(example: Example) -> dict[str, Any]:
-    """Return an example in a form that `torch.load(weights_only=True)` reads, without unused streams."""
-    rows = [
-        {name: torch.from_numpy(stream) for name in _STREAMS if (stream := getattr(row, name)) is not None}
-        for row in example.rows
-    ]
-    listed = {name: list(getattr(example, name)) for name in ("member", "value", "cost")}
-    return vars(example) | {"rows": rows, **listed}
-
-
-def _unpacked(state: dict[str, Any]) -> Example:
-    rows = tuple(TokenRow(**{name: stream.numpy() for name, stream in row.items()}) for row in state["rows"])
-    listed = {name: tuple(state[name]) for name in ("member", "value", "cost")}
-    return Example(**state | {"rows": rows, **listed})
