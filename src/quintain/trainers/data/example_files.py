@@ -109,5 +109,7 @@ def _examples(entries: Sequence[dict[str, Any]], arrays: dict[str, NDArray[Any]]
             rows.append(TokenRow(**{name: arrays[name][places[name] : places[name] + length] for name in names}))
             for name in names:
                 places[name] += length
-        known = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+        known: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
+        }
         yield Example(**known | {"rows": tuple(rows)})
