@@ -80,7 +80,7 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
 """Method, further arguments, the code of the error, and words of its message."""
 UNFIT_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ("ppo", {"advantage": "rloo"}, "invalid_input", ["group_size is 1", "set group_size to 2 or more"]),
-    ("ppo", {"advantage": "reinforce_pp", "vf_coef": 0.5}, "invalid_input", ["value_weight is set", "no value head"]),
+    ("ppo", {"advantage": "reinforce_pp", "vf_coef": 0.5}, "invalid_input", ["value_weight is 0.5", "no value head"]),
     ("ppo", {"kl_target": 0.1, "kl_coef": 0}, "invalid_input", ["kl_target is 0.1", "kl_coefficient above 0"]),
     ("ppo", {"minibatches": 3}, "invalid_input", ["updates_per_rollout is 4", "minibatches 3"]),
     (

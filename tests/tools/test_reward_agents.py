@@ -82,7 +82,7 @@ def test_a_reward_model_is_named_in_the_settings_and_resolved_into_the_job(servi
 def test_settings_that_contradict_each_other_are_told(services: Services) -> None:
     acting, on_rows = {"environment": ENVIRONMENT}, {"dataset_id": "some-reward"}
     for method, source, settings, words in (
-        ("grpo", acting, {"refresh_every_steps": 2}, "nothing to refresh"),
+        ("grpo", acting, {"refresh_every_steps": 2}, "reward_model is null"),
         ("grpo", acting, {"reward_model": "judge", "alpha": 0, "beta": 0}, "no run would earn"),
         ("reward", on_rows, {"kl_stop": 1}, "writes nothing"),
         ("reward", on_rows, {"sample_every_steps": 1}, "writes nothing"),

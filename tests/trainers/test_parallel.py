@@ -305,7 +305,7 @@ def test_settings_that_cannot_be_are_refused_before_any_process_starts(
             SFTConfig(processes=value)  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="set processes to 2 or more, or sharding to 'none'"):
         SFTConfig(sharding="full")
-    with pytest.raises(ValidationError, match=r"sample_every_steps is set .* set sample_every_steps to null"):
+    with pytest.raises(ValidationError, match=r"sample_every_steps is 5 and .* set sample_every_steps to null"):
         SFTConfig(sample_every_steps=5, **SHARDED)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

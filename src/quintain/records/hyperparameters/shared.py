@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
@@ -387,7 +388,8 @@ class TrainingConfig(Settings):
         }
         for name, (is_met, remedy) in obstacles.items():
             if is_met:
+                value = attrgetter(name)(self)
                 yield (
-                    f"{name} is set and sharding is 'full', so that no process has the whole model; set {name} to {remedy}, or "
-                    "set sharding to 'none'"
+                    f"{name} is {'set' if isinstance(value, Settings) else repr(value)} and sharding is 'full', so that no process "
+                    f"has the whole model; set {name} to {remedy}, or set sharding to 'none'"
                 )
