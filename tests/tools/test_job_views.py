@@ -193,10 +193,15 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
     played = freeze_runs(waiting, run("t1"))
     quiz = EVALUATE.model_copy(update={"environment": "quintain/tasks?file=/quiz.jsonl"})
     answered = freeze_runs(waiting, run("t2", job_id=stored(waiting, "job-0", quiz)))
+    own = EVALUATE.model_copy(
+        update={"environment": "quintain/inventory?tasks=/own.jsonl"}
+    )  # all of them were learned from
+    written = freeze_runs(waiting, run("t3", job_id=stored(waiting, "job-own", own)))
     for job_id, method, dataset_id, measured in (
         ("job-1", "pretrain", texts, {"dataset_id": texts, "split": "train"}),
         ("job-2", "sft", played, {"environment": "quintain/inventory"}),
         ("job-3", "sft", answered, {"environment": quiz.environment}),
+        ("job-4", "sft", written, {"environment": "quintain/inventory"}),
     ):
         given = {"method": method, "dataset_id": dataset_id, "config": CONFIGS[method]()}
         stored(waiting, job_id, TrainSpec(agent=STARTER, name="n", output_dir="unused", **given), running=True)

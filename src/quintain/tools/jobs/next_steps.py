@@ -151,12 +151,15 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
     dataset_id = getattr(spec, "dataset_id", None)
     if dataset_id is None:
         return {"environment": "quintain/inventory"}
-    from quintain.environments.registry import knows  # with all readers of tasks; most looks at jobs do not need it
+    # With all readers of tasks, which most looks at jobs do not need.
+    from quintain.environments.references import parse_reference, parts_of
+    from quintain.environments.registry import knows
 
     played = services.store.trajectories.search(TrajectoryFilter(dataset_id=dataset_id), limit=1).items
     rollout = find(services.store.jobs.get, played[0].job_id) if played and played[0].job_id else None
-    if rollout is not None and (environment := getattr(rollout.spec, "environment", None)):
-        return {"environment": str(environment)}  # with its options, such as its file of tasks
+    reference = getattr(rollout.spec, "environment", None) if rollout is not None else None
+    if reference and parts_of(reference) is None and "file" in parse_reference(reference).options:
+        return {"environment": reference}  # without its file it has no tasks
     if played and played[0].environment and knows(played[0].environment):
         return {"environment": played[0].environment}
     dataset = find(services.store.datasets.get, dataset_id)
