@@ -202,18 +202,17 @@ def test_sft_rows_carry_the_selecting_score_else_the_reward(services: Services) 
 
 @pytest.mark.parametrize("kind", ["dpo", "grpo", "kto"])
 def test_splits_of_every_kind_share_no_task_and_no_run(services: Services, kind: str) -> None:
-    """40 tasks with a good and a bad run each, about a quarter for validation, however the rows are made."""
+    """40 tasks with a good and a bad run each, about a quarter for validation and for a test, however the rows are made."""
     add_runs(services, *[_said(f"t{i}", status.value, status) for i in range(40) for status in (S, F)])
-    result = _export(services, kind, validation_share=0.25, seed=3)
+    result = _export(services, kind, validation_share=0.25, test_share=0.25, seed=3)
     sides = [
         [{task_key(t) for t in trajectories_of(row)} for row in _rows(result, split)]
-        for split in ("train", "validation")
+        for split in ("train", "validation", "test")
     ]
     assert all(len(tasks) == 1 for side in sides for tasks in side), "a row holds runs of one task"
-    train, validation = (set().union(*side) for side in sides)
-    assert not train & validation
-    assert len(train | validation) == 40
-    assert 3 <= len(validation) <= 20
+    train, *held_back = (set().union(*side) for side in sides)
+    assert len(train) + sum(map(len, held_back)) == len(train.union(*held_back)) == 40
+    assert all(3 <= len(tasks) <= 20 for tasks in held_back)
     _accounts(services, result, 80)
     tiny = _export(services, kind, validation_share=0.01)
     if kind == "kto":  # a split gets both labels
@@ -274,7 +273,9 @@ def test_a_folder_goes_when_the_store_does_not_take_the_dataset(
 
 
 def _curated(services: Services, kind: str, **curation: Any) -> ExportResult:
-    arguments = {name: curation.pop(name) for name in ("validation_share", "seed", "outcomes") if name in curation}
+    arguments = {
+        name: curation.pop(name) for name in ("validation_share", "test_share", "seed", "outcomes") if name in curation
+    }
     return _export(services, kind, curation=Curation(**curation), **arguments)
 
 
@@ -442,7 +443,9 @@ UNFIT_CURATION: list[tuple[str, dict[str, Any], str]] = [
     ("kto", {"top_share": 0.5}, "top_share"),
     ("sft", {"step_labels": "outcome"}, "it goes with prm"),
     ("sft", {"task_classes": {"a": "tool_selection"}}, "no `task_weights` to sample by"),
-    ("benchmark", {"validation_share": 0.1}, "all of a benchmark is for testing"),
+    ("benchmark", {"validation_share": 0.1}, "`validation_share` is 0.1, but all of a benchmark is for testing"),
+    ("benchmark", {"test_share": 0.1}, "`test_share` is 0.1, but all of a benchmark is for testing"),
+    ("sft", {"validation_share": 0.6, "test_share": 0.5}, "expected shares whose sum is below 1"),
     ("text", {"max_rows": 9}, "`curation.max_rows` does not go with kind 'text'; leave it out"),
     ("sft", {"min_steps": 9}, "too_few_steps 6.*For too_few_steps: lower curation.min_steps"),
 ]

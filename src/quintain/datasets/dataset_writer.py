@@ -320,7 +320,7 @@ def _label_warnings(contents: _Contents) -> list[str]:
         by_split.setdefault(contents.sides.get(key, "train"), set()).update(labels)
     return [
         f"all rows of split {split} are {'desirable' if True in labels else 'undesirable'}, because too few tasks have the "
-        "other label; record more of them, or set validation_share to 0"
+        "other label; record more of them, or export without shares of tasks"
         for split, labels in by_split.items()
         if len(labels) == 1
     ]
@@ -331,7 +331,8 @@ def _nothing_left(rows: Counter[str], tally: ExportCounts, options: ExportOption
     if +rows:
         return Hint(
             f"all {rows.total()} rows fell into {', '.join(+rows)}, none into train: too few tasks for the "
-            f"shares {dict(options.shares)}; set validation_share to 0, or take another seed"
+            f"shares {dict(options.shares)}; set {' and '.join(f'{name}_share' for name in sorted(+rows))} to 0, or take "
+            "another seed"
         )
     if not tally.dropped:
         return Hint(f"no {noun} was selected; widen the filter, or record or import runs first")

@@ -77,12 +77,12 @@ class DataMethods(Calls):
         min_score: float | None = None, margin: float | None = None, max_pairs_per_task: int | None = None, pairs:
         Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"] =
         "mined", outcomes: Sequence[Literal["success", "failure", "error", "truncated", "unknown"]] | None = None,
-        curation: Curation | Mapping[str, Any] | None = None, validation_share: float = 0.0,
+        curation: Curation | Mapping[str, Any] | None = None, validation_share: float = 0.0, test_share: float = 0.0,
         include_held_out: bool = False, seed: int = 0, format: str = "quintain", push_to: str | None = None) -> Dataset:
         """Freeze chosen runs into a dataset for train; every run left out is counted with its reason.
 
         By default, runs on held-out (evaluation) tasks and runs without a verdict are left out. dpo and grpo compare
-        several attempts of one task. The dataset is immutable.
+        several attempts of one task.
 
         Args:
             kind: sft: good runs; dpo, reward: pairs of a task; kto: runs marked good or bad; grpo: groups of a task;
@@ -95,22 +95,23 @@ class DataMethods(Calls):
                 (>=4); assistant -> role's.
             scorer: Whose stored scores value the runs; None: the outcome. sft: needs `min_score`.
             min_score: sft: keep from here on; kto: good from here on (0.5).
-            margin: dpo: chosen is better by more than this (0).
+            margin: dpo: chosen is better by more (0).
             max_pairs_per_task: dpo: at most so many (4).
-            pairs: dpo, reward: mined makes pairs of the runs; others take recorded preferences, all or of one source.
+            pairs: dpo, reward: mined from the runs, else recorded preferences, all or of one source.
             outcomes: Keep these outcomes, unknown: not stated; default: any, for sft without `scorer` success.
-            curation: Filters, sampling, step labels: min_reward, max_steps, max_rows, ...; see guide://curation.
-            validation_share: Share of tasks held back for validation.
+            curation: Filters, sampling, step labels: min_reward, max_steps, max_rows, ...: guide://curation.
+            validation_share: Share of tasks to validate on.
+            test_share: Share of tasks to test on.
             include_held_out: Also take evaluation tasks, which then measure nothing.
-            seed: Seed of the split by task.
+            seed: Seed of the split.
             format: quintain, or a format to also write it in.
             push_to: Also upload to a URL or hub:OWNER/NAME.
         """
         return self._dataset("export_dataset", {"kind": kind, "name": name, "filter": filter,
             "trajectory_ids": trajectories, "path": data, "columns": columns, "scorer": scorer, "min_score": min_score,
             "margin": margin, "max_pairs_per_task": max_pairs_per_task, "pairs": pairs, "outcomes": outcomes,
-            "curation": curation, "validation_share": validation_share, "include_held_out": include_held_out,
-            "seed": seed, "format": format, "push_to": push_to})
+            "curation": curation, "validation_share": validation_share, "test_share": test_share,
+            "include_held_out": include_held_out, "seed": seed, "format": format, "push_to": push_to})
 
     def preview(self, dataset: Reference, model: Reference, *, method: str | None = None,
         hyperparameters: Mapping[str, Any] | None = None, rows: int = 3,

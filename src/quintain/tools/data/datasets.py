@@ -79,9 +79,7 @@ Columns = Annotated[
 PairsFrom = Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"]
 Pairs = Annotated[
     PairsFrom,
-    Field(
-        description="dpo, reward: mined makes pairs of the runs; others take recorded preferences, all or of one source."
-    ),
+    Field(description="dpo, reward: mined from the runs, else recorded preferences, all or of one source."),
 ]
 Scorer = Annotated[
     str | None, Field(description="Whose stored scores value the runs; null: the outcome. sft: needs `min_score`.")
@@ -90,9 +88,10 @@ _number = BeforeValidator(require_number)
 MinScore = Annotated[
     float | None, Field(ge=0, le=1, description="sft: keep from here on; kto: good from here on (0.5)."), _number
 ]
-Margin = Annotated[float | None, Field(ge=0, lt=1, description="dpo: chosen is better by more than this (0)."), _number]
+Margin = Annotated[float | None, Field(ge=0, lt=1, description="dpo: chosen is better by more (0)."), _number]
 MaxPairs = Annotated[int | None, Field(ge=1, le=100, description="dpo: at most so many (4)."), _number]
-ValidationShare = Annotated[float, Field(ge=0, lt=1, description="Share of tasks held back for validation."), _number]
+ValidationShare = Annotated[float, Field(ge=0, lt=1, description="Share of tasks to validate on."), _number]
+TestShare = Annotated[float, Field(ge=0, lt=1, description="Share of tasks to test on."), _number]
 Outcomes = Annotated[
     list[Literal["success", "failure", "error", "truncated", "unknown"]] | None,
     Field(
@@ -100,7 +99,7 @@ Outcomes = Annotated[
         description="Keep these outcomes, unknown: not stated; default: any, for sft without `scorer` success.",
     ),
 ]
-_CURATION = "Filters, sampling, step labels: min_reward, max_steps, max_rows, ...; see guide://curation."
+_CURATION = "Filters, sampling, step labels: min_reward, max_steps, max_rows, ...: guide://curation."
 CurationSettings = Annotated[
     Curation | None,
     Field(description=_CURATION),
@@ -125,15 +124,16 @@ def export_dataset(
     outcomes: Outcomes = None,
     curation: CurationSettings = None,
     validation_share: ValidationShare = 0.0,
+    test_share: TestShare = 0.0,
     include_held_out: HeldOut = False,
-    seed: Annotated[int, Field(ge=0, description="Seed of the split by task."), _number] = 0,
+    seed: Annotated[int, Field(ge=0, description="Seed of the split."), _number] = 0,
     format: Annotated[str, Field(max_length=60, description="quintain, or a format to also write it in.")] = "quintain",
     push_to: PushTo = None,
 ) -> ExportResult:
     """Freeze chosen runs into a dataset for start_training; every run left out is counted with its reason.
 
     By default, runs on held-out (evaluation) tasks and runs without a verdict are left out. dpo and grpo compare several
-    attempts of one task. The dataset is immutable.
+    attempts of one task.
     """
     curation = curation or Curation()
     require_curation(kind, curation)
@@ -151,7 +151,7 @@ def export_dataset(
     options = replace(
         new_options(services, name, kind),
         seed=seed,
-        shares=_shares(kind, validation_share),
+        shares=_shares(kind, {"validation": validation_share, "test": test_share}),
         criteria=_criteria(kind, scorer, min_score, curation, selection),
         making=making,
     )
@@ -207,12 +207,12 @@ def _named(
     return found.name, list(found.warnings)
 
 
-def _shares(kind: str, validation_share: float) -> dict[SplitName, float]:
-    if kind == "benchmark" and validation_share:
-        raise InvalidInput(
-            f"`validation_share` is {validation_share}, but all of a benchmark is for testing; leave it out"
-        )
-    return {"validation": validation_share}
+def _shares(kind: str, shares: dict[SplitName, float]) -> dict[SplitName, float]:
+    """Return the shares; a test split is there only if it was asked for."""
+    for name, share in shares.items():
+        if kind == "benchmark" and share:
+            raise InvalidInput(f"`{name}_share` is {share}, but all of a benchmark is for testing; leave it out")
+    return {name: share for name, share in shares.items() if share or name == "validation"}
 
 
 def _require_runs(kind: str, columns: dict[str, str] | None, curation: Curation) -> None:

@@ -193,7 +193,7 @@ def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
         )
     if any(options.shares.values()):
         raise InvalidInput(
-            f"columns: expected either {SPLIT!r}, by which the rows name their split, or validation_share, got both; leave one out"
+            f"columns: expected either {SPLIT!r}, by which the rows name their split, or shares of tasks, got both; leave one out"
         )
 
 
