@@ -76,5 +76,5 @@ def _errors() -> str:
         for kind in kinds
         if kind.__module__ == "quintain.errors"
     )
-    lead = "Exceptions of `quintain.errors`; each has `code`, `message` and `remedy`."
+    lead = "Exceptions of `quintain`; each has `code`, `message` and `remedy`."
     return f"## Errors\n\n{lead}\n\n| exception | usual code | when |\n|---|---|---|\n{rows}"

@@ -15,10 +15,14 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name == "QuintainError":
-        return import_module("quintain.errors").QuintainError
-    if not name.startswith("_"):
-        client = import_module("quintain.client")
-        if name in client.__all__:
-            return getattr(client, name)
+    for place in () if name.startswith("_") else ("quintain.errors", "quintain.client"):
+        module = import_module(place)
+        if name in module.__all__:
+            return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from quintain import client, errors
+
+    return ["__version__", *errors.__all__, *client.__all__]

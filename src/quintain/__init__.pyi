@@ -16,6 +16,15 @@ from quintain.client import Runs as Runs
 from quintain.client import Trajectory as Trajectory
 from quintain.client import aopen as aopen
 from quintain.client import open as open
+from quintain.errors import Conflict as Conflict
+from quintain.errors import InvalidInput as InvalidInput
+from quintain.errors import JobFailed as JobFailed
+from quintain.errors import NotFound as NotFound
 from quintain.errors import QuintainError as QuintainError
+from quintain.errors import Refused as Refused
+from quintain.errors import TrainingFailed as TrainingFailed
+from quintain.errors import Unavailable as Unavailable
+from quintain.errors import UnknownField as UnknownField
+from quintain.errors import WaitTimeout as WaitTimeout
 
 __version__: str

@@ -20,6 +20,19 @@ from __future__ import annotations
 
 import errno
 
+__all__ = [
+    "Conflict",
+    "InvalidInput",
+    "JobFailed",
+    "NotFound",
+    "QuintainError",
+    "Refused",
+    "TrainingFailed",
+    "Unavailable",
+    "UnknownField",
+    "WaitTimeout",
+]
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 

@@ -70,8 +70,13 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         with pytest.raises(LookupError, match="no-such-run") as missing:
             opened.trajectory("no-such-run")
         assert isinstance(missing.value, NotFound)
+        assert q.NotFound is NotFound
+        assert {"NotFound", "WaitTimeout", "open"} <= set(dir(q))
         with pytest.raises(InvalidInput, match="row 0"):
             opened.record(["not a row"])  # type: ignore[call-overload]
+        rows = [{"messages": [{"role": "assistant", "content": "Done."}]}, {"task": "no messages"}]
+        with pytest.raises(q.InvalidInput, match=r"row 1: expected .* \(rows before it are stored: 1\)"):
+            opened.record(rows)
         with pytest.raises(InvalidInput) as refused:
             opened.runs(since="never").to_list()
         assert refused.value.code == "invalid_input"

@@ -6,7 +6,7 @@
         job = home.train("sft", model="starter", dataset="good-runs")
         print(job.wait().agent.evaluate().wait().evaluation.success_rate)
 
-`aopen` gives the same objects with coroutines for methods. Errors are exceptions of `quintain.errors`.
+`aopen` gives the same objects with coroutines for methods. Errors are exceptions of `quintain`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from quintain.client.methods.train import TrainMethods
 from quintain.client.objects import Agent, Comparison, Dataset, Evaluation, Job
 from quintain.client.runs import Runs, Trajectory
 from quintain.client.session import Session
+from quintain.errors import QuintainError
 
 if TYPE_CHECKING:
     from quintain.client.frames import Rows
@@ -153,14 +154,21 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
             **shared: Arguments of `record_trajectory` for every run that does not have them itself.
 
         Raises:
-            InvalidInput: a row is malformed; the rows before it are stored.
+            InvalidInput: a row is malformed, which is named; the rows before it are stored.
             UnknownField: a column is no argument of `record_trajectory`.
         """
         if runs is None or isinstance(runs, Mapping):
             return self._recorded(runs or {}, shared)
         from quintain.client.frames import runs_of
 
-        return [self._recorded(row, shared) for row in list(runs_of(runs))]
+        stored: list[Trajectory] = []
+        for row in list(runs_of(runs)):
+            try:
+                stored.append(self._recorded(row, shared))
+            except QuintainError as error:
+                before = f"rows before it are stored: {len(stored)}"
+                raise type(error)(f"row {len(stored)}: {error.message} ({before})", code=error.code) from error
+        return stored
 
     def _recorded(self, row: Mapping[str, Any], shared: Mapping[str, Any]) -> Trajectory:
         whole = {"trajectory": dict(row)} if "steps" in row else dict(row)
