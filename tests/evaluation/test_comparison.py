@@ -256,15 +256,15 @@ def test_a_leaderboard_needs_no_verdict_from_all() -> None:
     assert [(row.rank, row.agent, row.group) for row in rows] == [(1, "good", "a"), (2, "poor", "b"), (3, "none", "ab")]
 
 
-def losses(name: str, *rows: tuple[float, int], truncated: int | None = None) -> Evaluation:
-    """An evaluation of dataset rows without verdicts: the loss in nats a token and the number of tokens of each."""
+def losses(name: str, *rows: tuple[float, int], truncated: int | None = None, status: str = "unknown") -> Evaluation:
+    """An evaluation of dataset rows of one verdict: the loss in nats a token and the number of tokens of each."""
     agent = Agent(id=f"agent:{name}@1", name=name, model=ModelRef(source="folder", path="/m"))
     about = {"dataset_id": "ds-1", "dataset_path": "/d", "dataset_kind": "text", "split": "train", "n_rows": len(rows)}
     spec = EvaluateDatasetSpec.model_validate({"agent": agent, "dataset_files": {"train.jsonl": "0"}, **about})
     results = [
         EpisodeResult(
             task_id=f"t{i}",
-            status="unknown",
+            status=status,
             metrics={"loss": loss, "tokens": float(n), "truncated_turns": float(i == truncated)},
         )
         for i, (loss, n) in enumerate(rows)
@@ -291,6 +291,21 @@ def test_rows_without_verdicts_are_compared_by_their_losses_a_token() -> None:
         (2, "a", 2.0, "b"),
     ]
     assert "\\-0.4875 \\[" in as_markdown(comparison_report(found))
+
+
+def test_rows_that_no_agent_solves_are_compared_by_their_losses_and_those_that_one_solves_by_success() -> None:
+    worse = losses("a", *[(11.0, 8)] * 4, status="failure")
+    better = losses("b", *[(loss, 8) for loss in (3.1, 2.9, 3.2, 2.8)], status="failure")
+    found = compare([worse, better], ["a", "b"], "cmp-1", None)
+    (pair,) = found.comparisons
+    assert (pair.measure, pair.difference, pair.significant) == ("loss", pytest.approx(-8.0), True)
+    assert [(row.agent, row.group) for row in found.leaderboard] == [("b", "a"), ("a", "b")]
+    assert [(row.agent, row.group) for row in leaderboard([worse, better], ["a", "b"])] == [("b", "a"), ("a", "b")]
+    solving = losses("c", *[(9.0, 8)] * 4, status="success")
+    pairs = compare([worse, better, solving], ["a", "b", "c"], "cmp-1", None).comparisons
+    assert {pair.measure for pair in pairs} == {"success"}
+    played = compare([evaluated("a", "000"), evaluated("b", "000")], ["a", "b"], "cmp-1", None)
+    assert played.comparisons[0].measure == "success", "there are no losses to compare"
 
 
 def test_losses_of_different_tokens_are_not_compared() -> None:

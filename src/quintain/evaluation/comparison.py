@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import combinations
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.pair_tests import SIGNIFICANCE, PairTest, find_paired_test, paired_test
+from quintain.evaluation.pair_tests import SIGNIFICANCE, PairTest, nothing_to_pair, paired_tests
 from quintain.evaluation.statistics.sequential import sequential_test
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
@@ -37,6 +37,9 @@ from quintain.records.evaluation import (
     RewardDifference,
     SequentialTest,
 )
+
+_Named = tuple[str, Evaluation]
+"""The display name of an agent, and its evaluation."""
 
 _EQUIVALENCE_MARGIN = 0.05
 """Smallest difference of success rates considered relevant, for equivalence and power."""
@@ -68,9 +71,11 @@ def compare(
     _require_comparable(evaluations, names)
     named = list(zip(names, evaluations, strict=True))
     pairs = list(combinations(named, 2))
-    tests = [paired_test(a, b, SIGNIFICANCE / len(pairs)) for (_, a), (_, b) in pairs]
-    if sequential is not None:
-        tests = [_at_any_time(test, sequential) for test in tests]
+    tests = []
+    for ((_, a), (_, b)), test in zip(pairs, _tests(pairs, SIGNIFICANCE / len(pairs)), strict=True):
+        if test is None:
+            raise nothing_to_pair(a, b)
+        tests.append(test if sequential is None else _at_any_time(test, sequential))
     corrected = _CORRECTIONS[correction]([test.p for test in tests])
     compared = tuple(_pair(*pair, test, p) for pair, test, p in zip(pairs, tests, corrected, strict=True))
     if sequential is not None:
@@ -133,13 +138,14 @@ def leaderboard(evaluations: Sequence[Evaluation], names: Sequence[str]) -> tupl
     A pair without common tasks with verdicts or losses does not differ significantly either.
     """
     named = list(zip(names, evaluations, strict=True))
-    pairs, p_values = [], []
-    for (name_a, a), (name_b, b) in combinations(named, 2):
-        if a.suite_hash == b.suite_hash and (test := find_paired_test(a, b)):
-            pairs.append((name_a, name_b))
-            p_values.append(test.p)
-    corrected = zip(pairs, holm(p_values), strict=True)
-    return _leaderboard(named, [pair for pair, p in corrected if p < SIGNIFICANCE])
+    pairs = [(one, other) for one, other in combinations(named, 2) if one[1].suite_hash == other[1].suite_hash]
+    tested = [(pair, test.p) for pair, test in zip(pairs, _tests(pairs), strict=True) if test is not None]
+    corrected = zip(tested, holm([p for _, p in tested]), strict=True)
+    return _leaderboard(named, [(one[0], other[0]) for ((one, other), _), p in corrected if p < SIGNIFICANCE])
+
+
+def _tests(pairs: Sequence[tuple[_Named, _Named]], error: float = SIGNIFICANCE) -> list[PairTest | None]:
+    return paired_tests([(a, b) for (_, a), (_, b) in pairs], error)
 
 
 _FIXED_SIZE = ("reward", "p_equivalent", "tasks_for_5_points")
@@ -156,7 +162,7 @@ def _partial_rewards(pairs: Sequence[PairedComparison]) -> Iterator[str]:
             )
 
 
-def _notes(named: Sequence[tuple[str, Evaluation]]) -> tuple[str, ...]:
+def _notes(named: Sequence[_Named]) -> tuple[str, ...]:
     """Return notes on sampling settings that differ between evaluations of one suite."""
     sampled = {name: evaluation.sampling for name, evaluation in named}
     if len(set(sampled.values())) == 1:
@@ -172,9 +178,7 @@ _CORRECTIONS: dict[Correction, Callable[[Sequence[float]], list[float]]] = {
 }
 
 
-def _pair(
-    named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation], test: PairTest, p_corrected: float
-) -> PairedComparison:
+def _pair(named_a: _Named, named_b: _Named, test: PairTest, p_corrected: float) -> PairedComparison:
     (name_a, a), (name_b, b) = named_a, named_b
     n = len(test.solved)
     differences = [(y - x) / a.repeats for x, y in test.solved]
@@ -254,7 +258,7 @@ def _require_comparable(evaluations: Sequence[Evaluation], names: Sequence[str])
             )
 
 
-def _flips(named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation]) -> Iterable[Flip]:
+def _flips(named_a: _Named, named_b: _Named) -> Iterable[Flip]:
     """Yield the episodes that one agent solved and the other failed, on the same task and repeat."""
     (name_a, a), (name_b, b) = named_a, named_b
     others: dict[tuple[str, int], EpisodeResult] = {(result.task_id, result.repeat): result for result in b.results}
@@ -272,9 +276,7 @@ def _flips(named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation]) -> 
         )
 
 
-def _leaderboard(
-    named: Sequence[tuple[str, Evaluation]], different: Sequence[tuple[str, str]]
-) -> tuple[LeaderboardRow, ...]:
+def _leaderboard(named: Sequence[_Named], different: Sequence[tuple[str, str]]) -> tuple[LeaderboardRow, ...]:
     """Rank by success rate, then mean reward, then lower loss. Ties share a rank; unknown values rank last."""
     merits = [merit(evaluation) for _, evaluation in named]
     ordered = sorted(named, key=lambda pair: merit(pair[1]), reverse=True)

@@ -1,4 +1,4 @@
-"""Test of the difference of two evaluations, paired by task: of verdicts or, without any, of losses."""
+"""Tests of differences between evaluations, paired by task: of verdicts or, where these tell nothing, of losses."""
 
 from __future__ import annotations
 
@@ -35,18 +35,30 @@ class PairTest(NamedTuple):
     measure: Measure = "success"
 
 
-def paired_test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> PairTest:
-    """Pair two evaluations by task and test their difference: of successes or, without verdicts, of losses.
+def paired_tests(pairs: Sequence[tuple[Evaluation, Evaluation]], error: float = SIGNIFICANCE) -> list[PairTest | None]:
+    """Test the difference of each pair, paired by task: of successes or, without verdicts, of losses.
 
-    `error` is that of the simultaneous interval: 0.05 divided by the number of pairs (Bonferroni; Dunn 1961).
+    Where no agent solved a task, the losses decide for all pairs that have them: the test of successes then never rejects, so
+    to go on to another one keeps the error rate.
 
-    Raises:
-        InvalidInput: Neither verdicts nor losses can be paired.
+    Args:
+        pairs: Evaluations of one suite.
+        error: That of the simultaneous interval: 0.05 divided by the number of pairs (Bonferroni; Dunn 1961).
+
+    Returns:
+        A test for each pair; None where neither verdicts nor losses can be paired.
     """
-    if (test := find_paired_test(a, b, error)) is not None:
-        return test
+    successes = [_test_successes(a, b, error) for a, b in pairs]
+    losses = [_test_losses(a, b, error) for a, b in pairs]
+    if all(losses) and not any(sum(pair) for test in successes if test is not None for pair in test.solved):
+        return losses
+    return [one or other for one, other in zip(successes, losses, strict=True)]
+
+
+def nothing_to_pair(a: Evaluation, b: Evaluation) -> InvalidInput:
+    """Return the error for a pair without a test."""
     failed = [f"{side.id}: {side.n_unknown} without a verdict, {side.n_error} with an error" for side in (a, b)]
-    raise InvalidInput(
+    return InvalidInput(
         f"expected a task of {a.id} and {b.id} with verdicts from both in every repeat, or two rows with losses over the same "
         f"tokens, got neither ({'; '.join(failed)}); "
         + (
@@ -56,11 +68,6 @@ def paired_test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> Pa
         ),
         code="nothing_to_pair",
     )
-
-
-def find_paired_test(a: Evaluation, b: Evaluation, error: float = SIGNIFICANCE) -> PairTest | None:
-    """Return the test of a pair, or None where neither verdicts nor losses can be paired."""
-    return _test_successes(a, b, error) or _test_losses(a, b, error)
 
 
 def _test_losses(a: Evaluation, b: Evaluation, error: float) -> PairTest | None:

@@ -217,7 +217,9 @@ class PairedComparison(Record):
     b: str
     evaluation_a: str
     evaluation_b: str
-    measure: Measure = Field(default="success", description="loss: rows without verdicts, by nats a token.")
+    measure: Measure = Field(
+        default="success", description="loss: by nats a token, of rows without verdicts or of which none is solved."
+    )
     difference: float
     ci_low: float
     ci_high: float

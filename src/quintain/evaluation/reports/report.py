@@ -68,8 +68,10 @@ def evaluation_report(evaluation: Evaluation) -> Report:
         )
         sections.append(Section("Forbidden actions", (line,)))
     if evaluation.metrics:
-        rows = tuple((name, _estimate(found), str(found.n)) for name, found in evaluation.metrics.items())
-        sections.append(Section("Metrics", table=Table(("metric", "mean and 95 % interval", "tasks"), rows)))
+        means = tuple((name, _estimate(mean), str(mean.n)) for name, mean in evaluation.metrics.items())
+        unit = "tasks" if found is None else "rows"
+        lines = () if found is None else ("Each row counts once, however many tokens it has.",)
+        sections.append(Section("Metrics", lines, Table(("metric", f"mean over {unit}, 95 % interval", unit), means)))
     return Report(f"{evaluation.agent_id} in {evaluation.environment}", tuple(sections))
 
 
@@ -157,7 +159,7 @@ def _result_section(evaluation: Evaluation) -> Section:
 
 def _dataset_section(found: HeldOut) -> Section:
     facts = {
-        "loss (nats a token)": _number(found.loss),
+        "loss over all tokens (nats a token)": _number(found.loss),
         "perplexity": _number(found.perplexity),
         "token accuracy": "unknown" if found.token_accuracy is None else f"{found.token_accuracy:.1%}",
         "tokens": str(found.n_tokens),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -286,13 +287,16 @@ def _verdict(comparison: Comparison) -> str:
         return sequential_verdict(comparison)
     best = comparison.leaderboard[0]
     pairs = [pair for pair in comparison.comparisons if pair.significant]
-    if all(row.success_rate == 0 for row in comparison.leaderboard):
-        return "No agent solved a task, so these tasks cannot tell them apart: choose easier ones, or train on runs of `expert`."
+    unsolved = all(row.success_rate == 0 for row in comparison.leaderboard)
     if comparison.comparisons[0].measure == "loss":
+        why = "No agent solved a row" if unsolved else "The rows have no verdicts"
         rows = counted(comparison.comparisons[0].n_tasks, "row")
         if not pairs:
-            return f"The rows have no verdicts, and no difference of the losses is significant on {rows}."
-        return f"The rows have no verdicts; by the loss on {rows}, {_lead(best.agent, comparison)}."
+            return f"{why}, and no difference of the losses is significant on {rows}."
+        best = min(comparison.leaderboard, key=lambda row: math.inf if row.loss is None else row.loss)
+        return f"{why}; by the loss on {rows}, {_lead(best.agent, comparison)}."
+    if unsolved:
+        return "No agent solved a task, so these tasks cannot tell them apart: choose easier ones, or train on runs of `expert`."
     if not pairs:
         widest = max(comparison.comparisons, key=lambda pair: (pair.tasks_for_5_points or 0) - pair.n_tasks)
         needed, n = widest.tasks_for_5_points or 0, widest.n_tasks
