@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from quintain.artifacts.transfers import fetch
 from quintain.errors import Conflict, InvalidInput, Unavailable
+from quintain.exporters.agent_card import model_card
 from quintain.files import sha256_of
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -193,6 +194,10 @@ def test_the_folder_contains_what_another_program_needs_and_the_verification(exp
         header, text = (folder / "README.md").read_text().split("---\n", 2)[1:]
         assert yaml.safe_load(header)["tags"] == ["quintain", "agent", "lora", "sft"]
         assert "| agent:clerk@1 | sft | ds-1 | job-train |" in text
+        assert f"Base model: `{exported.base}` on the machine" in text
+        whole = written.agent.model_copy(update={"model": written.agent.model.model_copy(update={"adapter": None})})
+        of_all_weights = model_card(written.model_copy(update={"agent": whole}))
+        assert "Base model: `agent:base@1`, all of whose weights were trained." in of_all_weights
         assert not list(folder.parent.glob(".out-*"))
     assert sha256_of(exported.folders["adapter"] / "adapter_model.safetensors") == sha256_of(
         Path(exported.agent.model.adapter or "") / "adapter_model.safetensors"

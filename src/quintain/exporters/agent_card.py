@@ -129,6 +129,8 @@ def _sections(handover: AgentExport) -> Iterator[str]:
     if handover.base["source"] == "hub":
         revision = f" at revision `{handover.base['revision']}`" if handover.base["revision"] else ""
         yield f"Base model: `{handover.base['name']}`{revision}."
+    elif agent.model.adapter is None and (ancestors := handover.provenance.ancestors[1:]):
+        yield f"Base model: `{ancestors[-1].agent}`, all of whose weights were trained."
     else:
         yield f"Base model: `{handover.base['name']}` on the machine that wrote this."
     for note in handover.notes:
