@@ -126,6 +126,8 @@ def test_a_stored_comparison_is_read_again_by_its_id_with_its_verdict_and_all_fl
     again = compare_agents(services, [new.comparison_id])
     assert again.comparison_id == new.comparison_id
     assert again.comparisons == new.comparisons
+    assert compare_agents(services, ["a", "c"]).comparison_id == new.comparison_id, "asked for again"
+    assert compare_agents(services, ["c", "a"]).comparison_id != new.comparison_id
     assert (len(new.flips), len(again.flips), again.flips_count) == (8, 30, 30)
     assert [origin.evaluation_id for origin in again.lineage] == ["eval-a0", "eval-c1"]
     assert again.verdict.startswith("c leads; 1 of 1 differences are significant")
@@ -134,7 +136,7 @@ def test_a_stored_comparison_is_read_again_by_its_id_with_its_verdict_and_all_fl
     for alone in ({"n_tasks": 10}, {"repeats": 2}):
         with pytest.raises(InvalidInput, match="`n_tasks` and `repeats` are of sequential comparisons"):
             compare_agents(services, ["a", "c"], **alone)
-    (listed,) = list_library(services, "comparisons").items
+    _, listed = list_library(services, "comparisons").items
     wanted = {"id": new.comparison_id, "agents": ["c", "a"], "significant": 1, "flips": 30}
     assert {name: listed[name] for name in wanted} == wanted
 

@@ -33,7 +33,11 @@ def serve(
         str | None, typer.Option(help="Comma-separated: data, label, train, evaluate. Default: all.")
     ] = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Offer only tools that read, plan, preview and compare.")
+        bool,
+        typer.Option(
+            "--read-only",
+            help="Offer only tools that read, plan, preview and compare; previews and comparisons are kept.",
+        ),
     ] = False,
     json_out: Annotated[
         bool, typer.Option("--json", help="With http: print address and file of the token as one line of JSON.")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
@@ -88,12 +88,15 @@ def compare_agents(
         place = plain_reference(services, environment) if dataset is None else dataset.id
     recorded = recorded_evaluations(services, agents, place)
     chosen = recorded or _evaluations(services, agents, place)
-    comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
+    comparison = compare(chosen, agents, "cmp-", None, correction)
     notes = (*comparison.notes, *([NOTE] if recorded else _known_tasks(services, chosen)))
     comparison = comparison.model_copy(update={"notes": notes})
     lineage = tuple(_origin(services, name, item) for name, item in zip(agents, chosen, strict=True))
     curves = learning_curves(services, agents, chosen)
     comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})
+    # The same comparison asked for again is the stored one: its id is a digest of its content.
+    digest = hashlib.sha256(comparison.model_dump_json().encode()).hexdigest()
+    comparison = comparison.model_copy(update={"id": f"cmp-{digest[:10]}"})
     return _result(services, services.store.evaluations.add_comparison(comparison, services.clock()), show=show)
 
 
