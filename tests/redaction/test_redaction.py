@@ -683,6 +683,8 @@ HOSTILE = [
     "sshpass -p'", "MTAx", "A", "{\\u00", "AccountKey=", "sig=%41", "glagent-", "pass" * 3 + "-", "aB3_-.=/+",
     "İpwd:", 'password="your' + "a" * 150 + '1" ', "token=" + "a" * 300 + "1 ", "token=" + "a1" * 300,
     "xoxb-1-", "LS0tLS1CRUdJTi", "A" * 64 + "\n-----END PRIVATE KEY-----", " login -a b", ":5432:a:a:", "+491701234567 ",
+    "+1.23.45", "login -u a \\\n", "machine h\n login x\n", "A" * 50 + "\\n' +\n'-----END PRIVATE KEY-----",
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0t",
     "fd12:", "12", "2341 ", "tel:1-", "token=a1&", "pwd:a1'(", "1\n+442079460958\n",
 ]  # fmt: skip
 """Pieces of which a hostile text is made by saying them again and again."""
