@@ -100,6 +100,7 @@ TOKENS: list[tuple[str, str]] = [
     ),
     *(("api_key", prefix + ("0123456789abcdef" * 3)[:n]) for prefix, n in (("fc-", 32), ("e2b_", 40), ("sk_", 48))),
     ("discord_token", "mfa." + "aB3dE5gH7jK9mN1pQ3rS" * 4 + "-_4x"),
+    ("square_key", "sandbox-sq0csb-" + "aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9mN1pQ3rS-_4"),
     ("api_key", "sq0atp-" + "aB3dE5gH7jK9mN1pQ3rS-_"),
     ("api_key", "vcp_" + "aB3dE5gH7jK9mN1p" * 3 + "Q3rSt5Uv"),
     ("api_key", "vercel_blob_rw_" + "Mm3zM05rG5hdcove_rnuX1m15YSpICL02bZqPbCxVLK9sX6"),
@@ -120,6 +121,9 @@ TOKENS: list[tuple[str, str]] = [
     ("phone", "+442079460958"),
     ("phone", "+1 (212) 555-4567"),
     ("phone", "(212) 555-4567"),
+    ("phone", "212-555-4567"),
+    ("phone", "+1.415.867.5309"),
+    ("phone", "+49.170.1234567"),
     ("private_ip", "10.1.2.3"),
     ("private_ip", "172.31.255.254"),
     ("private_ip", "192.168.178.20"),
@@ -150,10 +154,15 @@ CONTEXTS: list[tuple[str, str, str]] = [
     ("private_key", '{{"client-key-data": "{}"}}', WRAPPED),
     ("private_key", "base64 key.pem:\n{}\n$ ", "\n".join(WRAPPED[i : i + 76] for i in range(0, len(WRAPPED), 76))),
     ("password", "docker login -u me -p {} ghcr.io", "s3cretPass99"),
+    ("api_key", 'wandb.login(key="{}")', "0123456789abcdef0123456789abcdef01234567"),
+    ("password", 'run(["docker", "login", "-u", "me", "-p", "{}"])', "s3cretPass99"),
+    ("password", "docker login \\\n  -u me \\\n  -p {}\n", "s3cretPass99"),
     ("password", "docker login registry.corp.net:5000 --username me -p '{}'", "two words 1"),
     ("password", "helm registry login ghcr.io -ume -p{}", "s3cretPass99"),
     ("password", "$ cat .pgpass\ndb.corp.net:5432:app:bob:{}\n", "s3cretPass99"),
     ("password", "*:*:*:postgres:{}", "correcthorse"),
+    ("password", "+[::1]:5432:app:first.last:{}", "s3cretPass99"),
+    ("password", "     1\tmachine h\n     2\t  login bob\n     3\t  password {}", "hunter22"),
     ("password", r"localhost:5432:*:bob:{}", r"with\:colon\\1"),
     ("private_key", "$ tail -3 key.pem\n{}\n", "\n".join(PEM.splitlines()[-3:])),
     ("private_key", '{{"out": "{}"}}', r"\n".join(PEM.splitlines()[-3:])),
@@ -299,6 +308,8 @@ HARMLESS = [
     "scp alice@web01.corp.com:repos/x.git . ; git clone alice@git.corp.com:x.git; sftp:\\/\\/bob@files.corp.com\\/a",
     "test@test.com, you@example.de, x@mail.example.com, a@b.c.test, me@corp.invalid",
     "0.0.0.0:8080, 127.0.0.1, 169.254.169.254, 8.8.8.8, net 10.0.0.0/8 and fc00::/7, pkg==10.1.2.3, 10.1.2.3.4, v10.1.2.3",
+    '"chi2_token": 0.00040781497955322266, def f(private_key: Ed25519PrivateKey) -> _refresh_token: https://h.io/rfc6749#s-6',
+    "a@test.co.uk, a@example.com.au, +1.2345678901, +12.34.56.7, 2.15.867.5309, 123-456-7890, 555-212-4567, 1-212-555-456",
     "@@ -1,2 +1,3 @@\n+20240102030405\n+4917012345678\n-1",
     "x+4917012345678, +1700000000, +1.2345678901, 2024-01-01T00:00:00+0100, +99912345678",
     "       472547338\n+960397912423686",
@@ -321,7 +332,59 @@ def _gone(text: str, secret: str, kind: str) -> None:
     assert redact_text(clean) == (clean, Counter())
 
 
-AROUND = ("{}", "key: {}.", '("{}")', "a\n{}\nb", "a\\n{}\\nb", "ключ {} 鍵", "İ {}", "{}, {}", "`{}`", "x=%22{}%22")
+LISTINGS = (
+    *("{}", "    {}", "+{}", "-{}", "> {}", "# {}", "// {}", "{n:6d}\t{}", "{n:6d}→{}", "{n}| {}", "key.pem-{n}-{}"),
+    *("'{}\\n' +", '    "{}\\n"'),
+)
+"""How programs, editors and sources show the lines of a file."""
+
+
+def _listing(form: str, lines: list[str]) -> str:
+    return "\n".join(form.format(line, n=n) for n, line in enumerate(lines, 8))
+
+
+@pytest.mark.parametrize("form", LISTINGS)
+def test_a_key_that_is_cut_is_followed_through_a_listing(form: str) -> None:
+    lines = PEM.splitlines()
+    for shown in (lines, lines[:3], lines[:4], lines[-2:], lines[-3:], lines[2:]):
+        text = _listing(form, ["$ head", *shown, "$ ls -a"])
+        clean, counts = redact_text(text)
+        if shown == lines[-2:]:
+            assert (clean, counts) == (text, Counter()), "a last line of four letters alone is no key"
+            continue
+        assert counts == {"private_key": 1}
+        assert not [line for line in shown if len(line) > 30 and line in clean]
+        assert clean.splitlines()[0] == text.splitlines()[0]
+        assert clean.splitlines()[-1] == text.splitlines()[-1]
+
+
+def test_a_key_in_base64_is_found_behind_a_line_break_and_behind_its_certificate() -> None:
+    certificate = KEY_FILE.replace(b"PRIVATE KEY", b"CERTIFICATE")
+    for content in (b"\n" + KEY_FILE, certificate + KEY_FILE):
+        _gone(
+            f"tls.pem: {base64.b64encode(content).decode()}\n", base64.b64encode(content).decode()[-40:], "private_key"
+        )
+    lines = [WRAPPED[i : i + 76] for i in range(0, len(WRAPPED), 76)]
+    assert redact_text(_listing("{n:6d}\t{}", lines))[0] == "     8\t[REDACTED:private_key]"
+    public = base64.b64encode(certificate).decode()
+    assert redact_text(f"tls.crt: {public}") == (f"tls.crt: {public}", Counter())
+
+
+AROUND = (
+    "\x1b[32m{}\x1b[0m",
+    "\x1b[01;31m\x1b[K{}\x1b[m\x1b[K",
+    "\\u0022{}\\u0022",
+    "{}",
+    "key: {}.",
+    '("{}")',
+    "a\n{}\nb",
+    "a\\n{}\\nb",
+    "ключ {} 鍵",
+    "İ {}",
+    "{}, {}",
+    "`{}`",
+    "x=%22{}%22",
+)
 
 
 @pytest.mark.parametrize(("kind", "token"), TOKENS, ids=lambda value: value[:14])
@@ -620,6 +683,8 @@ HOSTILE = [
     "sshpass -p'", "MTAx", "A", "{\\u00", "AccountKey=", "sig=%41", "glagent-", "pass" * 3 + "-", "aB3_-.=/+",
     "İpwd:", 'password="your' + "a" * 150 + '1" ', "token=" + "a" * 300 + "1 ", "token=" + "a1" * 300,
     "xoxb-1-", "LS0tLS1CRUdJTi", "A" * 64 + "\n-----END PRIVATE KEY-----", " login -a b", ":5432:a:a:", "+491701234567 ",
+    "+1.23.45", "login -u a \\\n", "machine h\n login x\n", "A" * 50 + "\\n' +\n'-----END PRIVATE KEY-----",
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0t",
     "fd12:", "12", "2341 ", "tel:1-", "token=a1&", "pwd:a1'(", "1\n+442079460958\n",
 ]  # fmt: skip
 """Pieces of which a hostile text is made by saying them again and again."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput, QuintainError
 from quintain.exporters.protocol import Export
+from quintain.exporters.registry import EXPORTERS
 from quintain.files import sha256_of
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Curation, Dataset
@@ -536,13 +538,42 @@ def test_rows_and_splits_are_those_that_the_folder_holds(services: Services) -> 
     assert (native.rows, native.dataset_rows, native.splits) == (3, 3, {"train": 3})
 
 
+@pytest.mark.parametrize("kind", ["sft", "dpo", "grpo", "benchmark"])
+def test_every_format_counts_what_its_folder_holds(services: Services, kind: str) -> None:
+    """A session of `hf_sts` is a file, a turn of `trl_prompt_completion` and a run of `atif` a line."""
+    runs = [
+        run(f"t{i}", user(), *more, answer(f"Four, {right}."), status=S if right else F, tools=(), tags=("k",))
+        for i, more in enumerate(([answer("Five?"), user("No.")], [], []))
+        for right in (True, False)
+    ]
+    add_runs(services, *runs)
+    for one in EXPORTERS:
+        if kind not in one.kinds:
+            continue
+        result = _export(services, kind, format=one.name)
+        folder = Path(result.path)
+        held = {split: _rows_held(folder, split, one.name) for split in result.splits}
+        assert (result.rows, result.splits) == (sum(held.values()), held), one.name
+
+
+def _rows_held(folder: Path, split: str, format: str) -> int:
+    if format == "hf_sts":
+        return len(list((folder / split).glob("*.jsonl")))
+    (file,) = folder.glob("benchmark.json") if (folder / "benchmark.json").exists() else folder.glob(f"{split}.*")
+    if file.suffix == ".parquet":
+        return int(pq.read_metadata(file).num_rows)
+    text = file.read_text(encoding="utf-8")
+    return len(json.loads(text)) if file.suffix == ".json" else len(text.splitlines())
+
+
 def test_a_dataset_of_pairs_is_written_in_atif_too(services: Services) -> None:
     add_runs(services, *_mixed())
     result = _export(services, "dpo", format="atif")
     documents = [
         json.loads(line) for line in (Path(result.path) / "train.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    assert len(documents) == 2 * result.rows
+    assert len(documents) == result.rows == sum(result.splits.values()) == 2 * result.dataset_rows
+    assert f"contains {len(documents)} rows, from {result.dataset_rows} of" in result.next_step
     assert {document["extra"]["row"]["side"] for document in documents} == {"chosen", "rejected"}
 
 

@@ -176,11 +176,13 @@ def test_after_episodes_without_a_verdict_the_next_step_plays_one_in_the_environ
 
 
 def test_the_settings_of_a_job_have_its_seed_and_each_value_and_a_list_its_times(waiting: Services) -> None:
-    job_id = stored(waiting, "job-1", GRPO, running=True)
+    spec = GRPO.model_copy(update={"agent": resolve_agent(waiting, "starter")})
+    job_id = stored(waiting, "job-1", spec, running=True)
     assert get_job(waiting, job_id).settings is None
     settings = get_job(waiting, job_id, detail="settings").settings
     assert settings is not None
-    assert TrainSpec.model_validate(settings) == waiting.store.jobs.get(job_id).spec
+    assert TrainSpec.model_validate(settings) == spec.model_copy(update={"agent": spec.agent.without_install_path()})
+    assert spec.agent.model.path not in str(settings), "the folder of this installation"
     assert (settings["seed"], settings["config"]["method"]) == (GRPO.seed, "grpo")
     waiting.store.jobs.finish(job_id, 1, JobStatus.FAILED, ended := waiting.clock())
     (listed,) = list_jobs(waiting).items

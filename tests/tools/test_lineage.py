@@ -17,7 +17,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.handover import ExportAgentSpec, Provenance
-from quintain.records.jobs.job import JobStatus, TrainSpec
+from quintain.records.jobs.job import JobStatus, PreviewSpec, TrainSpec
 from quintain.records.lineage import LineageEdge
 from quintain.records.trajectory import OutcomeStatus, Source, Task
 from quintain.tools.catalog import tool
@@ -380,6 +380,19 @@ def test_copies_in_datasets_exports_and_finished_jobs_are_deleted_on_request(
     spec = training(base_agent(services.store), made.dataset_id)
     trained(services.store, "job-done", spec)
     job(services.store, "job-busy", spec, JobStatus.RUNNING)
+    preview = PreviewSpec(
+        agent=spec.agent,
+        dataset_id=made.dataset_id,
+        dataset_path=made.path,
+        dataset_files={},
+        dataset_kind="sft",
+        dataset_rows=4,
+        config=spec.config,
+        cache_dir=str(services.settings.cache_dir),
+        key="k",
+    )
+    job(services.store, "job-preview", preview, JobStatus.SUCCEEDED)
+    (services.settings.jobs_dir / "job-preview").mkdir(parents=True)
     dataset = services.store.datasets.get(made.dataset_id)
     for job_id in ("job-done", "job-busy"):
         inputs = services.settings.jobs_dir / job_id / "inputs"

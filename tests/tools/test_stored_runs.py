@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from quintain.records.trajectory import Outcome, OutcomeStatus, Source, Task, Tr
 from quintain.tools.data import trajectories
 from quintain.tools.data.trajectories import get_trajectory
 from quintain.tools.run_selection import MAX_PAGE_BYTES, count_fitting
-from quintain.tools.services import Services
+from quintain.tools.services import Services, open_services
 from quintain.tools.training.methods import METHODS
 from quintain.tools.training.model_folders import starter_folder
 from tools.stored_records import add_runs, add_scores, new_score
@@ -46,6 +47,28 @@ def test_a_page_of_a_run_has_the_newest_scores_with_the_values_of_its_steps(serv
     later = get_trajectory(services, run_id, first_step=3)
     assert later.scores[1]["steps"] == [{"step": 3, "value": 0.5, "feedback": "Late."}]
     assert later.masked == ()
+
+
+def test_a_page_of_long_steps_is_cut_to_what_a_client_can_take_and_the_next_one_follows(
+    services: Services, ask: ToolCaller
+) -> None:
+    said = [answer(f"{i} " + "word " * 390) for i in range(200)]
+    (run_id,) = add_runs(services, run("t1", user(), *said))
+    seen, arguments = 0, {"trajectory_id": run_id, "limit": 200}
+    while arguments:
+        page = ask("get_trajectory", **arguments)
+        assert len(json.dumps(page)) < 32_000
+        assert page["first_step"] == seen
+        seen += len(page["trajectory"]["steps"])
+        more = seen < page["total_steps"]
+        assert (f"first_step={seen}, limit=200" in page["next_step"], page["truncated"]) == (more, more)
+        arguments = {**arguments, "first_step": seen} if more else {}
+    assert seen == 201
+    trusted = open_services(services.settings, trusted=True)
+    assert len(get_trajectory(trusted, run_id, limit=200).trajectory["steps"]) == 200, (
+        "a terminal shows what was asked for"
+    )
+    trusted.close()
 
 
 def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_page(

@@ -1,9 +1,9 @@
 """E-mail addresses, phone numbers and addresses of hosts.
 
 E-mail addresses of reserved domains (RFC 2606, RFC 6761) stay. A phone number is found in its international form (`+`,
-an assigned country code of ITU-T E.164, 9 to 15 digits, or 10 to 13 without a separator), in the form of North America
-with its area code in parentheses, and in a `tel:` URI (RFC 3966). Other national forms look like any number and stay,
-and so do the numbers of a written addition.
+an assigned country code of ITU-T E.164, 9 to 15 digits, or 10 to 13 without a separator; between dots at least two), in
+the forms `(212) 555-4567` and `212-555-4567` of North America, and in a `tel:` URI (RFC 3966). Other national forms look
+like any number and stay, and so do the numbers of a written addition.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from functools import partial
 from ipaddress import ip_address, ip_network
 
-from quintain.redaction.secrets import EDGE, Rule, Span, pattern_rule
+from quintain.redaction.secrets import EDGE, ESCAPE, Rule, Span, pattern_rule
 from quintain.redaction.shapes import ShapeRule, shape_rule
 
 _LOCAL_BACKWARDS = re.compile(r"(?:[^\W\u2e80-\U0010ffff]|[.%+'-]){1,64}+")
@@ -28,7 +28,7 @@ _NO_TOP = frozenset({
 })  # fmt: skip
 """Suffixes of file and unit names, as in `icon@2x.png` and `getty@tty1.service`."""
 _NO_DOMAIN = re.compile(
-    r"(?:.*\.)?example\.(?:com|net|org)|.*\.(?:example|test|invalid|localhost)|(?:example|test|invalid|localhost)\.[a-z]+",
+    r"(?:.*\.)?example\.(?:com|net|org)|.*\.(?:example|test|invalid|localhost)|(?:example|test|invalid|localhost)\.(?:com?\.)?[a-z]+",
     re.IGNORECASE,
 )
 """Names reserved by RFC 2606 and RFC 6761 with all names below them, and the same words directly under another top-level
@@ -71,9 +71,12 @@ _COUNTRY = re.compile(
 _NORTH_AMERICA = r"(?!\d11|555)[2-9]\d{2}\)? ?[-. ]?(?!555[-. ]?01)[2-9]\d{2}[-. ]?\d{4}"
 """Area code, exchange and number; 555-01XX is reserved for fiction."""
 _NATIONAL = re.compile(_NORTH_AMERICA)
-_BEFORE = r"(?:(?<![\w+*/.)\]-])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2}))"
+_BEFORE = rf"(?:(?<![\w+*/.)\]-])|{ESCAPE})"
 _INTERNATIONAL = re.compile(_BEFORE + r"\+[1-9](?:[ \-()/]{0,2}[0-9]){8,14}(?![\w-]|\.\d)", re.ASCII)
+_DOTTED = re.compile(_BEFORE + r"\+[1-9][0-9]{0,2}(?:\.[0-9]{2,12}){2,5}(?![\w-]|\.\d)", re.ASCII)
+"""Two dots at least, unlike a decimal."""
 _LOCAL = re.compile(_BEFORE + rf"\({_NORTH_AMERICA}(?![\w-])", re.ASCII)
+_HYPHENATED = re.compile(_BEFORE + r"(?!\d11|555)[2-9]\d{2}-(?!555-01)[2-9]\d{2}-\d{4}(?![\w-]|\.\d)", re.ASCII)
 _COMPACT = range(10, 14)
 """Digits of a number without separators. Of random longer ones 2 % fit the numbering plan of their country (libphonenumber)."""
 _HUNK = "@@ -"
@@ -111,7 +114,11 @@ def _is_addend(text: str, start: int, end: int) -> bool:
 def _is_international(found: re.Match[str]) -> bool:
     number = "".join(c for c in found.group() if c.isdigit())
     country = _COUNTRY.match(number)
-    if country is None or (len(number) not in _COMPACT and len(found.group()) == len(number) + 1):
+    if (
+        country is None
+        or not 9 <= len(number) <= 15
+        or (len(number) not in _COMPACT and len(found.group()) == len(number) + 1)
+    ):
         return False
     if country.group() in {"1", "7"} and len(number) != 11:
         return False
@@ -128,7 +135,9 @@ def phone_rules() -> list[ShapeRule]:
     """Return the rules for international numbers and for those of North America."""
     return [
         shape_rule("phone", (b"+0",), _INTERNATIONAL, _is_international),
+        shape_rule("phone", (b"+0.", b"+00.", b"+000."), _DOTTED, _is_international),
         shape_rule("phone", (b"(000) 000", b"(000)000"), _LOCAL),
+        shape_rule("phone", (b"000 000 0000",), _HYPHENATED),
     ]
 
 

@@ -120,12 +120,16 @@ _NAME_BACKWARDS = re.compile(r"[\w.-]*+")
 """Matches the end of a reversed name. A forward search would retry at each character of the name."""
 _OPENING = re.compile(r"""[rbfuRBFU@$]{0,2}(?P<quote>\\{0,15}["'`])""")
 _CODE = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*)+|[A-Za-z_]+")
-_SECRET_NAME = re.compile(r"[A-Z_]+|[A-Za-z_ -]*(?i:token|key|secret|password|credentials?)")
-"""Values that are themselves names of secrets."""
+_SECRET_NAME = re.compile(
+    r"[A-Z_]+|[A-Za-z_ -]*(?i:token|key|secret|password|credentials?)|[A-Z]\w*[a-z0-9](?:Token|Key|Secret|Password|Credentials?)(?:Types?)?"
+)
+"""Values that are themselves names of secrets, or of their types."""
 _SPACE = re.compile(r"\s")
 _DIGITS_AMONG_LETTERS = re.compile(r"(?:(?:\d(?=[^\W\d_])|[^\W\d_](?=\d)).*?){3}")
 """At least three changes between letters and digits within a word, as in generated passwords."""
-_NUMBERS = re.compile(r"[\d,;]+")
+_NUMBERS = re.compile(r"[\d,;]+|[+-]?\d*\.\d+(?:[eE][+-]?\d+)?")
+_URL = re.compile(r"https?:(?:\\?/){2}")
+"""Secrets within a URL have rules of their own."""
 _MAX_VALUE = 4096
 _SHORTEST_STAND_IN = 3
 _MAX_SPACED = 128
@@ -206,7 +210,7 @@ def _quoted(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
 
 def _can_be_secret(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
     """Return whether a value can be a secret."""
-    if len(value) < (4 if kind == "password" else 6) or is_stand_in(value):
+    if len(value) < (4 if kind == "password" else 6) or is_stand_in(value) or _URL.match(value):
         return False
     if _SPACE.search(value):
         return kind == "password" and _is_spaced_password(value)
@@ -266,7 +270,9 @@ def _argument_rule(programs: tuple[str, ...], flag: str, pattern: str) -> Rule:
     return Rule(programs, read)
 
 
-_OPTIONS = r"""(?:[ ]+(?:-{1,2}(?!p\b|p[^a])[\w-]+(?:[ =][^\s;|&-][^\s;|&]*)?|[\w-]*[.:][^\s;|&]*)){0,6}?"""
+_GAP = r"""(?:[ ]|\\+\s*\n|\\+n|["'],[ ]?["'])(?:[ ]|\\+\s*\n|\\+n){0,8}"""
+"""Between arguments of a command: blanks, also over several lines, or the quotes of a list of strings."""
+_OPTIONS = rf"""(?:{_GAP}(?:-{{1,2}}(?!p\b|p[^a])[\w-]+(?:(?:=|{_GAP})[^\s;|&-][^\s;|&"']*["']?)?|[\w-]*[.:][^\s;|&"']*)){{0,6}}?"""
 """Other options of a command, and the host that it logs in to."""
 
 
@@ -275,11 +281,13 @@ def _is_login_password(secret: str) -> bool:
 
 
 _PGPASS = re.compile(
-    r""":(?:\d{4,5}|\*):(?:[A-Za-z_][\w-]{0,62}|\*):(?:[A-Za-z_][\w-]{0,62}|\*):"""
+    r""":(?:\d{4,5}|\*):(?:[A-Za-z_][\w-]{0,62}|\*):(?:[A-Za-z_][\w.@-]{0,62}|\*):"""
     r"""(?P<secret>(?:\\[\\:]|[^\s:"'\\]){4,256})(?=[\s"'\\]|$)"""
 )
 """Port, database, user and password of a line of `.pgpass`. `\\:` is a colon in the password."""
-_HOST_BACKWARDS = re.compile(r"""(?:[\w.-]{0,253}[A-Za-z]|\*|(?:\d{1,3}\.){3}\d{1,3})(?=[\s"'→|]|n\\|$)""")
+_HOST_BACKWARDS = re.compile(
+    r"""(?:[\w.-]{0,253}[A-Za-z]|\*|(?:\d{1,3}\.){3}\d{1,3}|\][0-9A-Fa-f:]{2,39}\[)(?=[\s"'→|+-]|n\\|$)"""
+)
 
 
 def _pgpass_spans(text: str, shape: bytes) -> Iterator[Span]:
@@ -295,6 +303,8 @@ def credential_shapes() -> list[ShapeRule]:
     return [ShapeRule((b":0000:", b":00000:", b":*:"), _pgpass_spans)]
 
 
+_LINES = r"(?:\s|\\n|\d{1,6}[\t→|:]){1,24}"
+"""Between words of a file, also where its lines are numbered."""
 _QUOTE = r"""(?:\\*["'`])?"""
 
 
@@ -343,12 +353,16 @@ def credential_rules() -> list[Rule]:
         _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_SHELL_ARGUMENT}"),
         _argument_rule(("sshpass",), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
         pattern_rule(
-            "password", (" login ",), rf" login{_OPTIONS} -p[ =]?{_SHELL_ARGUMENT}", accepts=_is_login_password
+            "password",
+            (" login ", '"login"', "'login'"),
+            rf"""[ "']login{_OPTIONS}{_GAP}-p(?:=|{_GAP})?{_SHELL_ARGUMENT}""",
+            accepts=_is_login_password,
         ),
         pattern_rule(
             "password",
             ("machine ",),
-            EDGE + r"machine \S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<secret>\S{4,256})",
+            EDGE
+            + rf"machine \S{{1,128}}{_LINES}login {{1,8}}\S{{1,128}}{_LINES}password {{1,8}}(?P<secret>\S{{4,256}})",
         ),
         Rule(_NAMES, _assigned),
     ]

@@ -15,6 +15,7 @@ from quintain.redaction.contact_details import contact_rules, phone_rules, priva
 from quintain.redaction.credentials import credential_rules, credential_shapes
 from quintain.redaction.national_ids import national_id_rules
 from quintain.redaction.payment_numbers import payment_rules
+from quintain.redaction.private_keys import private_key_rules
 from quintain.redaction.secrets import Reader, Rule, Span, token_rules
 from quintain.redaction.shapes import ShapeRule, rules_that_fit, shape_spans
 
@@ -85,7 +86,7 @@ def _search(levels: Levels) -> _Search:
 
     chosen: list[Rule] = []
     if "secrets" in levels:
-        chosen += [*token_rules(), *credential_rules()]
+        chosen += [*private_key_rules(), *token_rules(), *credential_rules()]
     if "personal" in levels:
         chosen += [*contact_rules(), *private_address_rules()]
     rules: dict[str, list[Rule]] = {}

@@ -39,8 +39,13 @@ class Rule:
     """Possible first characters of the literals in their original case, as a fast filter; empty for any."""
 
 
-EDGE = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf])|(?<=\\u00[0-9A-Fa-f]{2})|(?<=%[0-9A-Fa-f]{2}))"
-"""The beginning of a word; letters of an escape such as `\\n` or `%3D` do not belong to the word."""
+ESCAPE = (
+    r"(?<=\\[nrtbf])|(?<=\\u00[0-9A-Fa-f]{2})|(?<=%[0-9A-Fa-f]{2})"
+    r"|(?<=\[[mK])|(?<=[\[;]\dm)|(?<=[\[;]\d\dm)|(?<=;\d\d\dm)"
+)
+"""Behind an escape such as `\\n` or `%3D`, or behind the colour of a terminal (`ESC[01;31m`)."""
+EDGE = rf"(?:(?<![A-Za-z0-9_-])|{ESCAPE})"
+"""The beginning of a word; letters of an escape do not belong to the word."""
 
 
 def pattern_rule(
@@ -131,12 +136,13 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("discord_token", ("mfa.",), EDGE + rf"mfa\.{_W}{{80,95}}"),
     (
         "api_key",
-        ("wandb login ",),
-        r"(?i:wandb login)[ ](?:--[\w-]+(?:[ =]https?:\S+)?[ ]){0,6}(?P<secret>[0-9a-f]{40})(?!\w)",
+        ("wandb login ", "wandb.login("),
+        r"(?i:wandb)(?: login (?:--[\w-]+(?:[ =]https?:\S+)?[ ]){0,6}|\.login\([^)\n]{0,80}?)"
+        r"(?<![0-9A-Za-z])(?P<secret>[0-9a-f]{40})(?!\w)",
     ),
     ("stripe_key", ("sk_live_", "rk_live_", "sk_test_", "rk_test_"), r"[rs]k_(?:live|test)_[0-9A-Za-z]{16,255}"),
     ("stripe_key", ("whsec_",), r"whsec_[A-Za-z0-9+/]{24,64}"),
-    ("square_key", ("sq0csp-",), rf"sq0csp-{_W}{{43}}"),
+    ("square_key", ("sq0csp-", "sq0csb-"), rf"sq0cs[pb]-{_W}{{40,50}}"),
     ("sendgrid_key", ("sg.",), EDGE + rf"SG\.{_W}{{16,32}}\.{_W}{{32,64}}"),
     ("twilio_key", tuple(f"sk{pair}" for pair in _HEX_PAIRS), EDGE + r"SK[0-9a-fA-F]{32}(?![0-9A-Za-z])"),
     ("npm_token", ("npm_",), EDGE + r"npm_[A-Za-z0-9]{30,64}"),
@@ -146,67 +152,8 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("azure_key", ("accountkey=", "sharedaccesskey="), r"(?i:\w{6,15}Key)=(?P<secret>[A-Za-z0-9+/\\]{40,100}={0,2})"),
     ("azure_key", ("sig=",), r"(?i:sig)=(?P<secret>(?:[A-Za-z0-9/+]|%[0-9A-Fa-f]{2}){40,100}={0,2})"),
     ("aws_key", ("x-amz-signature=",), r"(?i:x-amz-signature)=(?P<secret>[0-9a-f]{64})"),
-    ("private_key", ("age-secret-key-1",), r"(?i:AGE-SECRET-KEY-1)[0-9A-Za-z]{58}"),
 )
 """Kind, literals, pattern."""
-
-_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_BREAK = r"(?:\s|\\[nr]){0,4}"
-_PEM_LINES = re.compile(
-    rf"(?:{_PEM_BREAK}(?:[A-Za-z-]{{1,20}}: [^\n\\]{{1,100}}|[A-Za-z0-9+/=]{{40,4096}})){{1,400}}(?:{_PEM_BREAK}[A-Za-z0-9+/=]{{1,39}})?"
-)
-_PEM_BODY = re.compile(r"[A-Za-z0-9+/=\s\\:,.-]{4,}|(?s:.)*?[A-Za-z0-9+/=]{16}(?s:.)*")
-_MAX_PEM = 16_384
-
-
-def _private_key(text: str, at: int) -> Span | None:
-    """Return the span of a PEM block, up to the last line if it was truncated. A header alone is not a key."""
-    head = _PEM.match(text, at)
-    if head is None:
-        return None
-    begin = head.end()
-    if end := _PEM_END.search(text, begin, begin + _MAX_PEM):
-        return Span(at, end.end(), "private_key") if _PEM_BODY.fullmatch(text, begin, end.start()) else None
-    cut = _PEM_LINES.match(text, begin, begin + _MAX_PEM)
-    return Span(at, cut.end(), "private_key") if cut else None
-
-
-_PEM_TAIL = re.compile(
-    r"(?P<last>(?:\s|[nr]\\{1,3}){1,40}+[A-Za-z0-9+/=]{1,100}(?!\\))(?P<line>[\t→|:]{1,2}[ ]{0,8}\d{1,6})?"
-    r"(?P<full>(?:(?:\s|[nr]\\{1,3}){1,40}+[A-Za-z0-9+/=]{40,4096}(?!\\)(?:[\t→|:]{1,2}[ ]{0,8}\d{1,6})?){0,400})"
-)
-"""The end of a key in a reversed text: a last line, and full lines, with or without line numbers."""
-
-
-def _private_key_end(text: str, at: int) -> Span | None:
-    """Return the lines of a key above its last line, where the first line is missing."""
-    foot = _PEM_END.match(text, at)
-    lines = _PEM_TAIL.match(text[max(0, at - _MAX_PEM) : at][::-1]) if foot else None
-    if foot is None or lines is None or (not lines["full"] and sum(map(str.isalnum, lines["last"])) < 16):
-        return None
-    body = lines.group()[::-1].lstrip(" \t\r\n")
-    return Span(at - len(body), foot.end(), "private_key")
-
-
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})+")
-_WRAPPED_PEM = re.compile(
-    r"LS0tLS1CRUdJTi(?:[A-Za-z0-9+/]{86,65536}={0,2}|[A-Za-z0-9+/]{30,85}(?:(?:\s|\\[nr]){1,40}[A-Za-z0-9+/]{40,80}(?![^\s\\\"'=])){0,400}"
-    r"(?:(?:\s|\\[nr]){1,40}[A-Za-z0-9+/]{1,79}={1,2}|={1,2})?)"
-)
-"""Base64 of `-----BEGIN`, on one line or on lines of equal length."""
-
-
-def _wrapped_private_key(text: str, at: int) -> Span | None:
-    """Return the span of a PEM block that is encoded once more, as in Kubernetes secrets."""
-    begin = text[at : at + 60]  # decoded first, so that a text of such beginnings takes linear time
-    if not _BASE64.fullmatch(begin) or _PEM.match(base64.b64decode(begin).decode("latin-1")) is None:
-        return None
-    found = _WRAPPED_PEM.match(text, at)
-    if found is None:
-        return None
-    return Span(*found.span(), "private_key")
-
 
 _AZURE_MARKS = tuple(f"{version}q~" for version in range(10))
 _DISCORD_IDS = tuple(base64.b64encode(f"{number}".encode()).decode().lower() for number in range(100, 1000))
@@ -239,16 +186,10 @@ def _issued_keys() -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def token_rules() -> list[Rule]:
-    """Return the rules for private keys and for tokens with a known format."""
+    """Return the rules for tokens with a known format."""
     own = [pattern_rule(kind, literals, pattern) for kind, literals, pattern in _TOKENS]
     keys = [pattern_rule("api_key", literals, pattern) for literals, pattern in _issued_keys()]
     return [
-        Rule(("-----begin",), _private_key),
-        Rule(("-----end",), _private_key_end),
-        Rule(("ls0tls1crudjti",), _wrapped_private_key),
-        pattern_rule(
-            "private_key", ("private-lines:",), r"(?i:Private-Lines): \d+(?P<secret>[A-Za-z0-9+/=\s\\]{40,8192})"
-        ),
         *own,
         *keys,
         pattern_rule(

@@ -80,7 +80,7 @@ def _show(console: Console, result: ExportResult) -> None:
     splits = ", ".join(f"{name} {n:,}" for name, n in result.splits.items())
     rows, runs = counted(result.dataset_rows, "row"), counted(result.trajectories, "run")
     if result.rows != result.dataset_rows:
-        rows = f"{result.rows:,} of {rows}"
+        rows = f"{result.rows:,} of {rows}" if result.rows < result.dataset_rows else f"{result.rows:,} from {rows}"
     console.print(f"{result.dataset_id}: {rows} of kind {result.kind} ({splits})", style="bold")
     source = f"from {runs}; " if result.trajectories else ""
     console.print(f"{source}left out: {_counted(result.dropped)}")

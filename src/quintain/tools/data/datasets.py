@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -356,16 +357,18 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
     folder = services.settings.exports_dir / f"{written.dataset.id}-{format}"
     export = convert_dataset(written.dataset, exporter(format), folder)
     left_out = [f"{format}: left out {counted(n, 'row')}, {reason}" for reason, n in export.dropped.items()]
-    held = export.splits.total() or result.rows - export.dropped.total()
+    rows, held = export.rows.total(), export.splits.total() or result.rows - export.dropped.total()
+    by_split = {Path(name).stem: n for name, n in export.rows.items()}
+    several = "" if rows == held else f"{counted(rows, 'row')}, from "
     return result.model_copy(
         update={
-            "rows": held,
-            "splits": result.splits if held == result.rows else dict(export.splits),
+            "rows": rows,
+            "splits": by_split if by_split.keys() <= result.splits.keys() else dict(export.splits),
             "format": format,
             "path": str(folder),
             "warnings": (*result.warnings, *left_out, *export.notes),
             "next_step": Hint(
-                f"The folder at `path` contains {held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
+                f"The folder at `path` contains {several}{held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
                 f"{written.dataset.id}. ",
                 result.next_step,
             ),

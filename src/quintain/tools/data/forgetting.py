@@ -310,7 +310,9 @@ def _copies(services: Services, done: Forgotten, removed: Collection[Path], data
 
 
 def _has_copy(services: Services, folder: Path, done: Forgotten, removed: Collection[Path]) -> bool:
-    """Whether a job's folder still contains runs: it is at work, or a file names one of them."""
+    """Whether a job's folder still contains runs: it is at work, or a file names one of them. A preview copies none."""
+    if isinstance(services.store.jobs.get(folder.name).spec, PreviewSpec):
+        return False
     if not any(path.is_relative_to(folder) for path in removed):
         return True
     if services.store.jobs.get(folder.name).status in UNFINISHED:

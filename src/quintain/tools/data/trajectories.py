@@ -34,7 +34,7 @@ from quintain.records.trajectory import (
 from quintain.redaction.redact import redact
 from quintain.tools.data.run_views import TextCut, masked_steps, sorted_pages, stored_scores, summarize_runs
 from quintain.tools.results import Recorded, SearchResult, TrajectoryView
-from quintain.tools.run_selection import Cursor, PageSize, fitting_page, why_none
+from quintain.tools.run_selection import Cursor, PageSize, count_fitting, fitting_page, why_none
 from quintain.tools.services import Services
 
 _ID = re.compile(r"traj-[A-Za-z0-9_-]{1,60}")
@@ -181,7 +181,9 @@ def get_trajectory(
     document = shown.model_dump(mode="json", exclude_defaults=True, exclude={"steps": {"__all__": {"sampled"}}})
     cut = TextCut(max_chars)
     document = cut.apply(document)
-    last = min(first_step + limit, len(run.steps))
+    steps = document["steps"]
+    document["steps"] = steps if services.trusted else steps[: count_fitting(steps)]
+    last = first_step + len(document["steps"])
     places = range(first_step, last)
     more = last < len(run.steps)
     following = call("get_trajectory", trajectory_id=trajectory_id, first_step=last, limit=limit, max_chars=max_chars)

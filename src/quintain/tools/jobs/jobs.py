@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -79,8 +79,20 @@ def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
         return view.model_copy(update={"log": job_log(services, view.job_id)})
     if detail == "settings":
         spec = services.store.jobs.get(view.job_id).spec
-        return view.model_copy(update={"settings": spec.model_dump(mode="json", exclude_none=True)})
+        return view.model_copy(
+            update={"settings": _without_install_paths(spec.model_dump(mode="json", exclude_none=True))}
+        )
     return view
+
+
+def _without_install_paths(value: Any) -> Any:
+    """Return the JSON of a spec with `starter` instead of the folder of this installation."""
+    if isinstance(value, list):
+        return [_without_install_paths(one) for one in value]
+    if isinstance(value, dict):
+        shown = {name: _without_install_paths(one) for name, one in value.items()}
+        return shown | {"path": "starter"} if value.get("source") == "starter" else shown
+    return value
 
 
 def list_jobs(
