@@ -412,6 +412,8 @@ def test_a_setting_that_repeats_the_method_is_taken_and_another_method_is_refuse
     assert "`stage` cannot be 'dpo': give `method` beside" in fault("sft", stage="dpo")
     assert "`random_state` cannot be 3407: give `seed` beside" in fault("sft", random_state=3407)
     assert read("sft", {"train_batch_size": 8}).batch_size == 8
+    assert read("dpo", {"train_batch_size": 8}) == CONFIGS["dpo"](batch_size=8), "OpenRLHF's, on pairs"
+    assert read("grpo", {"train_batch_size": 32}).tasks_per_step == 32, "verl's"
 
 
 def test_keys_of_a_file_that_change_nothing_are_left_out_and_a_block_is_no_method() -> None:

@@ -32,8 +32,11 @@ FALLBACKS = {
 """Alias -> its setting for methods that lack the one in `RENAMED`.
 
 In TRL's GRPO the first two are updates of a rollout and answers of a group, in trainers of agents rounds. In verl the third counts
-prompts of a step.
+prompts of a step, for methods with a KL coefficient.
 """
+
+NEEDED = {"train_batch_size": "kl_coefficient"}
+"""Alias of `FALLBACKS` -> setting that a method has too where the alias means what `RENAMED` says."""
 
 SECOND_NAMES = {"epsilon": "epsilon_high", "clip_ratio": "clip_ratio_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""
@@ -261,7 +264,7 @@ def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Itera
 def _paths(name: str, values: Mapping[str, Any], fields: Collection[str]) -> tuple[str, ...]:
     """Return the settings that an alias sets."""
     paths = RENAMED[name]
-    if name in FALLBACKS and paths[0] not in fields:
+    if name in FALLBACKS and not {paths[0], NEEDED.get(name, paths[0])} <= set(fields):
         return (FALLBACKS[name],)
     return paths[:1] if values.get(SECOND_NAMES.get(name, "")) is not None else paths
 
