@@ -6,7 +6,6 @@ A line that is carried out is printed first, as the command of this program that
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -52,7 +51,6 @@ _TRAIN = (
     _setting("--bf16/--no-bf16", bool, "bf16"),
     _setting("--gradient-checkpointing/--no-gradient-checkpointing", bool, "gradient_checkpointing"),
     Flag(("--seed",), int, ("--seed", "{}")),
-    Flag(("--wandb-project",), str, ("--set", "report_to=[wandb]")),
 )
 _LOG = Flag(("LOG",), Path, required=True)
 _FRAMEWORK = Flag(("-f", "--framework"), Framework, required=True)
@@ -63,8 +61,6 @@ def _train(method: str, *more: Flag) -> Callable[..., None]:
     flags = (*_TRAIN, *more)
 
     def steps(values: Values) -> Steps:
-        if (project := values["wandb_project"]) is not None:
-            os.environ["WANDB_PROJECT"] = project  # which the job inherits, as wandb reads it
         config: Path | None = values["config"]
         stated = read_document(config).get("output_dir") if config is not None else None
         folder = Path(values["output_dir"] or stated or Path("output", method))
