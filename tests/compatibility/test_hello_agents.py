@@ -110,6 +110,12 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
     )
     assert (grpo["status"], grpo["algorithm"]) == ("success", "GRPO"), grpo
     assert Path(grpo["output_dir"]).is_dir()
+    few = {"group_size": 2, "tasks_per_step": 12, "max_new_tokens": 2, "max_turns": 1}
+    more = run(action="train", algorithm="grpo", max_samples=500, num_epochs=1, hyperparameters=few, reward=SHORT)
+    services = open_services(Settings(home=gsm8k), trusted=True)
+    config = services.store.jobs.get(more["job_id"]).spec.config
+    services.close()
+    assert config.rollouts == 1, "the file has 12 questions, although 500 were asked for"
     for given, size in (
         ({"format": "sft", "split": "train", "max_samples": 5, "model_name": "Qwen/Qwen3-0.6B"}, 5),
         ({"format": "rl", "split": "train", "max_samples": 7, "model_name": "Qwen/Qwen3-0.6B"}, 7),

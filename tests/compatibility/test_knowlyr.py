@@ -6,6 +6,8 @@ Calls of the documents, each run below:
     knowlyr-hub export --format sft|grpo -t -o; --format dpo -t -p -o
     knowlyr-hub evaluate --env --model -n --max-steps -o, process LOG -f; knowlyr-recorder convert LOG -f openhands -o,
         validate LOG -f; knowlyr-reward score FILE --domain -o, preferences FILE --min-margin
+    knowlyr-recorder schema; knowlyr-reward compare FILE FILE, calibrate FILE -o, rubrics --domain, score -m -p; knowlyr-hub tasks,
+        run, status, ingest crew, publish, export --format huggingface --repo-id, online --patience 0 --eval-episodes 0
     make, register, list_envs, AgentEnv, TimeStep, MaxStepsWrapper, RewardWrapper, RecorderWrapper, get_trajectory, unwrapped,
         EpisodeStatisticsWrapper, ObservationTruncateWrapper; submit and finish end an episode
     collect, make_reward_fn, DatasetExporter(...).export_sft, SFTConfig, SFTTrainer(...).train
@@ -22,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
+from hub_endpoint import TOKEN, local_hub
 from jobs_in_process import in_process
 from quintain.errors import InvalidInput
 from quintain.settings import Settings
@@ -47,6 +51,7 @@ from quintain.tools.knowlyr import (
     register,
 )
 from quintain.tools.services import open_services
+from small_logs import small_log
 from terminal import quintain
 
 CONFIG = """
@@ -214,6 +219,68 @@ def test_a_log_is_converted_and_scored_by_the_documented_lines(folder: Path) -> 
     assert "2 preferences recorded" in line(
         "knowlyr-reward", "preferences", "trajectories.jsonl", "--min-margin", "0.05"
     )
+
+
+def test_the_lines_that_list_and_fit_print_json(folder: Path) -> None:
+    schema = json.loads(quintain("knowlyr-recorder", "schema").stdout)
+    assert {"task", "steps", "outcome"} <= schema["properties"].keys()
+    (rubric,) = json.loads(quintain("knowlyr-reward", "rubrics", "--domain", "coding").stdout)
+    assert (rubric["name"], len(json.loads(quintain("knowlyr-reward", "rubrics").stdout)) > 7) == ("coding", True)
+    values = [place / 12 for place in range(13)]
+    pairs = {"reward_scores": values, "human_scores": [value**2 for value in values]}
+    Path("pairs.json").write_text(json.dumps(pairs), encoding="utf-8")
+    line("knowlyr-reward", "calibrate", "pairs.json", "-o", "fitted.json")
+    fitted = json.loads(Path("fitted.json").read_text())
+    assert (fitted["n"], fitted["error_after"] < fitted["error_before"]) == (13, True)
+    refused = quintain("knowlyr-reward", "calibrate", "fitted.json")
+    assert (refused.returncode, "expected lists reward_scores and human_scores" in refused.stderr) == (2, True)
+    assert "quintain jobs list" in line("knowlyr-hub", "status", "./output")
+
+
+def test_tasks_of_a_file_are_listed_and_played(folder: Path) -> None:
+    about = {"language": "python", "difficulty": "easy"}
+    kinds = ("bug_fix", "feature")
+    write(
+        "tasks.jsonl",
+        [{"task_id": f"t{n}", "description": f"Say {n}.", "type": kinds[n % 2], **about} for n in range(4)],
+    )
+    wanted = ("--type", "bug_fix", "--difficulty", "easy", "--language", "python")
+    listed = quintain("knowlyr-hub", "tasks", "tasks.jsonl", *wanted).stdout.splitlines()
+    assert [json.loads(row)["id"] for row in listed] == ["t0", "t2"]
+    assert len(quintain("knowlyr-hub", "tasks", "tasks.jsonl", "--limit", "3").stdout.splitlines()) == 3
+    line(
+        *("knowlyr-hub", "run", "tasks.jsonl", "-m", "starter", "-f", "custom", "--max-steps", "1", "-o", "runs.jsonl")
+    )
+    runs = [json.loads(text) for text in Path("runs.jsonl").read_text().splitlines()]
+    assert sorted(run["task"]["prompt"] for run in runs) == ["Say 0.", "Say 1.", "Say 2.", "Say 3."]
+    elsewhere = quintain("knowlyr-hub", "run", "tasks.jsonl", "-m", "starter", "-f", "openhands")
+    assert (elsewhere.returncode, "read its logs by quintain import" in elsewhere.stderr) == (2, True)
+
+
+def test_files_are_compared_judged_and_ingested(folder: Path) -> None:
+    write("more.jsonl", [trajectory(7, True)])
+    shown = line("knowlyr-reward", "compare", "trajectories.jsonl", "more.jsonl")
+    assert (shown.count("4 runs scored"), shown.count("1 run scored")) == (1, 1), shown
+    judged = quintain("knowlyr-reward", "score", "more.jsonl", "-m", "judge-model", "-p", "openai")
+    assert "no endpoint profile 'judge-model'" in judged.stderr, "the model is one of the operator's endpoints"
+    write("session.jsonl", small_log("crew"))
+    assert "1 run came in" in line("knowlyr-hub", "ingest", "crew", "--source", "session.jsonl")
+    assert "1 were known" in line("knowlyr-hub", "ingest", "crew", "--source", "session.jsonl", "--reset")
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the Hub's client
+def test_good_runs_are_pushed_to_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = ("-t", "trajectories.jsonl", "--repo-id", "me/runs")
+    refused = quintain("knowlyr-hub", "publish", *good, "--generate-card")
+    assert (refused.returncode, "QUINTAIN_ARTIFACTS" in refused.stderr) == (2, True), "the operator allows it first"
+    monkeypatch.setenv("QUINTAIN_ARTIFACTS", "hub:me")
+    with local_hub() as hub:
+        for name, value in (("ENDPOINT", hub.url), ("HF_HUB_OFFLINE", False), ("HF_HUB_DISABLE_XET", True)):
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        line("knowlyr-hub", "export", "--format", "huggingface", *good, "-o", "written")
+    assert "README.md" in hub.repositories["datasets/me/runs"]
+    assert Path("written", "README.md").is_file()
 
 
 def test_the_documented_environments_and_wrappers_play_and_record(folder: Path) -> None:

@@ -61,6 +61,12 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "rollout.n": ("grpo", 4, {"group_size": 4}),
     "init_lora_weights": ("sft", "pissa_niter_4", {"lora": {"init": "pissa"}}),
     "ref_model_mixup_alpha": ("dpo", 0.5, {"reference_mixup": 0.5, "reference_sync_steps": 64}),
+    "sync_ref_model": ("dpo", True, {"reference_sync_steps": 512}),
+    "loss_type": ("dpo", ["ipo"], {"loss": "ipo"}),
+    "full_finetuning": ("sft", True, {"lora": None}),
+    "rollout_batch_size": ("grpo", 32, {"tasks_per_step": 32}),
+    "teacher_model_name_or_path": ("distill", "big", {"teacher": "big"}),
+    "warmup_steps": ("sft", 0.03, {"warmup_ratio": 0.03}),
 }
 MODELS = {**CONFIGS, "evolve": EvolveConfig}
 
@@ -87,7 +93,7 @@ def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
     config = read(method, {name: value, **needed.get(name, {})})
     same = MODELS[method].model_validate(meaning)
     assert config == same
-    if name != "use_coreset_selection":
+    if name not in ("use_coreset_selection", "full_finetuning"):
         assert config != MODELS[method](), "the value differs from the default, so the name did something"
 
 
@@ -112,6 +118,60 @@ def test_one_name_means_what_it_means_for_the_method_and_the_later_of_two_bounds
     assert (bounds.clip_low, bounds.clip_high) == (0.1, 0.3)
     assert "give sampler: {endpoint: 'endpoint:NAME'}, a vLLM server" in fault("grpo", use_vllm=True)
     assert "give `reward`" in fault("grpo", reward_funcs=["accuracy"])
+
+
+def test_a_switch_decides_about_the_settings_beside_it() -> None:
+    """Defaults of TRL's DPOConfig and GRPOConfig: each has settings of what is off."""
+    sync = {"ref_model_mixup_alpha": 0.6, "ref_model_sync_steps": 512}
+    assert read("dpo", {"sync_ref_model": False, **sync}) == CONFIGS["dpo"]()
+    assert read("dpo", {"sync_ref_model": True, "ref_model_sync_steps": 64}).reference_sync_steps == 64
+    server = {"vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_mode": "sequence_mask"}
+    assert read("grpo", {"use_vllm": False, **server, "beta": 0, "use_bias_correction_kl": True}) == GRPOConfig(beta=0)
+    assert read("grpo", {"vllm_importance_sampling_cap": 2.0}).importance_cap == 2.0
+    assert "`vllm_importance_sampling_mode` cannot be 'sequence_mask': give importance_cap" in fault("grpo", **server)
+    assert "`ref_model_mixup_alpha` cannot be 0.6" in fault("grpo", sync_ref_model=True)
+    off = {"use_lora": True, "lora_dropout": 0.05, "disable_dropout": True}
+    assert read("dpo", off).lora == LoraConfig()
+
+
+def test_a_share_of_all_steps_is_taken_where_their_number_is_known() -> None:
+    """transformers: 0.5 of 100 steps are 50, and no steps of warm-up leave it to the ratio."""
+    config = read("sft", {"max_steps": 100, "save_steps": 0.5, "eval_steps": 0.255})
+    assert (config.checkpoint_every_steps, config.validate_every_steps) == (50, 26)
+    assert "`save_steps` is 0.5, a share of all steps; give max_steps too, or checkpoint_every_steps" in fault(
+        "sft", save_steps=0.5
+    )
+    assert read("sft", {"save_steps": -1, "eval_steps": -1}) == SFTConfig()
+    assert read("sft", {"warmup_steps": 0, "warmup_ratio": 0.2}) == SFTConfig(warmup_ratio=0.2)
+    assert read("sft", {"warmup_steps": 0}).warmup_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "field"),
+    [
+        ("grpo", {"beta": 0.04}, "kl_coefficient"),
+        ("ppo", {"beta": 0.05}, "kl_coefficient"),
+        ("grpo", {"importance_sampling_level": "sequence"}, "loss: gspo"),
+        ("grpo", {"generation_batch_size": 32}, "tasks_per_step"),
+        ("grpo", {"max_tool_calling_iterations": 4}, "max_turns"),
+        ("sft", {"lora_modules_to_save": ["lm_head"]}, "lora.targets"),
+        ("sft", {"freeze_trainable_layers": 2}, "frozen_layers"),
+        ("sft", {"loss_watchdog_threshold": 5.0}, "early_stopping_patience"),
+        ("sft", {"loss_type": "dft"}, "this method has one loss"),
+        ("distill", {"kd_ratio": 0.5}, "the divergence from the teacher alone"),
+        ("sft", {"plugins": ["axolotl.integrations.gkd.GKDPlugin"]}, "code of plugins is never run"),
+        ("ppo", {"reward_model": "m"}, "give `reward` beside the hyperparameters"),
+    ],
+)
+def test_a_name_that_means_another_thing_here_is_answered_by_the_field_of_that_meaning(
+    method: str, settings: dict[str, Any], field: str
+) -> None:
+    assert field in fault(method, settings)
+
+
+def test_names_with_one_remedy_are_refused_together() -> None:
+    message = fault("sft", input_key="question", output_key="answer")
+    assert "`input_key` cannot be 'question', `output_key` cannot be 'answer': rename the columns" in message
 
 
 def test_names_that_change_no_result_are_taken_and_switches_of_sinks_add_up() -> None:
@@ -250,6 +310,7 @@ def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:
 
 def test_schedulers_of_transformers_mean_a_schedule_and_its_floor() -> None:
     """`polynomial` of power 1 is linear down to a rate of 1e-7; `cosine_with_restarts` is a cosine of `num_cycles`."""
+    assert read("sft", {"min_lr": "5e-6", "lr": "5e-5"}).min_rate_ratio == pytest.approx(0.1), "as YAML reads them"
     floor = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
     assert read("sft", floor) == SFTConfig(min_rate_ratio=0.1)
     rate = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-6}, "learning_rate": 5e-5}
@@ -351,6 +412,8 @@ def test_a_setting_that_repeats_the_method_is_taken_and_another_method_is_refuse
     assert "`stage` cannot be 'dpo': give `method` beside" in fault("sft", stage="dpo")
     assert "`random_state` cannot be 3407: give `seed` beside" in fault("sft", random_state=3407)
     assert read("sft", {"train_batch_size": 8}).batch_size == 8
+    assert read("dpo", {"train_batch_size": 8}) == CONFIGS["dpo"](batch_size=8), "OpenRLHF's, on pairs"
+    assert read("grpo", {"train_batch_size": 32}).tasks_per_step == 32, "verl's"
 
 
 def test_keys_of_a_file_that_change_nothing_are_left_out_and_a_block_is_no_method() -> None:
@@ -387,6 +450,11 @@ def test_blocks_of_torchtune_mean_what_their_component_means() -> None:
 
 
 def test_a_preference_loss_of_llama_factory_that_is_a_method_here_names_it() -> None:
+    assert canonical_document({"rlhf_type": "gkd", "pretrain": "m", "random_state": 7, "seed": 7}) == {
+        "method": "distill",
+        "model": "m",
+        "seed": 7,
+    }
     file = {"stage": "dpo", "pref_loss": "simpo", "simpo_gamma": 0.5}
     assert canonical_document(file) == {"method": "simpo", "simpo_gamma": 0.5}
     assert canonical_document({**file, "pref_loss": "ipo"})["method"] == "dpo"
@@ -442,8 +510,9 @@ def test_a_file_of_an_agent_trainer_with_every_name_it_has_is_read_whatever_the_
 
 @pytest.mark.parametrize("name", aliases.FIXED)
 def test_a_name_that_cannot_be_honoured_is_refused_with_the_reason_and_the_remedy(name: str) -> None:
-    remedy, only = aliases.FIXED[name]
-    assert read("sft", {name: only}) == SFTConfig(), "the one true value says nothing new"
+    remedy, only, among = aliases.FIXED[name]
+    for value in (only, *among):
+        assert read("sft", {name: value}) == SFTConfig(), "the one true value says nothing new"
     message = fault("sft", **{name: not only if isinstance(only, bool) else "other"})
     assert f"`{name}` cannot be" in message
     assert remedy in message

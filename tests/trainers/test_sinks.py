@@ -184,19 +184,21 @@ def test_every_sink_that_a_config_can_name_has_a_library_and_an_extra_of_its_nam
     assert set(LIBRARIES) <= set(project["optional-dependencies"])
 
 
-@pytest.mark.parametrize(("chosen", "mode"), [(set[str](), "offline"), ({"mode"}, None)])
-def test_wandb_stays_offline_unless_the_operator_chose_a_mode(
-    chosen: set[str], mode: str | None, tmp_path: Path
+@pytest.mark.parametrize(
+    ("chosen", "project", "mode"), [(set[str](), None, "offline"), ({"mode", "project"}, "mine", None)]
+)
+def test_wandb_stays_offline_in_a_project_of_its_own_unless_the_operator_chose_them(
+    chosen: set[str], project: str | None, mode: str | None, tmp_path: Path
 ) -> None:
     """wandb's settings say which of them the environment or a settings file gave; the module is only what it is asked for."""
     asked: dict[str, Any] = {}
     module = SimpleNamespace(
-        setup=lambda: SimpleNamespace(settings=SimpleNamespace(model_fields_set=chosen)),
+        setup=lambda: SimpleNamespace(settings=SimpleNamespace(model_fields_set=chosen, project=project)),
         Settings=dict,
         init=lambda **arguments: asked.update(arguments) or SimpleNamespace(finish=lambda: None),
     )
     LIBRARIES["wandb"].open(module, "run", tmp_path)
-    assert asked["mode"] == mode
+    assert (asked["mode"], asked["project"]) == (mode, project or "quintain")
 
 
 def test_tensorboard_gets_every_point(warn: Warnings, tmp_path: Path) -> None:

@@ -5,60 +5,30 @@ A line that is carried out is printed first, as the command of this program that
 
 from __future__ import annotations
 
-import inspect
 import json
-import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, redirect_stdout
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import typer
 
-from quintain.cli.main import HomeOption, app
+from quintain.cli.commands.foreign_lines import Flag, Steps, Values, command, words_of
 from quintain.cli.session import Session
+from quintain.environments.tasks.task_files import read_tasks
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.calibration.fitting import fit_all
+from quintain.scoring.judges.rubrics import RUBRICS
+from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.knowlyr import EXPORTED, dataset_name, with_task_texts
 from quintain.tools.knowlyr_environments import environment_name
 
 Framework: TypeAlias = Literal["openhands", "swe-agent", "sweagent", "crew"]
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A flag or argument as it is documented, and the words that it becomes."""
-
-    declared: tuple[str, ...]
-    """`-o`, `--output`; a name in capitals is positional."""
-    type: Any = str
-    becomes: tuple[str, ...] = ()
-    """Our words, with {} for the value; empty: the line's function reads it."""
-    required: bool = False
-
-    @property
-    def key(self) -> str:
-        """Its name among the values."""
-        return self.declared[-1].split("/")[0].lstrip("-").lower().replace("-", "_")
-
-    def parameter(self) -> inspect.Parameter:
-        """Return the parameter that typer reads."""
-        help = f"As {shlex.join(self.becomes).format(self.declared[-1].lstrip('-').upper())}." if self.becomes else None
-        positional = self.declared[0].isupper()
-        info: Any = typer.Argument(help=help) if positional else typer.Option(*self.declared, help=help)
-        parsed: Any = self.type if self.required else self.type | None
-        annotation: Any = Annotated[parsed, info]
-        default = inspect.Parameter.empty if self.required else None
-        return inspect.Parameter(self.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-    def words(self, value: Any) -> list[str]:
-        """Return our words for a value."""
-        text = json.dumps(value) if isinstance(value, bool) else str(value)
-        return [] if value is None else [word.replace("{}", text) for word in self.becomes]
 
 
 def _setting(flag: str, type: Any, name: str) -> Flag:
@@ -85,9 +55,6 @@ _TRAIN = (
 _LOG = Flag(("LOG",), Path, required=True)
 _FRAMEWORK = Flag(("-f", "--framework"), Framework, required=True)
 
-Values = Mapping[str, Any]
-Steps = Iterator[Sequence[str]]
-
 
 def _train(method: str, *more: Flag) -> Callable[..., None]:
     """Return the command that trains by a method and leaves the model in OUTPUT_DIR/final."""
@@ -97,9 +64,9 @@ def _train(method: str, *more: Flag) -> Callable[..., None]:
         config: Path | None = values["config"]
         stated = read_document(config).get("output_dir") if config is not None else None
         folder = Path(values["output_dir"] or stated or Path("output", method))
-        yield ["train", "--method", method, *_words(flags, values), "--output-dir", str(folder / "final")]
+        yield ["train", "--method", method, *words_of(flags, values), "--output-dir", str(folder / "final")]
 
-    return _command(flags, steps)
+    return command(flags, steps)
 
 
 def _eval_steps(values: Values) -> Steps:
@@ -143,15 +110,19 @@ _SCORE = (
     Flag(("-d", "--domain"), str, ("--profile", "{}")),
     Flag(("--rule-weight",), float),
     Flag(("--model-weight",), float),
+    Flag(("-m", "--model")),
+    Flag(("-p", "--provider")),
 )
 
 
 def _score_steps(values: Values) -> Steps:
-    """Score the runs of a file by knowlyr's formula."""
+    """Score the runs of a file by knowlyr's formula; a model is a profile of endpoints.toml, which has its provider."""
     tag = dataset_name(values["file"], "runs")
     yield ["import", str(values["file"]), "--tag", tag]
+    if (model := values["model"]) is not None:
+        yield ["score", "judge", "--judge", f"endpoint:{model}", "--tag", tag, *words_of(_SCORE, values)]
     as_json = ["--json"] if values["output"] is not None else []
-    yield ["score", "knowlyr", "--tag", tag, *_words(_SCORE, values), *as_json]
+    yield ["score", "knowlyr", "--tag", tag, *words_of(_SCORE, values), *as_json]
 
 
 def _preference_steps(values: Values) -> Steps:
@@ -161,14 +132,108 @@ def _preference_steps(values: Values) -> Steps:
     yield ["prefer", "mine", "--tag", tag, *([] if margin is None else ["--margin", str(margin)])]
 
 
+def _compare_steps(values: Values) -> Steps:
+    """Score the runs of each file by knowlyr's formula, one file after the other."""
+    for file in values["files"]:
+        tag = dataset_name(file, "runs")
+        yield ["import", str(file), "--tag", tag]
+        yield ["score", "knowlyr", "--tag", tag]
+
+
+def _calibrate_steps(values: Values) -> Steps:
+    """Fit the map from scores to people's, and print its held-out error."""
+    document = read_document(values["file"])
+    scores, labels = document.get("reward_scores"), document.get("human_scores")
+    if not isinstance(scores, list) or not isinstance(labels, list):
+        raise InvalidInput(
+            f"expected lists reward_scores and human_scores in {values['file']}, got {', '.join(document) or 'nothing'}; write "
+            "both, in the same order"
+        )
+    fitted = fit_all(scores, labels, ["*"] * len(scores))
+    found = {"n": len(scores), "error_before": fitted.error_before, "error_after": fitted.error_after}
+    _print_json({**found, "map": fitted.domains["*"].map.model_dump(), "warnings": fitted.warnings}, values["output"])
+    yield from ()
+
+
+def _rubrics_steps(values: Values) -> Steps:
+    """Print the rubrics, or that of a domain."""
+    wanted = values["domain"]
+    _print_json([one.model_dump() for one in ([find_rubric(wanted)] if wanted else RUBRICS.values())])
+    yield from ()
+
+
+def _schema_steps(values: Values) -> Steps:
+    """Print the JSON schema of a run, as record_trajectory takes it."""
+    _print_json(Trajectory.model_json_schema())
+    yield from ()
+
+
+def _tasks_steps(values: Values) -> Steps:
+    """Print the tasks of a file that have these values, one a line."""
+    wanted = {name: values[name] for name in ("language", "difficulty", "type") if values[name] is not None}
+    tasks = read_tasks(values["source"]).tasks
+    shown = [task for task in tasks if wanted.items() <= {**task.metadata, **task.model_dump()}.items()]
+    for task in shown[: values["limit"]]:
+        typer.echo(json.dumps(task.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False))
+    yield from ()
+
+
+_RUN = (
+    Flag(("TASKS",), Path, required=True),
+    Flag(("-m", "--model"), str, required=True),
+    Flag(("-f", "--framework"), Literal["custom", "openhands", "sweagent"]),
+    Flag(("--max-steps",), int, ("--max-turns", "{}")),
+    Flag(("-w", "--workers"), int, ("--actors", "{}")),
+    Flag(("--resume",), bool),
+    _OUTPUT,
+)
+
+
+def _run_steps(values: Values) -> Steps:
+    """Let a model play the tasks of a file; its runs go to the store, or to a file."""
+    if (framework := values["framework"]) not in (None, "custom"):
+        raise InvalidInput(
+            f"expected the framework custom, got {framework}, whose programs are not part of this one; run it on the tasks "
+            "itself, and read its logs by quintain import"
+        )
+    tag, played = (
+        dataset_name(values["tasks"], "runs"),
+        Counter(task.metadata["split"] for task in read_tasks(values["tasks"]).tasks),
+    )
+    where = f"quintain/tasks?file={values['tasks'].absolute()}&open=true"
+    for split, count in sorted(played.items()):
+        words = ["collect", values["model"], "--environment", where, "--split", split, "--n-tasks", str(count)]
+        yield [*words, "--tag", tag, *words_of(_RUN, values)]
+    if values["output"] is not None:
+        _write_runs(values["output"], tag, values["home"])
+
+
+def _status_steps(values: Values) -> Steps:
+    """List the jobs, in which the progress is, whatever the folder."""
+    yield ["jobs", "list"]
+
+
+def _ingest_steps(values: Values) -> Steps:
+    """Import the sessions of a file or folder; those that are stored already are left out."""
+    yield ["import", str(values["source"]), "--format", "crew", *(["--again"] if values["reset"] else [])]
+
+
+def _publish_steps(values: Values) -> Steps:
+    """Push good runs as a dataset with a card to a repository of the Hub that the operator allows."""
+    source, repository = values["trajectories"], values["repo_id"]
+    if repository is None:
+        raise InvalidInput("expected --repo-id OWNER/NAME, got none; name the repository of the Hub")
+    words = ["export", "sft", dataset_name(source, "hub"), "--rows", str(source), "--validation-share", "0"]
+    out = [] if values.get("output") is None else ["--format", "hub", "--out", str(values["output"])]
+    yield [*words, *out, "--push-to", f"hub:{repository}"]
+
+
 def _export_steps(values: Values) -> Steps:
     """Export a file of trajectories, or of preferences between them, as rows for training."""
     kind, source, preferences = values["format"], values["trajectories"], values["preferences"]
     if kind == "huggingface":
-        raise InvalidInput(
-            "expected --format sft, dpo, grpo or benchmark, got huggingface; export a dataset with quintain export and upload "
-            "its folder with the Hub's own client"
-        )
+        yield from _publish_steps(values)
+        return
     with tempfile.TemporaryDirectory(prefix="knowlyr-") as aside:
         rows = source
         if kind == "dpo" and preferences is not None:
@@ -197,7 +262,7 @@ def _evaluate_steps(values: Values) -> Steps:
         yield ["register", "knowlyr-agent", "--model", agent, "--system-prompt", prompt]
         agent = "knowlyr-agent"
     where = ["--environment", environment_name(values["env"])]
-    yield ["evaluate", agent, *where, *_words(_EVALUATE, values), *_report(values)]
+    yield ["evaluate", agent, *where, *words_of(_EVALUATE, values), *_report(values)]
 
 
 _ONLINE = (
@@ -214,15 +279,20 @@ _ONLINE = (
 
 def _online_steps(values: Values) -> Steps:
     where = ["--environment", environment_name(values["env"])]
-    yield ["evolve", values["model"], *where, *_words(_ONLINE, values)]
+    off = {name: values[name] or None for name in ("patience", "eval_episodes")}  # 0: off, as null is here
+    yield ["evolve", values["model"], *where, *words_of(_ONLINE, {**values, **off})]
 
 
 def _report(values: Values) -> list[str]:
     return [] if values["output"] is None else ["--report", str(values["output"])]
 
 
-def _words(flags: Sequence[Flag], values: Values) -> list[str]:
-    return [word for flag in flags for word in flag.words(values[flag.key])]
+def _print_json(found: Any, path: Path | None = None) -> None:
+    text = json.dumps(found, indent=2, ensure_ascii=False)
+    if path is None:
+        typer.echo(text)
+    else:
+        path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _write_runs(path: Path, tag: str, home: Path | None) -> None:
@@ -230,36 +300,6 @@ def _write_runs(path: Path, tag: str, home: Path | None) -> None:
     with Session(home) as session, path.open("w", encoding="utf-8") as file:
         for run in session.services().store.trajectories.iterate(TrajectoryFilter(tags=(tag,))):
             file.write(f"{run.model_dump_json(exclude_defaults=True)}\n")
-
-
-def _command(flags: Sequence[Flag], steps: Callable[[Values], Steps]) -> Callable[..., None]:
-    """Return a command with these flags that carries out its steps until one fails."""
-
-    def run(**values: Any) -> None:
-        with Session(None):
-            try:
-                status = next((failed for words in steps(values) if (failed := _carry_out(words, values))), 0)
-            except OSError as error:
-                raise InvalidInput(f"{error.filename}: {error.strerror}; name a file that can be written") from None
-        raise typer.Exit(status)
-
-    home = inspect.Parameter("home", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption)
-    parameters = [*(flag.parameter() for flag in flags), home]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__doc__ = f"{inspect.getdoc(steps) or 'Carry out the same command of this program.'}"
-    return run
-
-
-def _carry_out(words: Sequence[str], values: Values) -> int:
-    """Run a command of this program and return its exit status; `--json` goes to the line's output file."""
-    typer.echo(f"quintain {shlex.join(words)}", err=True)
-    home = ["--home", str(values["home"])] if values["home"] is not None else []
-    target: Path | None = values.get("output") if "--json" in words else None
-    with ExitStack() as stack:
-        if target is not None:
-            stack.enter_context(redirect_stdout(stack.enter_context(target.open("w", encoding="utf-8"))))
-        status = typer.main.get_command(app).main([*words, *home], "quintain", standalone_mode=False)
-    return int(status or 0)
 
 
 sft = _train("sft")
@@ -270,7 +310,7 @@ grpo = _train(
     _setting("--clip-epsilon", float, "clip_epsilon"),
     _setting("--kl-coef", float, "kl_coef"),
 )
-evaluate_file = _command(
+evaluate_file = command(
     (
         Flag(("--model",), str, required=True),
         Flag(("--eval-file",), Path, required=True),
@@ -280,24 +320,57 @@ evaluate_file = _command(
     ),
     _eval_steps,
 )
-convert = _command((_LOG, _FRAMEWORK, _OUTPUT), _convert_steps)
-validate = _command((_LOG, Flag(("-f", "--framework"), Framework)), _validate_steps)
-process = _command(
+convert = command((_LOG, _FRAMEWORK, _OUTPUT), _convert_steps)
+validate = command((_LOG, Flag(("-f", "--framework"), Framework)), _validate_steps)
+process = command(
     (_LOG, _FRAMEWORK, _OUTPUT, Flag(("-p", "--pattern"), str), Flag(("--save/--no-save",), bool)), _folder_steps
 )
-score = _command(_SCORE, _score_steps)
-preferences = _command(
+score = command(_SCORE, _score_steps)
+preferences = command(
     (Flag(("FILE",), Path, required=True), Flag(("--min-margin",), float)),
     _preference_steps,
 )
-export = _command(
+export = command(
     (
         Flag(("--format",), Literal["sft", "dpo", "grpo", "benchmark", "huggingface"], required=True),
         Flag(("-t", "--trajectories"), Path, required=True),
         Flag(("-p", "--preferences"), Path),
         Flag(("-o", "--output"), Path, required=True),
+        Flag(("--repo-id",)),
     ),
     _export_steps,
 )
-evaluate = _command(_EVALUATE, _evaluate_steps)
-online = _command(_ONLINE, _online_steps)
+publish = command(
+    (
+        Flag(("-t", "--trajectories"), Path, required=True),
+        Flag(("--repo-id",), required=True),
+        Flag(("--generate-card/--no-generate-card",), bool),
+    ),
+    _publish_steps,
+)
+compare = command((Flag(("FILES",), list[Path], required=True),), _compare_steps)
+calibrate = command((Flag(("FILE",), Path, required=True), _OUTPUT), _calibrate_steps)
+rubrics = command((Flag(("--domain",)),), _rubrics_steps)
+schema = command((), _schema_steps)
+run = command(_RUN, _run_steps)
+status = command((Flag(("FOLDER",), Path),), _status_steps)
+tasks = command(
+    (
+        Flag(("SOURCE",), Path, required=True),
+        Flag(("--language",)),
+        Flag(("--difficulty",)),
+        Flag(("--type",)),
+        Flag(("--limit",), int),
+    ),
+    _tasks_steps,
+)
+ingest = command(
+    (
+        Flag(("READER",), Literal["crew"], required=True),
+        Flag(("--source",), Path, required=True),
+        Flag(("--reset",), bool),
+    ),
+    _ingest_steps,
+)
+evaluate = command(_EVALUATE, _evaluate_steps)
+online = command(_ONLINE, _online_steps)

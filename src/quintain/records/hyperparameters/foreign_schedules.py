@@ -1,11 +1,13 @@
-"""Schedulers of transformers and their arguments, as settings here."""
+"""Schedulers of transformers, their arguments, and shares of steps, as settings here."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.records.hyperparameters.foreign_settings import RENAMED
 from quintain.records.record import shown
 
 SCHEDULERS = ("lr_scheduler_type", "lr_scheduler", "schedule")
@@ -88,15 +90,45 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
     return result | {name: _MEANINGS.get(kind, kind) for name in given[:1]}
 
 
-def _share(name: str, rate: Any, values: Mapping[str, Any]) -> float:
-    peak = next((values[key] for key in ("learning_rate", "lr") if values.get(key) is not None), None)
-    if not _is_rate(rate) or not _is_rate(peak) or not peak:
-        raise _fault(f"`{name}` is {shown(rate)}, a rate; give learning_rate too, or min_rate_ratio, its share of it")
-    return float(rate) / float(peak)
+def in_steps(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with numbers of steps in place of shares of all steps, and the warm-up in one of its two forms.
+
+    transformers takes both in one argument: from 1 on steps, below it a share. No steps of warm-up leave it to the ratio.
+
+    Raises:
+        InvalidInput: a share, where the number of all steps is not given.
+    """
+    result, total = dict(values), values.get("max_steps")
+    for name in ("save_steps", "eval_steps"):
+        share = result.get(name)
+        if isinstance(share, float) and 0 < share < 1:
+            if isinstance(total, bool) or not isinstance(total, int) or total < 1:
+                (setting,) = RENAMED[name]
+                raise _fault(f"`{name}` is {share}, a share of all steps; give max_steps too, or {setting}, in steps")
+            result[name] = math.ceil(share * total)
+    warmup = result.get("warmup_steps")
+    if isinstance(warmup, float) and 0 < warmup < 1:
+        result["warmup_ratio"] = result.pop("warmup_steps")
+    elif warmup == 0 and result.get("warmup_ratio"):
+        del result["warmup_steps"]
+    return result
 
 
-def _is_rate(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+def _share(name: str, given: Any, values: Mapping[str, Any]) -> float:
+    rate = _rate(given)
+    peak = next((found for key in ("learning_rate", "lr") if (found := _rate(values.get(key))) is not None), None)
+    if rate is None or not peak:
+        raise _fault(f"`{name}` is {shown(given)}, a rate; give learning_rate too, or min_rate_ratio, its share of it")
+    return rate / peak
+
+
+def _rate(value: Any) -> float | None:
+    """Return a learning rate, which YAML reads as a text where it has an exponent without a dot."""
+    try:
+        rate = math.nan if isinstance(value, bool | None) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return rate if 0 <= rate < math.inf else None
 
 
 def _fault(message: str) -> InvalidInput:

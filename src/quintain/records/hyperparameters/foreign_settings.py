@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,24 @@ class FixedSetting(NamedTuple):
     """For any other value."""
     only: Any = None
     """The value; None: none."""
+    among: Sequence[Any] = ()
+    """Further values; of a list, any member."""
+
+    def accepts(self, value: Any) -> bool:
+        """Whether a value changes nothing."""
+        members = value if isinstance(value, list) else [value]
+        return value in (None, "", self.only) or all(member in self.among for member in members)
+
+
+class Switch(NamedTuple):
+    """A setting of another trainer at a value, which decides about others beside it."""
+
+    name: str
+    value: Any
+    without_effect: Sequence[str] = ()
+    """Settings that then have no effect."""
+    defaults: Mapping[str, Any] = {}
+    """Settings that are at these values where they are not given."""
 
 
 class ComponentBlock(NamedTuple):
@@ -51,9 +69,24 @@ RENAMED: Mapping[str, tuple[str, ...]] = {
 }
 """Alias -> settings here; a dot separates a group from its member."""
 
-FIXED = {alias: FixedSetting(**fields) for alias, fields in _TABLES["fixed"].items()}
+FIXED = {
+    alias: FixedSetting(group["remedy"], group.get("only", {}).get(alias), group.get("among", {}).get(alias, ()))
+    for group in _TABLES["fixed"]
+    for alias in (*group.get("names", ()), *group.get("only", ()), *group.get("among", ()))
+}
+SWITCHES = tuple(Switch(**fields) for fields in _TABLES["switches"])
 COMPONENTS = {block: ComponentBlock(**fields) for block, fields in _TABLES["components"].items()}
 """Block of torchtune -> what it means here."""
 
 WITHOUT_EFFECT = frozenset(_TABLES["without_effect"])
 """Names that change no result here."""
+
+
+def with_switches(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that a switch beside them robs of their effect, and with the defaults of what is on."""
+    result = dict(values)
+    for switch in SWITCHES:
+        if switch.name in values and values[switch.name] == switch.value:
+            kept = {name: value for name, value in result.items() if name not in switch.without_effect}
+            result = {**switch.defaults, **kept}
+    return result

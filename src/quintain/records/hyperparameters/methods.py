@@ -185,7 +185,8 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
             yield "alpha and beta are 0: no run would earn anything; raise one of them"
         if self.reward_model is None:
             why = "reward_model is null (the pull to the start model is kl_coefficient); name a reward_model"
-            yield from self.without_effect(("alpha", "beta", "refresh_every_steps"), why)
+            beta = ("beta",) if self.beta else ()  # 0 asks for nothing
+            yield from self.without_effect(("alpha", *beta, "refresh_every_steps"), why)
 
 
 MethodConfig = Annotated[

@@ -13,8 +13,15 @@ from typing import Any
 from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters.foreign_schedules import ARGUMENTS, with_schedule
-from quintain.records.hyperparameters.foreign_settings import COMPONENT, COMPONENTS, FIXED, RENAMED, WITHOUT_EFFECT
+from quintain.records.hyperparameters.foreign_schedules import ARGUMENTS, in_steps, with_schedule
+from quintain.records.hyperparameters.foreign_settings import (
+    COMPONENT,
+    COMPONENTS,
+    FIXED,
+    RENAMED,
+    WITHOUT_EFFECT,
+    with_switches,
+)
 from quintain.records.record import clip, list_names, nearest, shown
 
 FALLBACKS = {
@@ -25,8 +32,11 @@ FALLBACKS = {
 """Alias -> its setting for methods that lack the one in `RENAMED`.
 
 In TRL's GRPO the first two are updates of a rollout and answers of a group, in trainers of agents rounds. In verl the third counts
-prompts of a step.
+prompts of a step, for methods with a KL coefficient.
 """
+
+NEEDED = {"train_batch_size": "kl_coefficient"}
+"""Alias of `FALLBACKS` -> setting that a method has too where the alias means what `RENAMED` says."""
 
 SECOND_NAMES = {"epsilon": "epsilon_high", "clip_ratio": "clip_ratio_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""
@@ -49,6 +59,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "optim": _OPTIMIZERS,
     "optimizer": _OPTIMIZERS,
     "adapter": {"lora": True, "qlora": True},
+    "full_finetuning": {True: False, False: None},
     **dict.fromkeys(("finetuning_type", "train_type", "tuner_type", "sft_type"), _TUNERS),
     "lora_target": {"all": "all-linear"},
     "lora_target_modules": {"ALL": "all-linear"},
@@ -56,6 +67,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "use_gradient_checkpointing": {"unsloth": True},
     "dtype": _FORMATS,
     "torch_dtype": _FORMATS,
+    "param_dtype": _FORMATS,
     "quantization_bit": {4: "nf4", 8: "int8"},
     "selection_method": {"rejection_sampling": "rejection"},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
@@ -64,8 +76,11 @@ VALUES: dict[str, dict[Any, Any]] = {
 }
 """Name -> its values that have another name here; None: it leaves the setting open."""
 
-UNSET = {"max_steps": -1}
-"""Setting -> the value by which `TrainingArguments` leaves it unset."""
+UNSET = {"max_steps": -1, "save_steps": -1, "eval_steps": -1}
+"""Setting -> the value by which `TrainingArguments` and OpenRLHF leave it unset."""
+
+SINGLE = ("loss_type",)
+"""Names whose value may be a list of one."""
 
 GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
 """Settings that are objects: true or {} enables the defaults, false or null disables."""
@@ -99,7 +114,7 @@ def canonical(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, A
         InvalidInput: two names of one setting disagree, or a name asks for a feature that does not exist here.
     """
     resolved: dict[str, tuple[str, Any]] = {}
-    for path, name, value in _translated(values, fields):
+    for path, name, value in _translated(with_switches(values), fields):
         known = resolved.setdefault(path, (name, value))
         if not _alike(known[1], value):
             both = f"{shown(known[1])} and {shown(value)}"
@@ -124,20 +139,21 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     for name in values:
         _require_text(name)
     values = _nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
+    fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     blocks = {name: value for name, value in values.items() if _is_foreign_block(name, value, fields)}
-    refused = [
-        f"`{name}` cannot be {shown(value)}: {FIXED[name].remedy}"
-        for name, value in values.items()
-        if name in FIXED and name not in blocks and value not in (None, "", FIXED[name].only)
-    ]
+    faults: dict[str, list[str]] = {}
+    for name, value in values.items():
+        if name in fixed and name not in blocks and not FIXED[name].accepts(value):
+            faults.setdefault(FIXED[name].remedy, []).append(f"`{name}` cannot be {shown(value)}")
+    refused = [f"{', '.join(names)}: {remedy}" for remedy, names in faults.items()]
     refused += [_block_fault(name, block, fields) for name, block in blocks.items()]
     if refused:
-        rest = {name: value for name, value in values.items() if name not in FIXED and name not in blocks}
+        rest = {name: value for name, value in values.items() if name not in fixed and name not in blocks}
         raise _fault("; ".join([*refused, *_further_faults(rest, fields)]))
     values = _with_batch_size(
         {
             name: value
-            for name, value in with_schedule(values).items()
+            for name, value in with_schedule(in_steps(values)).items()
             if (name not in UNSET or value != UNSET[name]) and (value is not None or name in {*fields, *RENAMED})
         }
     )
@@ -149,8 +165,10 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
         if name in COMPONENTS and isinstance(value, Mapping):
             yield from _component(name, value)
             continue
+        if name in SINGLE and isinstance(value, list) and len(value) == 1:
+            (value,) = value
         translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | int) else value
-        if name in FIXED:
+        if name in fixed:
             continue
         if name in RENAMED:
             paths = _paths(name, values, fields)
@@ -213,7 +231,7 @@ def _block_fault(name: str, block: Mapping[str, Any], fields: Collection[str]) -
         *_, outer, last = path.split(".")
         if known := _setting_of(fields, f"{outer}.{last}") or _setting_of(fields, last):
             found.append(f"{known} for {clip(path)}")
-        elif last in FIXED and value != FIXED[last].only:
+        elif last in FIXED and not FIXED[last].accepts(value):
             advice.append(f"{FIXED[last].remedy} ({clip(path)})")
     remedy = FIXED[name].remedy if name in FIXED else "leave it out"
     given = f"give {list_names(found)}; " if found else ""
@@ -246,7 +264,7 @@ def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Itera
 def _paths(name: str, values: Mapping[str, Any], fields: Collection[str]) -> tuple[str, ...]:
     """Return the settings that an alias sets."""
     paths = RENAMED[name]
-    if name in FALLBACKS and paths[0] not in fields:
+    if name in FALLBACKS and not {paths[0], NEEDED.get(name, paths[0])} <= set(fields):
         return (FALLBACKS[name],)
     return paths[:1] if values.get(SECOND_NAMES.get(name, "")) is not None else paths
 

@@ -36,7 +36,7 @@ from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
-from quintain.tools.training.requests import Request, Source, acting_on_questions
+from quintain.tools.training.requests import Request, Source, acting_on_questions, count_rows
 from quintain.tools.training.start import copy_model, output_folder, train
 from quintain.tools.web_address import page_url
 
@@ -191,7 +191,7 @@ class RLTrainingTool:
         source = Source(arguments.get("dataset_id"), arguments.get("environment"), max_samples=most)
         source = acting_on_questions(self._open(), method, source)
         if source.environment is not None and most is not None and "rollouts" not in settings:
-            config = _with_prompts(config, most)
+            config = _with_prompts(config, count_rows(self._open(), arguments.get("dataset_id"), most))
         request = Request(**{key: arguments[key] for key in Request.model_fields if key in arguments})
         with output_folder(_target(parameters.get("output_dir"))) as target:
             started = train(self._open(), method, config, request, source)

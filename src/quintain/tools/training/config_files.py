@@ -61,9 +61,13 @@ _ELSEWHERE = {
     "model_name_or_path": "model",
     "model_name": "model",
     "base_model": "model",
+    "pretrain": "model",
     "train_file": "dataset",
     "train_data": "dataset",
-    **dict.fromkeys(("algorithm", "stage", "rl"), "method"),
+    "prompt_data": "dataset",
+    "random_state": "seed",
+    "save_path": "output_dir",
+    **dict.fromkeys(("algorithm", "stage", "rl", "rlhf_type"), "method"),
 }
 """Key of other trainers' config files -> key here."""
 
@@ -83,9 +87,9 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: value for name, value in document.items() if value is not None or name not in {"seed", *_ELSEWHERE}}
     for alias, key in _ELSEWHERE.items():
         if alias in named and not isinstance(named[alias], Mapping):
-            if key in named:
+            value = named.pop(alias)
+            if named.setdefault(key, value) != value:
                 raise InvalidInput(f"config: expected one of `{alias}` and `{key}`, got both; keep one of them")
-            named[key] = named.pop(alias)
     for name in _TOKENIZERS:
         if named.get(name) == named.get("model"):
             named.pop(name, None)

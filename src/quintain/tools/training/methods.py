@@ -25,9 +25,9 @@ S = TypeVar("S", bound=Settings)
 
 EVOLVE = "evolve"
 """The method that trains with other methods, round after round."""
-STAGES = {"pt": "pretrain", "rm": "reward"}
-"""LLaMA-Factory's stage -> method."""
-_STATE_METHOD = ("stage", "rl", "adv_estimator")
+STAGES = {"pt": "pretrain", "rm": "reward", "gkd": "distill", "group_norm": "grpo", "gae": "ppo"}
+"""Stage of LLaMA-Factory or ms-swift, or estimator of advantages of OpenRLHF -> method."""
+_STATE_METHOD = ("stage", "rl", "rlhf_type", "adv_estimator", "advantage_estimator")
 """Settings of other trainers that state the method, which is named beside the settings here."""
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

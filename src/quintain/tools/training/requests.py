@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -13,9 +14,11 @@ from pydantic import Field, ValidationError
 from quintain.artifacts.locations import is_url
 from quintain.datasets.manifest import FILE_NAME
 from quintain.datasets.recorded_calls import require_calls
+from quintain.datasets.row_files import rows_of
 from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput
 from quintain.files import sha256_of
+from quintain.importers.protocol import Report
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
@@ -153,6 +156,12 @@ def acting_on_questions(services: Services, method: str, source: Source) -> Sour
     if path is None or not has_questions(path):
         return source
     return source._replace(dataset=None, environment=f"quintain/math?file={name if is_url(name) else path}")
+
+
+def count_rows(services: Services, name: str | None, most: int) -> int:
+    """Return the number of rows of a file by its name, at most `most`; without a file that is the number."""
+    path = find_rows(services, name) if name is not None else None
+    return most if path is None else sum(1 for _ in islice(rows_of(path, Report()), most))
 
 
 def training_source(

@@ -44,14 +44,14 @@ class Library(NamedTuple):
 
 
 def _wandb(module: Any, run_name: str, folder: Path) -> Writer:
-    # wandb has read its environment and settings files by now; the operator's choice there is kept
-    chosen = "mode" in module.setup().settings.model_fields_set
+    # wandb has read its environment and settings files by now; the operator's choices there are kept
+    stated = module.setup().settings
     folder.mkdir(parents=True, exist_ok=True)
     run = module.init(
-        project=_PROJECT,
+        project=stated.project or _PROJECT,
         name=run_name,
         dir=str(folder),
-        mode=None if chosen else "offline",
+        mode=None if "mode" in stated.model_fields_set else "offline",
         settings=module.Settings(silent=True, console="off"),
     )
     return Writer(lambda step, metrics: run.log(metrics, step=step), run.finish)
