@@ -121,6 +121,42 @@ def test_a_goose_session_and_its_export_hold_the_same_turns(tmp_path: Path) -> N
     run, _ = read_one("goose", write(tmp_path / "e.json", export | {"conversation": messages}), tmp_path)
     assert outline(run) == steps
     assert (run.trajectory.agent.model, run.key) == ("vendor/m", "goose:20260101_1")
+    printed = {
+        "messages": messages,
+        "metadata": {"total_tokens": 9, "status": "completed"},
+    }  # of `--output-format json`
+    run, _ = read_one("goose", write(tmp_path / "run.json", printed), tmp_path)
+    assert outline(run) == steps
+
+
+def test_a_stream_of_goose_has_each_message_in_pieces(tmp_path: Path) -> None:
+    def piece(name: str, role: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"type": "message", "message": {"id": name, "role": role, "content": list(parts), **more}}
+
+    def text(value: str) -> dict[str, Any]:
+        return {"type": "text", "text": value}
+
+    call = {"status": "success", "value": {"name": "developer__shell", "arguments": {"command": "ls"}}}
+    found = {"status": "success", "value": {"content": [text("a.py")], "isError": False}}
+    inference = {"inference": {"provider": "openai", "requestedModel": "m-2"}}
+    lines = [
+        piece("m1", "assistant", {"type": "thinking", "thinking": "Lo"}, metadata=inference),
+        piece("m1", "assistant", {"type": "thinking", "thinking": "ok."}),
+        piece("m1", "assistant", text("I "), metadata=inference),
+        piece("m1", "assistant", text("look.")),
+        {"type": "notification", "extension_id": "developer", "log": {"message": "ls"}},
+        piece("m1", "assistant", {"type": "toolRequest", "id": "c1", "toolCall": call}),
+        piece("u1", "user", {"type": "toolResponse", "id": "c1", "toolResult": found}),
+        piece("m2", "assistant", text("One ")),
+        piece("m2", "assistant", text("file.")),
+        {"type": "complete", "total_tokens": 20},
+    ]
+    run, report = read_one("goose", write(tmp_path / "stream.jsonl", lines), tmp_path)
+    assert outline(run) == ["agent: I look. > developer__shell(c1) < a.py(c1)", "agent: One file."]
+    first = run.trajectory.agent_steps[0]
+    assert (first.thought, first.model) == ("Look.", "m-2")
+    assert report.unknown == {"notification": 1, "complete": 1}
+    assert any("does not have the task" in note for note in report.notes)
 
 
 def kimi_event(second: int, kind: str, **payload: Any) -> dict[str, Any]:

@@ -100,6 +100,40 @@ def test_spans_of_the_openai_agents_sdk_become_one_conversation(shape: str, tmp_
     assert report.rejected == []
 
 
+def test_an_agent_to_whom_another_hands_over_has_a_run_with_its_own_system_prompt(tmp_path: Path) -> None:
+    def answered(n: int, agent: int, asked: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        said = agents_span(n, "generation", model="m", input=asked, output=[answer])
+        return {**said, "parent_id": f"span_{agent}"}
+
+    handover = message("assistant", None, tool_calls=[function_call("transfer_to_clerk", "{}", "c0")])
+    taken = message("tool", "Clerk", tool_call_id="c0")
+    history = [BEGIN[1], handover, taken]
+    back = [*history, message("assistant", "It has shipped."), message("user", "Thanks.")]
+    desk, clerk = message("system", "Hand over."), BEGIN[0]
+    spans = [
+        agents_span(1, "agent", name="Desk"),
+        agents_span(3, "agent", name="Clerk"),
+        answered(2, 1, [desk, BEGIN[1]], handover),
+        answered(4, 3, [clerk, *history], message("assistant", "It has shipped.")),
+        answered(5, 3, [clerk, *back], message("assistant", "Bye.")),
+    ]
+    read_file = read(write(tmp_path / "t.jsonl", [{"object": "trace", "id": "trace_1"}, *spans]), tmp_path)
+    first, second = read_file.runs
+    asked = "user: Where are orders 7 and 8?"
+    assert outline(first) == ["system: Hand over.", asked, "agent:  > transfer_to_clerk(c0)"]
+    assert outline(second) == [
+        "system: You are a clerk.",
+        asked,
+        "agent:  > transfer_to_clerk(c0) < Clerk(c0)",
+        "agent: It has shipped.",
+        "user: Thanks.",
+        "agent: Bye.",
+    ]
+    assert [run.trajectory.agent.name for run in read_file.runs] == ["Desk", "Clerk"]
+    assert [step.copied_context for step in second.trajectory.agent_steps] == [True, False, False]
+    assert second.parent == first.key
+
+
 def test_response_spans_are_read_with_their_content_and_refused_with_a_remedy_without_it(tmp_path: Path) -> None:
     run, _ = read_one("openai_agents", write(tmp_path / "full.jsonl", response_trace(content=True)), tmp_path)
     check(run.trajectory, "gpt-5-mini")

@@ -1,7 +1,8 @@
 """Assemble the model calls and tool calls of a trace into conversations.
 
 Every model call of a trace repeats the history before it. A call goes on with the conversation whose last answer stands
-in its input, so that agents that talk side by side, and subagents, become conversations of their own. An answer is taken
+in its input, so that agents that talk side by side, and subagents, become conversations of their own. So does an agent to
+whom another one hands over: its calls have the history, but a system prompt of its own. An answer is taken
 from the call that made it (with its thoughts, model, usage and time), never from a later copy. Turns of the agent that
 were in the input of a conversation's first call were made elsewhere: they are marked as copied context.
 """
@@ -168,20 +169,32 @@ def _continued(
 ) -> tuple[Conversation | None, int]:
     """Return the conversation that a call continues, and the index of the first new turn in its input."""
     for i in reversed(range(len(call.inputs))):
-        if call.inputs[i].actor == "agent" and (
-            known := index.find(call.inputs[i], _before(call.inputs, call.inputs[i]))
-        ):
+        if call.inputs[i].actor != "agent":
+            continue
+        known = index.find(call.inputs[i], _before(call.inputs, call.inputs[i]))
+        if known is not None and not _is_of_another_agent(call, known):
             return known, i + 1
     if any(turn.actor == "agent" for turn in call.inputs) or not call.inputs:
         return None, 0
-    system = [turn.key for turn in call.inputs if turn.actor == "system"]
+    system = _system(call.inputs)
     answered = [result.call_id for turn in call.inputs for result in turn.results]
     asking = next((index.asking[call_id] for call_id in answered if call_id in index.asking), None)
     for known in [asking] if asking else reversed(found[-_TRIED:]) if is_one else []:
-        same = not system or system == [turn.key for turn in known.turns if turn.actor == "system"]
+        same = not system or system == _system(known.turns)
         if asking or same:
             return known, len(system) if same else 0
     return None, 0
+
+
+def _system(turns: list[Turn]) -> list[Any]:
+    return [turn.key for turn in turns if turn.actor == "system"]
+
+
+def _is_of_another_agent(call: ModelCall, known: Conversation) -> bool:
+    """Whether another agent, with another system prompt, makes a call than the agent of a conversation."""
+    if call.agent is None or known.agent is None or call.agent == known.agent:
+        return False
+    return bool(system := _system(call.inputs)) and system != _system(known.turns)
 
 
 def _before(turns: list[Turn], turn: Turn) -> Turn | None:
