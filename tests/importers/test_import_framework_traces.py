@@ -134,6 +134,29 @@ def test_an_agent_to_whom_another_hands_over_has_a_run_with_its_own_system_promp
     assert second.parent == first.key
 
 
+def test_results_that_only_records_of_tools_have_stand_in_the_order_of_calls_without_ids(tmp_path: Path) -> None:
+    """The tool of the second call ends first."""
+
+    def call(n: int, name: str, inputs: Any, output: Any) -> dict[str, Any]:
+        place = {
+            "id": f"w{n}",
+            "trace_id": "t1",
+            "parent_id": "w0" if n else None,
+            "started_at": f"2026-01-01T00:00:0{n}Z",
+        }
+        return {**place, "op_name": f"weave:///team/project/op/{name}:v1", "inputs": inputs, "output": output}
+
+    called = [{"function": {"name": "get_order", "arguments": f'{{"id": {n}}}'}} for n in (7, 8)]
+    answer = {"choices": [{"message": message("assistant", None, tool_calls=called)}]}
+    rows = [
+        call(0, "chat", {"model": "m", "messages": BEGIN}, answer),
+        call(1, "get_order", {"id": 8}, "no order 8"),
+        call(2, "get_order", {"id": 7}, "shipped"),
+    ]
+    run, _ = read_one("weave", write(tmp_path / "calls.jsonl", rows), tmp_path)
+    assert [seen.content for seen in run.trajectory.agent_steps[0].observations] == ["shipped", "no order 8"]
+
+
 def test_response_spans_are_read_with_their_content_and_refused_with_a_remedy_without_it(tmp_path: Path) -> None:
     run, _ = read_one("openai_agents", write(tmp_path / "full.jsonl", response_trace(content=True)), tmp_path)
     check(run.trajectory, "gpt-5-mini")

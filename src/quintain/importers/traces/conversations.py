@@ -60,8 +60,8 @@ class Conversation:
 
     turns: list[Turn]
     tools: list[dict[str, Any]]
-    results: dict[int, list[Result]] = field(default_factory=dict)
-    """Turn index -> results that only tool records contain."""
+    results: dict[int, list[tuple[int, Result]]] = field(default_factory=dict)
+    """Turn index -> results that only tool records contain, each with the index of its call."""
     agent: str | None = None
     """As in `ModelCall`."""
 
@@ -72,10 +72,12 @@ class Conversation:
 
     @property
     def turns_with_results(self) -> list[Turn]:
-        """All turns, each result after the turn with its call."""
+        """All turns, each result after the turn with its call: of calls without an id in their order, which matches them."""
         turns = []
         for i, turn in enumerate(self.turns):
-            turns += [turn, *(Turn("tool", results=[result]) for result in self.results.get(i, ()))]
+            found = self.results.get(i, [])
+            found = found if turn.call_ids else sorted(found, key=lambda numbered: numbered[0])
+            turns += [turn, *(Turn("tool", results=[result]) for _, result in found)]
         return turns
 
 
@@ -274,7 +276,8 @@ def _add_tool_result(
     elif not call_id and asked.is_answered():
         pass
     else:
-        asked.conversation.results.setdefault(asked.turn, []).append(result._replace(call_id=call_id))
+        place = next(n for n, call in enumerate(asked.conversation.turns[asked.turn].calls) if call is asked.call)
+        asked.conversation.results.setdefault(asked.turn, []).append((place, result._replace(call_id=call_id)))
 
 
 def whole_exchange(inputs: list[Turn], outputs: list[Turn]) -> ModelCall:
