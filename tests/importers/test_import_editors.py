@@ -40,6 +40,24 @@ def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results() -> Non
     assert any("lack arguments" in note for note in report.notes)
 
 
+def test_a_copilot_chat_that_is_a_log_of_changes_is_the_same_chat(tmp_path: Path) -> None:
+    """As VS Code writes a session now: a request grows, its shown response is cut and written anew, a value goes."""
+    chat = small_log("copilot_chat")
+    changes: list[dict[str, Any]] = [{"kind": 0, "v": {**chat, "requests": [], "draft": "x"}}]
+    for n, request in enumerate(chat["requests"]):
+        shown = request.get("response", [])
+        changes += [
+            {"kind": 2, "k": ["requests"], "v": [{**request, "response": [{"value": "no"}], "result": None}]},
+            {"kind": 2, "k": ["requests", n, "response"], "i": 0, "v": shown[:1]},
+            {"kind": 2, "k": ["requests", n, "response"], "v": shown[1:]},
+            {"kind": 1, "k": ["requests", n, "result"], "v": request.get("result")},
+        ]
+    changes += [{"kind": 3, "k": ["draft"]}, {"kind": 1, "k": ["requests", 9, "result"], "v": {}}]
+    run, report = read_one("copilot_chat", write(tmp_path / "s-1.jsonl", changes), tmp_path)
+    assert run.trajectory.steps == read_log("copilot_chat")[0].trajectory.steps
+    assert report.rejected == [(len(changes), "expected a change of a value that the session has")]
+
+
 def copilot_event(kind: str, data: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00Z", **more}
 

@@ -39,7 +39,7 @@ def _detect(probe: Probe) -> float:
         return 0.96 if all(map(_is_message, held)) and any(map(_is_marked, held)) else 0.0
     rows = [row for row in probe.rows if isinstance(row, dict)]
     if any(_is_event(row) and _is_marked(row["message"]) for row in rows):
-        return if_most(0.96, probe, lambda row: _is_event(row) or row.get("type") in _EVENTS)
+        return if_most(0.96, probe, lambda row: _is_event(row) or as_text(row.get("type")) in _EVENTS)
     if probe.shape != "lines" or not rows or not any(map(_is_message, rows)):
         return 0.0
     if "working_dir" in rows[0] and "message_count" in rows[0]:
@@ -66,7 +66,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
                 about.update((key, value) for key, value in row.items() if key not in ("conversation", "messages"))
                 for message in dicts_in(held):
                     yield from _messages(message, report)
-            elif row.get("type") in _EVENTS:
+            elif as_text(row.get("type")) in _EVENTS:
                 report.skip(as_text(row["type"]))
             else:
                 report.reject(line, "expected a message or the record of a session")
