@@ -342,6 +342,36 @@ def test_two_lines_that_are_glued_together_are_detected_and_read(tmp_path: Path)
     assert outline(run) == ["user: Read a", "agent: Done."]
 
 
+def test_what_qwen_code_prints_is_its_own_and_a_reply_in_two_lines_is_one_turn(tmp_path: Path) -> None:
+    """As `qwen -p --output-format stream-json` writes: Claude Code's lines, but text and calls under ids of their own."""
+
+    def line(n: int, role: str, *blocks: dict[str, Any], usage: Any = None) -> dict[str, Any]:
+        about = {"id": f"m{n}", "model": "m1", "usage": usage} if role == "assistant" else {}
+        return {
+            "type": role,
+            "uuid": f"u{n}",
+            "session_id": "q1",
+            "message": {"role": role, "content": blocks, **about},
+        }
+
+    call = {"type": "tool_use", "id": "c1", "name": "run_shell_command", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "a.py", "is_error": False}
+    lines = [
+        {"type": "system", "subtype": "init", "uuid": "q1", "session_id": "q1", "qwen_code_version": "0.15.10"},
+        line(1, "assistant", text_block("I list."), usage={"input_tokens": 0, "output_tokens": 0}),
+        line(2, "assistant", call, usage={"input_tokens": 9, "output_tokens": 3}),
+        line(3, "user", result),
+        line(4, "assistant", text_block("One file.")),
+        {"type": "result", "subtype": "success", "session_id": "q1", "result": "One file."},
+    ]
+    for name, value in (("q.jsonl", lines), ("q.json", lines)):
+        run, _ = read_one("qwen_code", write(tmp_path / name, value), tmp_path)
+        assert outline(run) == ["agent: I list. > run_shell_command(c1) < a.py(c1)", "agent: One file."]
+        made = run.trajectory
+        assert (made.agent.name, made.agent.version, made.agent.model) == ("qwen-code", "0.15.10", "m1")
+        assert tokens(made.agent_steps[0]) == (9, 3)
+
+
 def openclaw_session() -> list[dict[str, Any]]:
     """Lines whose parent is the call that they answer, as OpenClaw writes them."""
     call = {"type": "toolCall", "id": "c1", "name": "shell", "arguments": {"command": "ls"}}
@@ -469,6 +499,18 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place() -> None:
     assert [moment(step) for step in made.steps] == [1_760_000_000, None, 1_760_000_001]
     assert (tokens(made.agent_steps[0]), run.key) == ((10, 2), "amp:T-1")
     assert any("may have seen other words" in note for note in report.notes)
+
+
+def test_an_amp_result_without_an_output_is_how_its_run_ended(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "edit_file", "input": {}}
+    result = {"type": "tool_result", "toolUseID": "c1", "run": {"status": "rejected-by-user"}}
+    messages = [
+        {"role": "user", "messageId": 0, "content": [text_block("Edit")]},
+        {"role": "assistant", "messageId": 1, "content": [call]},
+        {"role": "user", "messageId": 2, "content": [result]},
+    ]
+    run, _ = read_one("amp", write(tmp_path / "T-2.json", {"id": "T-2", "created": 1, "messages": messages}), tmp_path)
+    assert outline(run) == ["user: Edit", "agent:  > edit_file(c1) < !rejected-by-user(c1)"]
 
 
 def crush_write_ahead(path: Path) -> Path:
