@@ -309,7 +309,7 @@ def test_a_table_without_names_or_in_another_encoding_is_refused(services: Servi
     path = _write(services, "t.csv", [])
     for content, words in (
         (b"ask,,say\n", "names of the columns"),
-        (b"ask,ask\n", "names of"),
+        (b"ask,ask\na,b\n", "names of"),
         (b"a,b\n\xe4,c\n", "byte 0xe4 after row 0, as Windows-1252 and Latin-1 have; save"),
     ):
         path.write_bytes(content)

@@ -242,6 +242,14 @@ def test_what_a_tool_of_the_vendor_found_is_text_and_no_picture(tmp_path: Path) 
     assert text_of(run.trajectory.steps[0].message) == "ReadAll of it."
 
 
+def test_the_task_of_a_claude_session_is_what_was_typed_beside_the_reminders_of_the_program(tmp_path: Path) -> None:
+    reminder = {"type": "text", "text": "<system-reminder>\nThese files are open.\n</system-reminder>"}
+    asked = [reminder, {"type": "text", "text": "Run the tests"}, reminder]
+    run, _ = claude_run(tmp_path, [claude("u1", None, "user", asked), claude("a1", "u1", "assistant", "Done.")])
+    assert run.trajectory.task.prompt == "Run the tests"
+    assert len(run.trajectory.steps[0].message) == 3
+
+
 def test_a_claude_fork_goes_on_from_its_parent_and_marks_what_it_repeats(tmp_path: Path) -> None:
     def session(name: str, *turns: tuple[str, str, int]) -> list[dict[str, Any]]:
         """Lines of the user and the agent in turn, each with its uuid, text and minute."""

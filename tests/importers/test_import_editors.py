@@ -40,6 +40,24 @@ def test_a_copilot_chat_has_the_replies_of_the_model_with_their_results() -> Non
     assert any("lack arguments" in note for note in report.notes)
 
 
+def test_a_copilot_chat_that_is_a_log_of_changes_is_the_same_chat(tmp_path: Path) -> None:
+    """As VS Code writes a session now: a request grows, its shown response is cut and written anew, a value goes."""
+    chat = small_log("copilot_chat")
+    changes: list[dict[str, Any]] = [{"kind": 0, "v": {**chat, "requests": [], "draft": "x"}}]
+    for n, request in enumerate(chat["requests"]):
+        shown = request.get("response", [])
+        changes += [
+            {"kind": 2, "k": ["requests"], "v": [{**request, "response": [{"value": "no"}], "result": None}]},
+            {"kind": 2, "k": ["requests", n, "response"], "i": 0, "v": shown[:1]},
+            {"kind": 2, "k": ["requests", n, "response"], "v": shown[1:]},
+            {"kind": 1, "k": ["requests", n, "result"], "v": request.get("result")},
+        ]
+    changes += [{"kind": 3, "k": ["draft"]}, {"kind": 1, "k": ["requests", 9, "result"], "v": {}}]
+    run, report = read_one("copilot_chat", write(tmp_path / "s-1.jsonl", changes), tmp_path)
+    assert run.trajectory.steps == read_log("copilot_chat")[0].trajectory.steps
+    assert report.rejected == [(len(changes), "expected a change of a value that the session has")]
+
+
 def copilot_event(kind: str, data: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00Z", **more}
 
@@ -121,6 +139,42 @@ def test_a_goose_session_and_its_export_hold_the_same_turns(tmp_path: Path) -> N
     run, _ = read_one("goose", write(tmp_path / "e.json", export | {"conversation": messages}), tmp_path)
     assert outline(run) == steps
     assert (run.trajectory.agent.model, run.key) == ("vendor/m", "goose:20260101_1")
+    printed = {
+        "messages": messages,
+        "metadata": {"total_tokens": 9, "status": "completed"},
+    }  # of `--output-format json`
+    run, _ = read_one("goose", write(tmp_path / "run.json", printed), tmp_path)
+    assert outline(run) == steps
+
+
+def test_a_stream_of_goose_has_each_message_in_pieces(tmp_path: Path) -> None:
+    def piece(name: str, role: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"type": "message", "message": {"id": name, "role": role, "content": list(parts), **more}}
+
+    def text(value: str) -> dict[str, Any]:
+        return {"type": "text", "text": value}
+
+    call = {"status": "success", "value": {"name": "developer__shell", "arguments": {"command": "ls"}}}
+    found = {"status": "success", "value": {"content": [text("a.py")], "isError": False}}
+    inference = {"inference": {"provider": "openai", "requestedModel": "m-2"}}
+    lines = [
+        piece("m1", "assistant", {"type": "thinking", "thinking": "Lo"}, metadata=inference),
+        piece("m1", "assistant", {"type": "thinking", "thinking": "ok."}),
+        piece("m1", "assistant", text("I "), metadata=inference),
+        piece("m1", "assistant", text("look.")),
+        {"type": "notification", "extension_id": "developer", "log": {"message": "ls"}},
+        piece("m1", "assistant", {"type": "toolRequest", "id": "c1", "toolCall": call}),
+        piece("u1", "user", {"type": "toolResponse", "id": "c1", "toolResult": found}),
+        piece("m2", "assistant", text("One ")),
+        piece("m2", "assistant", text("file.")),
+        {"type": "complete", "total_tokens": 20},
+    ]
+    run, report = read_one("goose", write(tmp_path / "stream.jsonl", lines), tmp_path)
+    assert outline(run) == ["agent: I look. > developer__shell(c1) < a.py(c1)", "agent: One file."]
+    first = run.trajectory.agent_steps[0]
+    assert (first.thought, first.model) == ("Look.", "m-2")
+    assert report.unknown == {"notification": 1, "complete": 1}
+    assert any("does not have the task" in note for note in report.notes)
 
 
 def kimi_event(second: int, kind: str, **payload: Any) -> dict[str, Any]:

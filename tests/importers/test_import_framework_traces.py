@@ -100,6 +100,63 @@ def test_spans_of_the_openai_agents_sdk_become_one_conversation(shape: str, tmp_
     assert report.rejected == []
 
 
+def test_an_agent_to_whom_another_hands_over_has_a_run_with_its_own_system_prompt(tmp_path: Path) -> None:
+    def answered(n: int, agent: int, asked: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        said = agents_span(n, "generation", model="m", input=asked, output=[answer])
+        return {**said, "parent_id": f"span_{agent}"}
+
+    handover = message("assistant", None, tool_calls=[function_call("transfer_to_clerk", "{}", "c0")])
+    taken = message("tool", "Clerk", tool_call_id="c0")
+    history = [BEGIN[1], handover, taken]
+    back = [*history, message("assistant", "It has shipped."), message("user", "Thanks.")]
+    desk, clerk = message("system", "Hand over."), BEGIN[0]
+    spans = [
+        agents_span(1, "agent", name="Desk"),
+        agents_span(3, "agent", name="Clerk"),
+        answered(2, 1, [desk, BEGIN[1]], handover),
+        answered(4, 3, [clerk, *history], message("assistant", "It has shipped.")),
+        answered(5, 3, [clerk, *back], message("assistant", "Bye.")),
+    ]
+    read_file = read(write(tmp_path / "t.jsonl", [{"object": "trace", "id": "trace_1"}, *spans]), tmp_path)
+    first, second = read_file.runs
+    asked = "user: Where are orders 7 and 8?"
+    assert outline(first) == ["system: Hand over.", asked, "agent:  > transfer_to_clerk(c0)"]
+    assert outline(second) == [
+        "system: You are a clerk.",
+        asked,
+        "agent:  > transfer_to_clerk(c0) < Clerk(c0)",
+        "agent: It has shipped.",
+        "user: Thanks.",
+        "agent: Bye.",
+    ]
+    assert [run.trajectory.agent.name for run in read_file.runs] == ["Desk", "Clerk"]
+    assert [step.copied_context for step in second.trajectory.agent_steps] == [True, False, False]
+    assert second.parent == first.key
+
+
+def test_results_that_only_records_of_tools_have_stand_in_the_order_of_calls_without_ids(tmp_path: Path) -> None:
+    """The tool of the second call ends first."""
+
+    def call(n: int, name: str, inputs: Any, output: Any) -> dict[str, Any]:
+        place = {
+            "id": f"w{n}",
+            "trace_id": "t1",
+            "parent_id": "w0" if n else None,
+            "started_at": f"2026-01-01T00:00:0{n}Z",
+        }
+        return {**place, "op_name": f"weave:///team/project/op/{name}:v1", "inputs": inputs, "output": output}
+
+    called = [{"function": {"name": "get_order", "arguments": f'{{"id": {n}}}'}} for n in (7, 8)]
+    answer = {"choices": [{"message": message("assistant", None, tool_calls=called)}]}
+    rows = [
+        call(0, "chat", {"model": "m", "messages": BEGIN}, answer),
+        call(1, "get_order", {"id": 8}, "no order 8"),
+        call(2, "get_order", {"id": 7}, "shipped"),
+    ]
+    run, _ = read_one("weave", write(tmp_path / "calls.jsonl", rows), tmp_path)
+    assert [seen.content for seen in run.trajectory.agent_steps[0].observations] == ["shipped", "no order 8"]
+
+
 def test_response_spans_are_read_with_their_content_and_refused_with_a_remedy_without_it(tmp_path: Path) -> None:
     run, _ = read_one("openai_agents", write(tmp_path / "full.jsonl", response_trace(content=True)), tmp_path)
     check(run.trajectory, "gpt-5-mini")

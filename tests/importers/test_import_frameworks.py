@@ -257,6 +257,30 @@ def test_calls_in_the_older_form_of_the_ai_sdk_are_read(tmp_path: Path) -> None:
     assert run.trajectory.agent_steps[0].timestamp is not None
 
 
+def test_messages_of_the_ai_sdk_from_before_there_were_parts_have_their_calls(tmp_path: Path) -> None:
+    """The calls of two steps, whose texts the SDK joined."""
+    calls = [
+        {
+            "state": "result",
+            "step": n,
+            "toolCallId": f"c{n}",
+            "toolName": "get_order",
+            "args": {"id": n},
+            "result": "ok",
+        }
+        for n in range(2)
+    ]
+    answer = {"id": "b", "role": "assistant", "content": "Both.", "toolInvocations": calls}
+    chat = {"messages": [{"id": "a", "role": "user", "content": "And 0 and 1?"}, answer]}
+    run, _ = read_one("ai_sdk", write(tmp_path / "chat.json", chat), tmp_path)
+    assert outline(run) == [
+        "user: And 0 and 1?",
+        "agent:  > get_order(c0) < ok(c0)",
+        "agent:  > get_order(c1) < ok(c1)",
+        "agent: Both.",
+    ]
+
+
 # --- AutoGen ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -693,7 +695,17 @@ def phoenix_rows() -> list[dict[str, Any]]:
     return [{**root, "context.span_id": "s0", "attributes.input.value": "Look up 7"}, *rows]
 
 
-@pytest.mark.parametrize("orient", ["records", "columns", "index", "split", "lines", "records without their index"])
+def table_of(names: list[str], rows: list[list[Any]]) -> bytes:
+    """A table as `to_csv` writes it, with lists as Python writes them."""
+    text = io.StringIO()
+    csv.writer(text).writerows([names, *rows])
+    return text.getvalue().encode()
+
+
+@pytest.mark.parametrize(
+    "orient",
+    ["records", "columns", "index", "split", "lines", "records without their index", "table", "nameless index"],
+)
 def test_a_phoenix_data_frame_is_read_however_pandas_wrote_it(tmp_path: Path, orient: str) -> None:
     rows = phoenix_rows()
     cells = [{key: value for key, value in row.items() if key != "context.span_id"} for row in rows]
@@ -707,8 +719,11 @@ def test_a_phoenix_data_frame_is_read_however_pandas_wrote_it(tmp_path: Path, or
         "index": dict(zip(ids, cells, strict=True)),
         "split": split,
         "records without their index": cells,
+        "table": table_of(["context.span_id", *rows[0]], [[row["context.span_id"], *row.values()] for row in rows]),
+        "nameless index": table_of(["", *rows[0]], [[n, *row.values()] for n, row in enumerate(rows)]),
     }
-    path = write(tmp_path / ("spans.jsonl" if orient == "lines" else "spans.json"), forms[orient])
+    ends = {"lines": ".jsonl", "table": ".csv", "nameless index": ".csv"}
+    path = write(tmp_path / f"spans{ends.get(orient, '.json')}", forms[orient])
     run, _ = read_one("otel", path, tmp_path)
     assert outline(run) == ["user: Look up 7", "agent:  > find(c1) < shipped(c1)", "agent: It has shipped."]
     assert run.trajectory.agent.model == "m"

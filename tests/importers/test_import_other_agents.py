@@ -244,6 +244,38 @@ def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> No
     assert "only the branch with the last line is imported: 1 messages of others are left out" in report.notes
 
 
+def test_a_pi_session_has_the_model_that_was_set_and_what_took_the_place_of_its_context(tmp_path: Path) -> None:
+    def line(kind: str, n: int, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "id": f"{n}", "parentId": f"{n - 1}", "timestamp": "2026-07-14T08:41:44Z", **more}
+
+    def said(n: int, role: str, **more: Any) -> dict[str, Any]:
+        return line("message", n, message={"role": role, **more})
+
+    lines = [
+        {"type": "session", "version": 3, "id": "0", "cwd": "/w"},
+        line("model_change", 1, provider="vendor", modelId="m-1"),
+        said(2, "user", content="Go"),
+        said(3, "assistant", content=[{"type": "text", "text": "Gone."}]),
+        said(4, "bashExecution", command="ls", output="a.py", exitCode=0),
+        said(5, "bashExecution", command="id", output="me", excludeFromContext=True),
+        line("compaction", 6, summary="It went.", firstKeptEntryId="4", tokensBefore=9),
+        line("model_change", 7, provider="vendor", modelId="m-2"),
+        said(8, "assistant", content=[{"type": "text", "text": "On."}]),
+        said(9, "assistant", content=[{"type": "text", "text": "Off."}], model="m-3"),
+    ]
+    run, report = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
+    assert outline(run) == [
+        "user: Go",
+        "agent: Gone.",
+        "user: Ran `ls`\n```\na.py\n```",
+        "user: It went.",
+        "agent: On.",
+        "agent: Off.",
+    ]
+    assert [step.model for step in run.trajectory.agent_steps] == ["m-1", "m-2", "m-3"]
+    assert any("compacted" in note for note in report.notes)
+
+
 def test_a_pi_session_that_lost_its_header_is_read_and_added_context_is_not_its_task(tmp_path: Path) -> None:
     def line(n: int, kind: str, **more: Any) -> dict[str, Any]:
         return {"type": kind, "id": f"{n}", "parentId": f"{n - 1}", "timestamp": "2026-07-14T08:41:44Z", **more}
@@ -310,6 +342,36 @@ def test_two_lines_that_are_glued_together_are_detected_and_read(tmp_path: Path)
     assert outline(run) == ["user: Read a", "agent: Done."]
 
 
+def test_what_qwen_code_prints_is_its_own_and_a_reply_in_two_lines_is_one_turn(tmp_path: Path) -> None:
+    """As `qwen -p --output-format stream-json` writes: Claude Code's lines, but text and calls under ids of their own."""
+
+    def line(n: int, role: str, *blocks: dict[str, Any], usage: Any = None) -> dict[str, Any]:
+        about = {"id": f"m{n}", "model": "m1", "usage": usage} if role == "assistant" else {}
+        return {
+            "type": role,
+            "uuid": f"u{n}",
+            "session_id": "q1",
+            "message": {"role": role, "content": blocks, **about},
+        }
+
+    call = {"type": "tool_use", "id": "c1", "name": "run_shell_command", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "a.py", "is_error": False}
+    lines = [
+        {"type": "system", "subtype": "init", "uuid": "q1", "session_id": "q1", "qwen_code_version": "0.15.10"},
+        line(1, "assistant", text_block("I list."), usage={"input_tokens": 0, "output_tokens": 0}),
+        line(2, "assistant", call, usage={"input_tokens": 9, "output_tokens": 3}),
+        line(3, "user", result),
+        line(4, "assistant", text_block("One file.")),
+        {"type": "result", "subtype": "success", "session_id": "q1", "result": "One file."},
+    ]
+    for name, value in (("q.jsonl", lines), ("q.json", lines)):
+        run, _ = read_one("qwen_code", write(tmp_path / name, value), tmp_path)
+        assert outline(run) == ["agent: I list. > run_shell_command(c1) < a.py(c1)", "agent: One file."]
+        made = run.trajectory
+        assert (made.agent.name, made.agent.version, made.agent.model) == ("qwen-code", "0.15.10", "m1")
+        assert tokens(made.agent_steps[0]) == (9, 3)
+
+
 def openclaw_session() -> list[dict[str, Any]]:
     """Lines whose parent is the call that they answer, as OpenClaw writes them."""
     call = {"type": "toolCall", "id": "c1", "name": "shell", "arguments": {"command": "ls"}}
@@ -367,6 +429,40 @@ def test_a_cline_task_has_its_model_and_each_answer_with_its_call(tmp_path: Path
     assert not report.n_rejected
 
 
+def test_a_session_of_cline_4_has_the_model_of_each_message(tmp_path: Path) -> None:
+    called = {"type": "tool_use", "id": "c1", "name": "editor", "input": {"path": "a"}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "name": "editor", "content": "Edited."}
+    about = {"id": "vendor/m-1", "provider": "cline", "family": "m"}
+    session = {
+        "version": 1,
+        "agent": "lead",
+        "sessionId": "17_abc",
+        "system_prompt": "You are Cline.",
+        "messages": [
+            {"role": "user", "content": [text_block("Edit "), {"type": "file", "path": "a", "content": "x = 1"}]},
+            {
+                "role": "assistant",
+                "content": [called],
+                "modelInfo": about,
+                "metrics": {"inputTokens": 9, "outputTokens": 2},
+            },
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": [text_block("Done.")], "modelInfo": {**about, "id": "m-2"}},
+        ],
+    }
+    run, report = read_one("cline", write(tmp_path / "17_abc.messages.json", session), tmp_path)
+    assert outline(run) == [
+        "system: You are Cline.",
+        'user: Edit <file_content path="a">\nx = 1\n</file_content>',
+        "agent:  > editor(c1) < Edited.(c1)",
+        "agent: Done.",
+    ]
+    made = run.trajectory
+    assert [step.model for step in made.agent_steps] == ["vendor/m-1", "m-2"]
+    assert (made.task.prompt, run.key, tokens(made.agent_steps[0])) == ("Edit ", "cline:17_abc", (9, 2))
+    assert not report.unknown
+
+
 def test_a_cline_model_comes_from_the_files_beside_it_where_the_messages_lack_it(tmp_path: Path) -> None:
     folder = tmp_path / "saoudrizwan.claude-dev" / "tasks" / "17"
     task = [
@@ -403,6 +499,18 @@ def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place() -> None:
     assert [moment(step) for step in made.steps] == [1_760_000_000, None, 1_760_000_001]
     assert (tokens(made.agent_steps[0]), run.key) == ((10, 2), "amp:T-1")
     assert any("may have seen other words" in note for note in report.notes)
+
+
+def test_an_amp_result_without_an_output_is_how_its_run_ended(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "edit_file", "input": {}}
+    result = {"type": "tool_result", "toolUseID": "c1", "run": {"status": "rejected-by-user"}}
+    messages = [
+        {"role": "user", "messageId": 0, "content": [text_block("Edit")]},
+        {"role": "assistant", "messageId": 1, "content": [call]},
+        {"role": "user", "messageId": 2, "content": [result]},
+    ]
+    run, _ = read_one("amp", write(tmp_path / "T-2.json", {"id": "T-2", "created": 1, "messages": messages}), tmp_path)
+    assert outline(run) == ["user: Edit", "agent:  > edit_file(c1) < !rejected-by-user(c1)"]
 
 
 def crush_write_ahead(path: Path) -> Path:

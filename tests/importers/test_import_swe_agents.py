@@ -255,3 +255,27 @@ def test_swe_agent_steps_that_the_history_lacks_at_its_end_are_kept(tmp_path: Pa
     run, report = read_one("swe_agent", write(tmp_path / "x.traj", whole), tmp_path)
     assert outline(run)[2:] == expected[:1]
     assert not any("last steps" in note for note in report.notes)
+    assert report.unknown == {"reply that the program rejected and asked for again": 1}
+
+
+@pytest.mark.parametrize(("status", "action"), [("submitted (exit_context)", ""), ("exit_cost", "exit_cost")])
+def test_what_swe_agent_writes_in_place_of_a_reply_is_no_turn(tmp_path: Path, status: str, action: str) -> None:
+    """The reply before it was rejected for its form and is in the steps alone."""
+    said = {"content": "Exit due to a limit", "thought": "Exit due to a limit", "action": action, "agent": "main"}
+    listed = {"content": "Look.\n```\nls\n```", "thought": "Look.", "action": "ls", "agent": "main"}
+    history = [
+        {"role": "user", "content": "Issue", "agent": "main", "message_type": "observation"},
+        {"role": "assistant", **listed, "message_type": "action"},
+        {"role": "user", "content": "a.py", "agent": "main", "message_type": "observation"},
+        {"role": "assistant", **said, "message_type": "action"},
+        {"role": "user", "content": "Exited", "agent": "main", "message_type": "observation"},
+    ]
+    steps = [
+        {"response": listed["content"], "thought": "Look.", "action": "ls", "observation": "a.py"},
+        {"response": "I see.", "thought": "I see.", "action": "", "observation": ""},
+        {"response": said["content"], "thought": said["content"], "action": action, "observation": "Exited"},
+    ]
+    row = {"history": history, "trajectory": steps, "info": {"exit_status": status}}
+    run, report = read_one("swe_agent", write(tmp_path / "x.traj", row), tmp_path)
+    assert outline(run) == ["user: Issue", f"agent: {listed['content']}", "user: a.py", "agent: I see."]
+    assert any("in place of a reply" in note for note in report.notes)

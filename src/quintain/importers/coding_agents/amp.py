@@ -77,7 +77,8 @@ def _result(block: dict[str, Any], report: Report) -> dict[str, Any]:
     if answer is None and isinstance(result, list) and all(isinstance(item, str) for item in result):
         answer = "\n".join(result)
     if answer is None:
-        answer = visible_content(result if result is not None else nonblank(as_dict(error).get("message"), error))
+        stated = nonblank(as_dict(error).get("message"), error, run.get("status"))  # such as `rejected-by-user`
+        answer = visible_content(result if result is not None else stated)
     code = fields.get("exitCode")
     failed = error is not None or run.get("status") not in ("done", None) or fields.get("success") is False
     failed = failed or (type(code) is int and code != 0)

@@ -249,13 +249,14 @@ class _Writer:
 
     def _ask(self, message: Any, row: dict[str, Any], marks: dict[str, bool]) -> None:
         prompt_text = plain_text(message).strip()
+        texts = [message] if isinstance(message, str) else [as_text(part.get("text")) for part in message]
+        typed = "".join(text for text in texts if not text.lstrip().startswith(_NOT_A_TASK))
         if "compacted" in marks:
             self.report.note(COMPACTED)
-        elif not marks and prompt_text:
-            if not prompt_text.startswith(_NOT_A_TASK):
-                self.prompt = self.prompt or plain_text(message)
-            elif prompt_text.startswith(("<command-name>", "<command-message>")):
-                self.command = self.command or prompt_text
+        elif not marks and typed.strip():
+            self.prompt = self.prompt or typed
+        elif not marks and prompt_text.startswith(("<command-name>", "<command-message>")):
+            self.command = self.command or prompt_text
         copied = nonblank(row.get("uuid")) in self.copied or None
         time = parse_time(row.get("timestamp"))
         self.script.add_message("user", message, timestamp=time, extra=marks or None, copied_context=copied)

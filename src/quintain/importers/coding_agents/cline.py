@@ -1,4 +1,4 @@
-"""Tasks of Cline and of its descendants Roo Code and Kilo Code: `tasks/<id>/api_conversation_history.json`.
+"""Tasks of Cline, Roo Code and Kilo Code: `tasks/<id>/api_conversation_history.json`; Cline 4: `sessions/<id>/<id>.messages.json`.
 
 The messages are Anthropic's. The answer to a call is often a text of the user that begins with the name of the tool. The
 model is named by the message, by `task_metadata.json` beside the file, or by the environment that the program describes.
@@ -7,12 +7,13 @@ model is named by the message, by `task_metadata.json` beside the file, or by th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import Importer, object_rows
+from quintain.importers.row_reader import Importer, only_objects
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.training_data.chat_records import is_message
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
@@ -36,28 +37,41 @@ _SEVERAL = "several models wrote this task and its messages do not name theirs: 
 
 def _detect(probe: Probe) -> float:
     """Match chat messages in the program's file, or with the program's record of the model."""
-    rows = [row for row in probe.rows if isinstance(row, dict)]
-    if probe.shape != "array" or not rows or not all(map(is_message, rows)):
+    whole = as_dict(probe.document)
+    rows = dicts_in(whole.get("messages")) if whole else [row for row in probe.rows if isinstance(row, dict)]
+    if probe.shape not in ("array", "object") or not rows or not all(map(is_message, rows)):
         return 0.0
-    if any(isinstance(as_dict(row.get("modelInfo")).get("modelId"), str) for row in rows):
+    if any(map(_stated_model, rows)):
         return 0.96
     return 0.96 if probe.name == _FILE else 0.0
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     writer = _Writer(_Models(as_dict(log.sibling_document("task_metadata.json", report))), report)
-    for _, message in object_rows(log, report):
-        writer.write(message)
+    session: dict[str, Any] = {}
+    for line, row in only_objects(log.rows(report, ("messages",)), report):
+        messages: Iterable[Any] = [row]
+        if isinstance(held := row.get("messages"), list | SpooledList):  # a session of Cline 4
+            session, messages = row, held
+            writer.begin(nonblank(row.get("system_prompt")))
+        for _, message in only_objects(((line, each) for each in messages), report):
+            writer.write(message)
     beside = log.sibling("ui_messages.json")  # the same task once more, as the person saw it
     if beside is not None:
         report.consume(beside.path)
     folders = log.path.parts[:-1]
     program = next((name for folder in reversed(folders) if (name := _PROGRAMS.get(folder))), "cline")
-    task = log.parts[-2] if len(log.parts) > 1 else None
+    task = nonblank(session.get("sessionId"), log.parts[-2] if len(log.parts) > 1 else None)
     yield from build_session_run(writer.script, report, prompt=writer.prompt, session=task, agent=program)
 
 
 IMPORTER = Importer("cline", "Cline or Roo Code task", _detect, _read)
+
+
+def _stated_model(message: dict[str, Any]) -> str | None:
+    """Return the model that a message names, in the program's own way."""
+    stated = as_dict(message.get("modelInfo"))
+    return nonblank(stated.get("modelId"), stated.get("id") if "provider" in stated else None)
 
 
 class _Models:
@@ -92,6 +106,10 @@ class _Writer:
         self.script, self.models, self.report = Transcript(), models, report
         self.prompt: str | None = None
 
+    def begin(self, system: str | None) -> None:
+        if system is not None:
+            self.script.add_message("system", system)
+
     def write(self, message: dict[str, Any]) -> None:
         known = {"role": message.get("role"), "content": message.get("content")}
         results: list[Result] = []
@@ -103,20 +121,22 @@ class _Writer:
             return
         turn.results += results
         turn.fields["timestamp"] = parse_time(message.get("ts"))
-        if message.get("isSummary") is True:
+        kind = as_text(as_dict(message.get("metadata")).get("kind"))
+        if message.get("isSummary") is True or kind.startswith("compaction"):
             self.report.note(COMPACTED)
             turn.fields["extra"] = {"compacted": True}
         if turn.actor == "agent":
             turn.fields |= {"model": self._model(message), "usage": _usage(message)}
         elif turn.actor == "user" and self.prompt is None:
-            spoken = plain_text(turn.content)
+            typed = [as_text(block.get("text")) for block in dicts_in(message.get("content"))]
+            spoken = "".join(typed) or plain_text(turn.content)
             asked = _ASKED.match(spoken)
             self.prompt = nonblank(asked[2] if asked else spoken)
         append_turn(turn, self.script)
 
     def _model(self, message: dict[str, Any]) -> str | None:
         time = message.get("ts")
-        model = nonblank(as_dict(message.get("modelInfo")).get("modelId")) or self.models.at(time)
+        model = _stated_model(message) or self.models.at(time)
         if model is None and self.models.is_ambiguous:
             self.report.note(_SEVERAL)
         return model
@@ -149,8 +169,16 @@ class _Writer:
                 results[-1] = results[-1]._replace(content=visible_content([block]))
                 empty = False
             else:
-                rest.append(block)
+                rest.append(_attached(block))
         return results, rest
+
+
+def _attached(block: Any) -> Any:
+    """Return an attached file as the text that the model gets; other blocks are returned as they are."""
+    path, content = as_text(as_dict(block).get("path")), as_dict(block).get("content")
+    if as_dict(block).get("type") != "file" or not isinstance(content, str):
+        return block
+    return {"type": "text", "text": f'<file_content path="{path}">\n{content}\n</file_content>'}
 
 
 def _names(head: str, tool: str) -> bool:
@@ -160,6 +188,8 @@ def _names(head: str, tool: str) -> bool:
 
 
 def _usage(message: dict[str, Any]) -> dict[str, int | None] | None:
-    tokens = as_dict(as_dict(message.get("metrics")).get("tokens"))
+    metrics = as_dict(message.get("metrics"))
+    tokens = as_dict(metrics.get("tokens"))
     counts = {"input": tokens.get("prompt"), "cacheRead": tokens.get("cached"), "output": tokens.get("completion")}
-    return parse_usage({key: count for key, count in counts.items() if count is not None})
+    whole = {"input_tokens": metrics.get("inputTokens"), "output_tokens": metrics.get("outputTokens")}
+    return parse_usage({key: count for key, count in (counts | whole).items() if count is not None})

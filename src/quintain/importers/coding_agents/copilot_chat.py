@@ -1,7 +1,8 @@
 """GitHub Copilot chats of VS Code: what "Chat: Export Chat..." writes, and the sessions in `workspaceStorage/*/chatSessions`.
 
 A request is one prompt and all that followed. Its `toolCallRounds` are the replies of the model with their calls; older
-sessions have only what the editor showed, where calls lack their arguments and results.
+sessions have only what the editor showed, where calls lack their arguments and results. Newer versions write a session as
+a log of changes (`<session>.jsonl`): a snapshot, then values that are set, appended or deleted at a path.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import matching_share, row_importer
+from quintain.importers.row_reader import Importer, matching_share, object_rows, read_row
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.message_parts import join_thoughts
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
@@ -23,11 +25,68 @@ _FAILED = ("ERROR while calling tool:", "The user cancelled the tool call.")
 """Beginnings of failed results, as the extension writes them for the model."""
 _HIDDEN = frozenset({"textEditGroup", "codeblockUri", "undoStop", "prepareToolInvocation", "mcpServersStarting"})
 """Kinds of parts that show what calls did or that only the editor uses."""
+_SNAPSHOT, _SET, _APPEND, _DELETE = range(4)
+"""Kinds of changes: `EntryKind` in VS Code's `objectMutationLog.ts`; to append may first cut the list at `i`."""
 
 
 def _detect(probe: Probe) -> float:
     """Match sessions that name their responder and list requests with a message and a response."""
+    if _is_change(probe.first) and probe.first["kind"] == _SNAPSHOT:
+        return 0.97 if "requests" in as_dict(probe.first.get("v")) else 0.0
     return 0.97 if matching_share(probe, _is_session, "requests") >= 0.5 else 0.0
+
+
+def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    session: dict[str, Any] = {}
+    begins = 0
+    for line, row in object_rows(log, report):
+        if not _is_change(row):
+            yield from read_row(row, line, report, _conversation)
+        elif row["kind"] == _SNAPSHOT:
+            session, begins = as_dict(row.get("v")), line
+        elif not _apply(row, session):
+            report.reject(line, "expected a change of a value that the session has")
+    if session.get("requests"):
+        yield from read_row(session, begins, report, _conversation)
+
+
+def _is_change(row: dict[str, Any]) -> bool:
+    return type(row.get("kind")) is int and row.keys() <= {"kind", "k", "v", "i"}
+
+
+def _apply(change: dict[str, Any], session: dict[str, Any]) -> bool:
+    """Apply a change to a session; return whether its path leads to a place."""
+    kind, path = change["kind"], as_list(change.get("k"))
+    held: Any = session
+    for step in path[:-1]:
+        if (held := _at(held, step)) is None:
+            return False
+    last = path[-1] if path else None
+    is_place = isinstance(held, dict) and isinstance(last, str)
+    is_place = is_place or (isinstance(held, list) and type(last) is int and 0 <= last <= len(held))
+    if not is_place or kind not in (_SET, _APPEND, _DELETE):
+        return False
+    value = change.get("v")
+    if kind == _APPEND:
+        known, start = as_list(_at(held, last)), change.get("i")
+        if type(start) is int and start >= 0:
+            del known[start:]
+        known += as_list(value)
+        value = known
+    if isinstance(held, list) and last == len(held):
+        held.append(value)
+    elif kind == _DELETE and isinstance(held, dict):
+        held.pop(last, None)
+    else:
+        held[last] = value
+    return True
+
+
+def _at(held: Any, step: Any) -> Any:
+    """Return the value at a step of a path; None if there is none."""
+    if isinstance(held, dict):
+        return held.get(step) if isinstance(step, str) else None
+    return held[step] if isinstance(held, list) and type(step) is int and 0 <= step < len(held) else None
 
 
 def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -45,7 +104,7 @@ def _conversation(row: dict[str, Any], line: int, report: Report) -> Iterator[Ru
     )
 
 
-IMPORTER = row_importer("copilot_chat", "GitHub Copilot chat", _detect, _conversation)
+IMPORTER = Importer("copilot_chat", "GitHub Copilot chat", _detect, _read)
 
 
 def _is_session(row: dict[str, Any]) -> bool:

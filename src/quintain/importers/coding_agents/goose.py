@@ -1,6 +1,7 @@
-"""Goose sessions: `~/.local/share/goose/sessions/*.jsonl`, and what `goose session export --format json` writes since 1.10.
+"""Goose sessions: `sessions/*.jsonl`, `goose session export --format json`, and `goose run --output-format json` or `stream-json`.
 
-A session begins with its record and then has a message a line; an export has the messages in `conversation`.
+A session begins with its record and then has a message a line; an export has the messages in `conversation`, a run in
+`messages`. A stream has a message in pieces, lines with the same id.
 """
 
 from __future__ import annotations
@@ -23,14 +24,22 @@ from quintain.importers.values import (
 _PARTS = frozenset({"toolRequest", "toolResponse", "frontendToolRequest"})
 _APPLICATION = frozenset({"toolConfirmationRequest", "actionRequired", "systemNotification", "contextLengthExceeded"})
 """Parts for the person, which the model does not get."""
+_EVENTS = frozenset({"notification", "error", "complete"})
+"""Events of a stream beside its messages."""
+_NO_TASK = "a stream of Goose does not have the task: add a prompt to the runs before training"
 
 
 def _detect(probe: Probe) -> float:
     """Match a session's record with its folder, before messages with the second of their creation."""
     if probe.document is not None:
         held = dicts_in(probe.document.get("conversation"))
-        return 0.97 if "working_dir" in probe.document and any(map(_is_message, held)) else 0.0
+        if "working_dir" in probe.document and any(map(_is_message, held)):
+            return 0.97
+        held = dicts_in(probe.document.get("messages"))
+        return 0.96 if all(map(_is_message, held)) and any(map(_is_marked, held)) else 0.0
     rows = [row for row in probe.rows if isinstance(row, dict)]
+    if any(_is_event(row) and _is_marked(row["message"]) for row in rows):
+        return if_most(0.96, probe, lambda row: _is_event(row) or as_text(row.get("type")) in _EVENTS)
     if probe.shape != "lines" or not rows or not any(map(_is_message, rows)):
         return 0.0
     if "working_dir" in rows[0] and "message_count" in rows[0]:
@@ -42,15 +51,26 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     about: dict[str, Any] = {}
 
     def messages() -> Iterator[dict[str, Any]]:
+        piece: dict[str, Any] = {}
         for line, row in object_rows(log, report):
-            if _is_message(row):
+            held = row.get("conversation", row.get("messages"))
+            if _is_event(row):
+                report.note(_NO_TASK)
+                if not piece or nonblank(row["message"].get("id")) != nonblank(piece.get("id"), "none"):
+                    yield from _messages(piece, report)
+                    piece = {"content": []}
+                piece = _joined(piece, row["message"])
+            elif _is_message(row):
                 yield from _messages(row, report)
-            elif "working_dir" in row:
-                about.update((key, value) for key, value in row.items() if key != "conversation")
-                for message in dicts_in(row.get("conversation")):
+            elif "working_dir" in row or isinstance(held, list):
+                about.update((key, value) for key, value in row.items() if key not in ("conversation", "messages"))
+                for message in dicts_in(held):
                     yield from _messages(message, report)
+            elif as_text(row.get("type")) in _EVENTS:
+                report.skip(as_text(row["type"]))
             else:
                 report.reject(line, "expected a message or the record of a session")
+        yield from _messages(piece, report)
 
     script = transcript_of(messages(), report)
     yield from build_session_run(
@@ -76,6 +96,30 @@ def _is_message(row: dict[str, Any]) -> bool:
 
 def _has_call(row: dict[str, Any]) -> bool:
     return any(as_text(part.get("type")) in _PARTS for part in dicts_in(row.get("content")))
+
+
+def _is_marked(message: dict[str, Any]) -> bool:
+    """Whether a message has what no other program writes: a part of a call, or who may see it."""
+    return _has_call(message) or "agentVisible" in as_dict(message.get("metadata"))
+
+
+def _is_event(row: dict[str, Any]) -> bool:
+    """Whether a row is a message of a stream, or a piece of one."""
+    message = as_dict(row.get("message"))
+    return row.get("type") == "message" and "role" in message and isinstance(message.get("content"), list)
+
+
+def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Return two pieces of a message of a stream as one; a text or thought goes on with the one before it."""
+    parts = list(first["content"])
+    for part in second["content"]:
+        last, kind = as_dict(parts[-1]) if parts else {}, as_text(as_dict(part).get("type"))
+        if kind in ("text", "thinking") and last.get("type") == kind:
+            parts[-1] = {**last, kind: as_text(last.get(kind)) + as_text(part.get(kind))}
+        else:
+            parts.append(part)
+    about = {**as_dict(first.get("metadata")), **as_dict(second.get("metadata"))}
+    return {**first, **second, "content": parts, "metadata": about}
 
 
 def _messages(message: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:

@@ -1,11 +1,12 @@
-"""Qwen Code sessions: `~/.qwen/projects/<folder>/chats/<session>.jsonl`.
+"""Qwen Code sessions: `~/.qwen/projects/<folder>/chats/<session>.jsonl`, and `qwen -p --output-format json` or `stream-json`.
 
-The lines form a graph as those of Claude Code do, and their messages have the parts of Gemini's API.
+The lines form a graph as those of Claude Code do, and their messages have the parts of Gemini's API. What `qwen -p` writes has
+Anthropic's messages, the text and the calls of one reply apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from quintain.importers.coding_agents.claude_code import read_sessions
@@ -15,20 +16,23 @@ from quintain.importers.row_reader import Importer, if_most, object_rows
 from quintain.importers.run_builder import COMPACTED
 from quintain.importers.values import as_dict, as_list, as_text
 
+_VERSION = "qwen_code_version"
+"""Field of the first line that `qwen -p` writes."""
 _ASKED = (None, "mid_turn_user_message")
 """Subtypes of a line of the user that a person typed."""
 
 
 def _detect(probe: Probe) -> float:
     """Match linked lines of a session whose messages have parts."""
+    if any(_VERSION in row for row in map(as_dict, probe.rows)):
+        return if_most(0.97, probe, lambda row: "session_id" in row)
     linked = [row for row in map(as_dict, probe.rows) if _is_linked(row)]
     has_parts = any(isinstance(as_dict(row.get("message")).get("parts"), list) for row in linked)
     return if_most(0.96, probe, _is_linked) if has_parts else 0.0
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    rows = ((number, _line(row, report)) for number, row in object_rows(log, report))
-    yield from read_sessions(rows, log, report, agent="qwen-code")
+    yield from read_sessions(_lines(object_rows(log, report), report), log, report, agent="qwen-code")
 
 
 IMPORTER = Importer("qwen_code", "Qwen Code session", _detect, _read)
@@ -36,6 +40,23 @@ IMPORTER = Importer("qwen_code", "Qwen Code session", _detect, _read)
 
 def _is_linked(row: dict[str, Any]) -> bool:
     return isinstance(row.get("sessionId"), str) and {"uuid", "parentUuid"} <= row.keys()
+
+
+def _lines(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield numbered lines as Claude Code writes them; pieces of a reply with nothing between them get one id."""
+    version: Any = None
+    replies: dict[str, Any] = {}
+    for number, row in rows:
+        if "session_id" not in row:
+            yield number, _line(row, report)
+            continue
+        version, kind, agent = row.get(_VERSION, version), row.get("type"), as_text(row.get("parent_tool_use_id"))
+        if kind == "assistant":
+            message = as_dict(row.get("message"))
+            row = {**row, "message": {**message, "id": replies.setdefault(agent, message.get("id"))}}
+        else:
+            replies.pop(agent, None)
+        yield number, {**row, "version": version}
 
 
 def _line(row: dict[str, Any], report: Report) -> dict[str, Any]:

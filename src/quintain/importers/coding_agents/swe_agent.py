@@ -1,8 +1,8 @@
 """SWE-agent trajectories (`<instance>.traj`) of function-calling and text protocols.
 
 `history` contains the messages as the model saw and wrote them; steps of `trajectory` after its end are added, and without
-a history all of them are read. Where the agent
-acted by text, its text stays text and the answer a turn of the user: that is the protocol that it was taught.
+a history all of them are read. Where the agent acted by text, its text stays text and the answer a turn of the user: that
+is the protocol that it was taught. What the program writes in place of a reply when a limit ends the run is no turn.
 """
 
 from __future__ import annotations
@@ -61,13 +61,15 @@ def _run(
     line: int, row: dict[str, Any], log: LogFile, report: Report, *, attempt: int | None = None, is_judged: bool = True
 ) -> Iterator[Run]:
     script = Transcript()
-    history, steps = dicts_in(row.get("history")), dicts_in(row.get("trajectory"))
+    info = as_dict(row.get("info"))
+    status = nonblank(info.get("exit_status"))
+    history, steps = (_replies(dicts_in(row.get(name)), status, report) for name in ("history", "trajectory"))
     if history:
         _write_history(history, script, report)
         _write_unrecorded(steps, history, script, report)
     else:
         _write_steps(steps, script, report)
-    info, settings = as_dict(row.get("info")), as_dict(parse_json_text(row.get("replay_config")))
+    settings = as_dict(parse_json_text(row.get("replay_config")))
     problem = as_dict(settings.get("problem_statement"))
     stem = log.path.stem if log.path.suffix == ".traj" else None
     instance = nonblank(problem.get("id"), row.get("instance_id"), stem)
@@ -82,7 +84,7 @@ def _run(
         agent="swe-agent",
         version=info.get("swe_agent_version"),
         model=as_dict(as_dict(settings.get("agent")).get("model")).get("name"),
-        outcome=outcome_from(resolved, nonblank(info.get("exit_status"))),
+        outcome=outcome_from(resolved, status),
         episode_key="" if attempt is None else f"attempt-{attempt}",
         extra=({"cost": cost} if isinstance(cost, int | float) and cost else {}) | submission_of(info, report),
     )
@@ -94,6 +96,20 @@ def submission_of(info: dict[str, Any], report: Report) -> dict[str, str]:
     if submission and len(submission) > MAX_PATCH:
         report.note(f"patches of more than {MAX_PATCH:,} characters are not kept")
     return {"submission": submission} if submission and len(submission) <= MAX_PATCH else {}
+
+
+def _replies(records: list[dict[str, Any]], status: str | None, report: Report) -> list[dict[str, Any]]:
+    """Return messages or steps up to the one that the program wrote in place of a reply, as it ended the run."""
+    ended = (status or "").removeprefix("submitted (").removesuffix(")")
+    spoken = [n for n, each in enumerate(records) if "response" in each or each.get("role") == "assistant"]
+    last = records[spoken[-1]] if spoken else {}
+    said = last.get("response", last.get("content"))
+    if not ended.startswith("exit_") or last.get("tool_calls") or last.get("action", "-") not in ("", ended):
+        return records
+    if said is None or said != last.get("thought", said):
+        return records
+    report.note("the program ended these runs: what it wrote in place of a reply is left out")
+    return records[: spoken[-1]]
 
 
 def _write_history(history: list[dict[str, Any]], script: Transcript, report: Report) -> None:
@@ -124,6 +140,9 @@ def _write_unrecorded(
     spoken = [message for message in history if message.get("role") == "assistant"]
     places = [n for n, step in enumerate(steps) if spoken and _is_step_of(step, spoken[-1])]
     left = steps[places[-1] + 1 :] if places else []
+    recorded = steps[: places[-1]] if places else []
+    rejected = [step for step in recorded if not any(_is_step_of(step, message) for message in spoken)]
+    report.skip("reply that the program rejected and asked for again", len(rejected))
     for n, step in enumerate(left, 1):
         report.note("the last steps are not in the history: they are added from the steps beside it")
         _write_step(step, script, report, is_last=n == len(left))

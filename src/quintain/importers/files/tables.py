@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -15,12 +17,15 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.files.byte_streams import ReadState, chunks
 from quintain.importers.protocol import Report
+from quintain.importers.values import parse_json_text
 
 SUFFIXES = frozenset({".csv", ".tsv"})
 _DELIMITERS = ",;\t|"
 """Of these the one that stands most often in the header; spreadsheets write `;` where the comma marks decimals."""
 
 _MAX_CELL = 16 * 2**20
+_MAX_LITERAL = 2**20
+"""Characters of a cell that may be a Python value: parsing one takes much memory."""
 _NUMBERS = ("reward", "score")
 
 
@@ -75,16 +80,37 @@ class _Content(io.RawIOBase):
 
 
 def _named(rows: Iterator[list[str]], report: Report) -> Iterator[tuple[int, dict[str, Any]]]:
-    names = [name.strip() for name in next(rows, [])]
+    header = [name.strip() for name in next(rows, [])]
+    # pandas writes the index of a data frame before the columns: without a name, or as one of them once more
+    twin = header.index(header[0], 1) if header and header[0] in header[1:] else 0
+    names = header[1:] if twin or header[:1] == [""] else header
     if not all(names) or len(set(names)) < len(names) or not names:
-        raise InvalidInput(f"expected a first row with the names of the columns, each once, got {names[:20]}; add one")
+        raise _nameless(header)
     for number, cells in enumerate(rows, 1):
         if not cells:
             continue
-        if len(cells) != len(names):
-            report.reject(number, f"expected {len(names)} cells, as in the first row, got {len(cells)}")
+        if len(cells) != len(header):
+            report.reject(number, f"expected {len(header)} cells, as in the first row, got {len(cells)}")
             continue
-        yield number, with_numbers({name: cell or None for name, cell in zip(names, cells, strict=True)})
+        if cells[0] != cells[twin]:
+            raise _nameless(header)
+        values = map(_value, cells[len(header) - len(names) :])
+        yield number, with_numbers(dict(zip(names, values, strict=True)))
+
+
+def _nameless(header: list[str]) -> InvalidInput:
+    return InvalidInput(f"expected a first row with the names of the columns, each once, got {header[:20]}; add one")
+
+
+def _value(cell: str) -> Any:
+    """Return a cell: None if it is empty, and the objects that pandas wrote as Python does."""
+    is_python = cell[:1] + cell[-1:] in ("[]", "{}") and "{'" in cell and len(cell) <= _MAX_LITERAL
+    if not is_python or parse_json_text(cell) is not cell:
+        return cell or None
+    try:
+        return parse_json_text(json.dumps(ast.literal_eval(cell)))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return cell
 
 
 def with_numbers(row: dict[str, Any]) -> dict[str, Any]:

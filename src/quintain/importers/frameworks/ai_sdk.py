@@ -1,7 +1,7 @@
 """Messages of chat interfaces made with the Vercel AI SDK (`UIMessage`): arrays, a message or a chat a line.
 
 A message of the assistant holds several turns of the model, which `step-start` separates. Each tool part is a call with
-its result.
+its result. Before version 4.2 a message has its text in `content` and its calls in `toolInvocations`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from quintain.importers.transcripts.message_parts import Result, join_messages, 
 from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.values import (
     as_dict,
-    as_list,
     as_name,
     as_text,
     dicts_in,
@@ -44,11 +43,17 @@ def _detect(probe: Probe) -> float:
     if not rows or probe.shape not in {"array", "lines", "object"}:
         return 0.0
     if all(map(_is_message, rows)) and probe.shape != "object":
-        return 0.96 if any(map(_has_mark, rows)) else 0.75
+        return _confidence(0.96, rows)
     held = [messages for row in rows if (messages := _held(row))]
-    if 2 * len(held) <= len(rows):
-        return 0.0
-    return 0.95 if any(_has_mark(message) for messages in held for message in messages) else 0.75
+    return (
+        _confidence(0.95, [message for messages in held for message in messages]) if 2 * len(held) > len(rows) else 0.0
+    )
+
+
+def _confidence(best: float, messages: list[Any]) -> float:
+    if any(map(_has_mark, messages)):
+        return best
+    return 0.75 if all("parts" in message for message in messages) else 0.0
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
@@ -70,21 +75,30 @@ IMPORTER = Importer("ai_sdk", "AI SDK UI messages", _detect, _read)
 
 def _is_message(value: Any) -> bool:
     known = as_dict(value)
-    parts = as_list(known.get("parts"))
-    typed = all(isinstance(as_dict(part).get("type"), str) for part in parts)
-    return as_text(known.get("role")) in _ROLES and isinstance(known.get("parts"), list) and typed
+    parts = known.get("parts")
+    typed = isinstance(parts, list) and all(isinstance(as_dict(part).get("type"), str) for part in parts)
+    return as_text(known.get("role")) in _ROLES and (typed or (parts is None and isinstance(known.get("content"), str)))
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a message; one of an older version has its calls before its text."""
+    if isinstance(message.get("parts"), list):
+        return dicts_in(message["parts"])
+    calls = dicts_in(message.get("toolInvocations"))
+    text = [{"type": "text", "text": message.get("content")}]
+    return [*({"type": "tool-invocation", "toolInvocation": call} for call in calls), *text]
 
 
 def _held(row: Any) -> list[Any]:
     """Return the messages of a record or of a list; [] if it has none."""
     places = [row, *(as_dict(row).get(key) for key in _LISTS)]
-    found = (parse_json_text(place) if isinstance(place, str) and '"parts"' in place else place for place in places)
+    found = (parse_json_text(place) if isinstance(place, str) and '"role"' in place else place for place in places)
     return next((v for v in found if isinstance(v, list) and v and all(map(_is_message, v[:20]))), [])
 
 
 def _has_mark(message: Any) -> bool:
     """Whether a message has a part of a kind that only the SDK writes."""
-    return any(_is_tool(part) or part.get("type") == "step-start" for part in dicts_in(as_dict(message).get("parts")))
+    return any(_is_tool(part) or part.get("type") == "step-start" for part in _parts(as_dict(message)))
 
 
 def _is_tool(part: dict[str, Any]) -> bool:
@@ -116,11 +130,12 @@ def _turns(message: dict[str, Any], report: Report) -> list[Turn]:
     fields: dict[str, Any] = {"timestamp": parse_time(message.get("createdAt", metadata.get("createdAt")))}
     if actor == "agent":
         fields["model"] = nonblank(metadata.get("model"), metadata.get("modelId"), message.get("model"))
-    turns = [Turn(actor, fields=dict(fields))]
-    has_steps = any(part.get("type") == "step-start" for part in dicts_in(message.get("parts")))
-    for part in dicts_in(message.get("parts")):
-        kind = as_text(part.get("type"))
-        if not has_steps and turns[-1].results and nonblank(part.get("text")):
+    turns, parts, step = [Turn(actor, fields=dict(fields))], _parts(message), None
+    has_steps = any(part.get("type") == "step-start" for part in parts)
+    for part in parts:
+        kind, before = as_text(part.get("type")), step
+        step = as_dict(part.get("toolInvocation")).get("step", step)
+        if not has_steps and turns[-1].results and (nonblank(part.get("text")) or step != before):
             turns.append(Turn(actor, fields=dict(fields)))  # what follows a result is of the next step
         turn = turns[-1]
         if kind == "step-start":

@@ -13,7 +13,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, if_most, object_rows
-from quintain.importers.run_builder import build_session_run, transcript_of
+from quintain.importers.run_builder import COMPACTED, build_session_run, transcript_of
 from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 
@@ -121,16 +121,35 @@ def _call_ids(row: dict[str, Any]) -> list[str]:
 
 
 def _messages(lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    model: str | None = None
     for line, row in lines:
-        message = row.get("message")
-        if row.get("type") == "custom_message" and (context := visible_content(row.get("content"))):
+        kind, message = as_text(row.get("type")), row.get("message")
+        if kind == "model_change":
+            model = nonblank(row.get("modelId"))
+        if kind == "compaction":
+            report.note(COMPACTED)
+        if context := _context(kind, row):
             yield {"role": "user", "content": context, "timestamp": row.get("timestamp"), "context": True}
-        elif row.get("type") not in _MESSAGES:
-            report.skip(nonblank(row.get("type")) or "without type")
+        elif kind not in _MESSAGES:
+            report.skip(kind or "without type")
         elif not isinstance(message, dict):
             report.reject(line, "expected a message object in a line of type message")
         else:
             known = {key: value for key, value in message.items() if key != "toolCalls"}
             stated = message.get("timestamp")
             known["timestamp"] = stated if parse_time(stated) is not None else row.get("timestamp")
+            known |= {"model": model} if model and message.get("role") == "assistant" and "model" not in known else {}
             yield {**known, "tool_calls": message.get("tool_calls", message.get("toolCalls"))}
+
+
+def _context(kind: str, row: dict[str, Any]) -> Any:
+    """Return what the program itself tells the model by a line: a message of its own, a summary, or a command of the user."""
+    if kind == "custom_message":
+        return visible_content(row.get("content"))
+    if kind in ("compaction", "branch_summary"):
+        return nonblank(row.get("summary"))
+    ran = as_dict(row.get("message"))
+    if ran.get("role") != "bashExecution" or ran.get("excludeFromContext") is True:
+        return None
+    output = nonblank(ran.get("output"))
+    return f"Ran `{as_text(ran.get('command'))}`\n" + (f"```\n{output}\n```" if output else "(no output)")

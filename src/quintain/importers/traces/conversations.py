@@ -1,7 +1,8 @@
 """Assemble the model calls and tool calls of a trace into conversations.
 
 Every model call of a trace repeats the history before it. A call goes on with the conversation whose last answer stands
-in its input, so that agents that talk side by side, and subagents, become conversations of their own. An answer is taken
+in its input, so that agents that talk side by side, and subagents, become conversations of their own. So does an agent to
+whom another one hands over: its calls have the history, but a system prompt of its own. An answer is taken
 from the call that made it (with its thoughts, model, usage and time), never from a later copy. Turns of the agent that
 were in the input of a conversation's first call were made elsewhere: they are marked as copied context.
 """
@@ -59,8 +60,8 @@ class Conversation:
 
     turns: list[Turn]
     tools: list[dict[str, Any]]
-    results: dict[int, list[Result]] = field(default_factory=dict)
-    """Turn index -> results that only tool records contain."""
+    results: dict[int, list[tuple[int, Result]]] = field(default_factory=dict)
+    """Turn index -> results that only tool records contain, each with the index of its call."""
     agent: str | None = None
     """As in `ModelCall`."""
 
@@ -71,10 +72,12 @@ class Conversation:
 
     @property
     def turns_with_results(self) -> list[Turn]:
-        """All turns, each result after the turn with its call."""
+        """All turns, each result after the turn with its call: of calls without an id in their order, which matches them."""
         turns = []
         for i, turn in enumerate(self.turns):
-            turns += [turn, *(Turn("tool", results=[result]) for result in self.results.get(i, ()))]
+            found = self.results.get(i, [])
+            found = found if turn.call_ids else sorted(found, key=lambda numbered: numbered[0])
+            turns += [turn, *(Turn("tool", results=[result]) for _, result in found)]
         return turns
 
 
@@ -168,20 +171,32 @@ def _continued(
 ) -> tuple[Conversation | None, int]:
     """Return the conversation that a call continues, and the index of the first new turn in its input."""
     for i in reversed(range(len(call.inputs))):
-        if call.inputs[i].actor == "agent" and (
-            known := index.find(call.inputs[i], _before(call.inputs, call.inputs[i]))
-        ):
+        if call.inputs[i].actor != "agent":
+            continue
+        known = index.find(call.inputs[i], _before(call.inputs, call.inputs[i]))
+        if known is not None and not _is_of_another_agent(call, known):
             return known, i + 1
     if any(turn.actor == "agent" for turn in call.inputs) or not call.inputs:
         return None, 0
-    system = [turn.key for turn in call.inputs if turn.actor == "system"]
+    system = _system(call.inputs)
     answered = [result.call_id for turn in call.inputs for result in turn.results]
     asking = next((index.asking[call_id] for call_id in answered if call_id in index.asking), None)
     for known in [asking] if asking else reversed(found[-_TRIED:]) if is_one else []:
-        same = not system or system == [turn.key for turn in known.turns if turn.actor == "system"]
+        same = not system or system == _system(known.turns)
         if asking or same:
             return known, len(system) if same else 0
     return None, 0
+
+
+def _system(turns: list[Turn]) -> list[Any]:
+    return [turn.key for turn in turns if turn.actor == "system"]
+
+
+def _is_of_another_agent(call: ModelCall, known: Conversation) -> bool:
+    """Whether another agent, with another system prompt, makes a call than the agent of a conversation."""
+    if call.agent is None or known.agent is None or call.agent == known.agent:
+        return False
+    return bool(system := _system(call.inputs)) and system != _system(known.turns)
 
 
 def _before(turns: list[Turn], turn: Turn) -> Turn | None:
@@ -261,7 +276,8 @@ def _add_tool_result(
     elif not call_id and asked.is_answered():
         pass
     else:
-        asked.conversation.results.setdefault(asked.turn, []).append(result._replace(call_id=call_id))
+        place = next(n for n, call in enumerate(asked.conversation.turns[asked.turn].calls) if call is asked.call)
+        asked.conversation.results.setdefault(asked.turn, []).append((place, result._replace(call_id=call_id)))
 
 
 def whole_exchange(inputs: list[Turn], outputs: list[Turn]) -> ModelCall:

@@ -100,12 +100,15 @@ def _fill(trace: Trace, report: Report) -> None:
     spans = list(by_id.values())
     spans.sort(key=lambda span: as_text(span.get("started_at")))
     nodes = [TraceNode(span["id"], as_name(span.get("parent_id")), _kind(span), span) for span in spans]
-    add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
-    names = (as_dict(span.get("span_data")).get("name") for span in spans if _type(span) == "agent")
-    trace.agent = nonblank(*names, about.get("workflow_name"))
+    add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report, _agent)
+    trace.agent = nonblank(*map(_agent, spans), about.get("workflow_name"))
     trace.extra = short_fields({"workflow": about.get("workflow_name"), "metadata": about.get("metadata")})
     agents = [node for node in nodes if _type(node.value) in ("agent", "generation", "response")]
     trace.outcome = outcome_from(None, _error(outermost(agents)))
+
+
+def _agent(span: dict[str, Any]) -> str | None:
+    return nonblank(as_dict(span.get("span_data")).get("name")) if _type(span) == "agent" else None
 
 
 def _kind(span: dict[str, Any]) -> str:
