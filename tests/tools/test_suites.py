@@ -36,7 +36,8 @@ def benchmark(tool: Caller, environment: object, n_tasks: int = 3, agent: str = 
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
-    dataset = benchmark(tool, {"quintain/inventory?difficulty=easy": 1, "quintain/math?difficulty=easy": 1}, n_tasks=2)
+    parts = {"quintain/inventory?difficulty=easy": 1, "quintain/math?difficulty=easy": 1}
+    dataset = benchmark(tool, parts, n_tasks=2)
     asked = {"dataset_id": dataset, "split": "test", "max_turns": 4, "sampling": {"max_new_tokens": 4}}
     answers = [tool(action="evaluate", agent=agent, **asked) for agent in ("starter", "expert")]
     assert [answer["num_samples"] for answer in answers] == [2, 2], answers
@@ -45,11 +46,27 @@ def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
     assert compared["comparisons"][0]["n_tasks"] == 2
     leaked = tool(action="export", kind="sft", name="leak", filter={"job_id": answers[1]["job_id"]})
     assert (leaked["code"], "held_out" in leaked["message"]) == ("empty_dataset", True), leaked
+    report = tool(action="status", job_id=answers[1]["job_id"])["result"]["report"]
     metrics = tool(action="library", kind="evaluations")["items"][0]["metrics"]
+    assert report["metrics"] == metrics, "the job itself reports them"
+    assert {name: rate["n"] for name, rate in report["by_environment"].items()} == parts
     # The expert plays its own plan again: the same tools in the same order, in the same number of steps, and solves it.
     for name in ("tool_selection_f1", "plan_success", "step_efficiency", "end_to_end", "timing"):
         assert metrics[name]["value"] == 1.0, name
         assert metrics[name]["n"] == 2, name
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_a_benchmark_plays_its_tasks_with_the_options_under_which_they_were_recorded(
+    tool: Caller, services: Services
+) -> None:
+    """With `mode=direct` the right tool is offered, and is the whole plan; without it there are two search tools."""
+    dataset = benchmark(tool, "quintain/tools-1k?mode=direct", n_tasks=2)
+    played = tool(action="evaluate", agent="expert", dataset_id=dataset)
+    report = tool(action="status", job_id=played["job_id"])["result"]["report"]
+    assert report["metrics"]["plan_success"]["value"] == 1.0, report["metrics"]
+    (rows,) = Path(services.store.datasets.get(dataset).path).glob("test.jsonl")
+    assert rows.read_text().count('"environment":"quintain/tools-1k?mode=direct"') == 2
 
 
 @pytest.mark.usefixtures("jobs_in_process")

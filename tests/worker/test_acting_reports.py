@@ -53,6 +53,7 @@ def test_errors_of_some_episodes_are_a_warning_and_the_report_has_kinds_and_fail
     types = {name: (rate["successes"], rate["n"]) for name, rate in result.report["by_type"].items()}
     assert types == {"door": (4, 4), "gate": (2, 2)}
     assert result.report["failures"]["environment_error"]["n"] == 2
+    assert {"metrics", "forbidden", "by_environment"}.isdisjoint(result.report), "nothing is said of what was not asked"
     assert [(one["k"], one["value"], one["n"]) for one in result.report["pass_at_k"]] == [(1, 1.0, 3), (2, 1.0, 3)]
     steps = [event for event in events(tmp_path) if event.type == "progress"]
     assert [event.metrics for event in steps] == [{}] * 8, "a running mean is no curve"

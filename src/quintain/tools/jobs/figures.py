@@ -134,12 +134,14 @@ def evaluation_figure(services: Services, evaluation: Evaluation, about: str = "
     solved = "held-out tasks" if evaluation.split == "held_out" else f"{evaluation.split} tasks"
     what = "Same action as recorded" if evaluation.held_out is not None else f"Success on {solved}"
     panels = [Panel(title=f"{what}, 95 % interval", ylabel="share", format="percent", bars=bars)] if bars else []
-    groups = evaluation.by_type if len(evaluation.by_type) > 1 else evaluation.by_difficulty
+    groups = evaluation.by_environment or evaluation.by_type
+    groups = groups if len(groups) > 1 else evaluation.by_difficulty
     if len(groups) > 1:
         largest = sorted(groups, key=lambda name: -groups[name].n)[:_MOST_GROUPS]
         kinds = [bar for name in largest if (bar := _bar(name, groups[name], strong=True)) is not None]
         more = f" ({_MOST_GROUPS} of {len(groups)})" if len(groups) > _MOST_GROUPS else ""
-        panels.append(Panel(title=f"By kind of task{more}", ylabel="share", format="percent", bars=kinds))
+        kind = "environment" if evaluation.by_environment else "kind of task"
+        panels.append(Panel(title=f"By {kind}{more}", ylabel="share", format="percent", bars=kinds))
     agent = evaluation.agent_id.removeprefix("agent:")
     title = f"{agent} on {counted(evaluation.n_tasks, 'task')} of {evaluation.environment}, {evaluation.split.replace('_', '-')}"
     return Figure(title=title, subtitle=", ".join(filter(None, (evaluation.id, about))), panels=panels)
