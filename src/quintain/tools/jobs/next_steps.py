@@ -33,7 +33,7 @@ def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
         if job.cancel_requested:
             return Hint("The job was asked to stop and ends at its next step. Wait for its end with ", follow, ".")
         if stalled:
-            log = call("get_job", job_id=job.id, detail="log")
+            log = call("get_job", job_id=job.id, detail="log", wait_s=10)  # a busy machine may go on meanwhile
             again = call("resume_job", job_id=job.id)
             what = f"{stalled[0].upper()}{stalled[1:]}. Read its log with "
             return Hint(
