@@ -11,6 +11,7 @@ from quintain.records.jobs.job import (
     UNFINISHED,
     CompareSpec,
     EvolveSpec,
+    ImportSpec,
     Job,
     JobResult,
     JobSpec,
@@ -98,6 +99,8 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
     if result.agent:
         return _after_training(services, job.spec, result.agent)
+    if isinstance(job.spec, ImportSpec) and job.spec.dry_run:
+        return Hint("Nothing is stored yet; import it with ", call("import_trajectories", path=job.spec.path), ".")
     if result.trajectories:
         return _after_rollouts(job, result)
     return Hint("Done.")
