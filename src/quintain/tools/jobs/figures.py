@@ -8,7 +8,7 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.reports.figures import Bar, Figure, Line, Mark, Panel, forest_plot
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Rate
-from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.record import counted
 from quintain.tools.jobs.descriptions import label_of, points_of, resumptions, step_reports
 from quintain.tools.jobs.training_figure import (
@@ -62,8 +62,11 @@ def metrics_figure(services: Services, job_id: str, metrics: Sequence[str] = ())
     chosen = list(dict.fromkeys(metrics or available[:1]))
     missing = [name for name in chosen if name not in points]
     if missing or not chosen:
-        wait = Hint("none yet; wait with ", call("get_job", job_id=job_id, until="done", wait_s=50))
-        known = ", ".join(available) or wait
+        if job.status in UNFINISHED:
+            look = Hint("none yet; wait with ", call("get_job", job_id=job_id, until="done", wait_s=50))
+        else:
+            look = Hint("none; read its result with ", call("get_job", job_id=job_id))
+        known = ", ".join(available) or look
         asked = ", ".join(missing) or "at all"
         raise InvalidInput(Hint(f"{job_id} has no metric {asked}; it has: ", known), code="no_such_metric")
     panels = metric_panels(points, chosen)
