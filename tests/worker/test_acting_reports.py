@@ -60,6 +60,15 @@ def test_errors_of_some_episodes_are_a_warning_and_the_report_has_kinds_and_fail
     assert steps[-1].totals == {"success_rate": 1.0, "mean_turns": 0.0, "errors": 2.0, "unknown": 0.0}
 
 
+def test_a_count_that_does_not_grow_is_no_progress(tmp_path: Path) -> None:
+    times = iter(range(9))
+    report = TurnReports(Stopping(tmp_path), clock=lambda: float(next(times)))
+    for turns in (0, 3, 3, 3, 4, 4):
+        report(TurnCount(0, 5, turns, 20.0))
+    activities = [event.activity for event in events(tmp_path) if event.type == "activity"]
+    assert [activity.turns for activity in activities if activity is not None] == [0, 3, 4]
+
+
 def test_turns_are_reported_at_the_start_and_once_a_second_with_the_time_left(tmp_path: Path) -> None:
     """4 turns of 20 expected after 2 s: 0.5 s a turn, 16 left. With as many episodes after: 36 turns, 18 s.
 
