@@ -12,10 +12,11 @@ from benchmarks.wishes.assistant import CHARACTERS_PER_TOKEN, WishFailed, connec
 from benchmarks.wishes.daily_work import MORE_WISHES
 from benchmarks.wishes.first_twenty import WISHES
 from benchmarks.wishes.outside import OUTSIDE_WISHES
+from benchmarks.wishes.second_look import SECOND_LOOK_WISHES
 from benchmarks.wishes.tables import TABLE_WISHES
 from benchmarks.wishes.teams import TEAM_WISHES
 
-ALL_WISHES = {**WISHES, **MORE_WISHES, **TEAM_WISHES, **OUTSIDE_WISHES, **TABLE_WISHES}
+ALL_WISHES = {**WISHES, **MORE_WISHES, **TEAM_WISHES, **OUTSIDE_WISHES, **TABLE_WISHES, **SECOND_LOOK_WISHES}
 
 
 DETOUR_GOAL = 1.3

@@ -117,6 +117,7 @@ def test_a_forest_shows_differences_and_rates_with_their_intervals() -> None:
     three = [evaluated(name, "1" * n + "0" * (30 - n)) for name, n in (("a", 28), ("b", 25), ("c", 3))]
     comparison = compare(three, ["a", "b", "c"], "cmp-1", None)
     differences, rates = forest_plot(comparison)["panels"]
+    assert differences["title"].endswith("of each pair (thin: of all pairs together), p corrected by Holm")
     assert [row["label"] for row in differences["forest"]][-1] == "b\n- a"
     assert [row["strong"] for row in differences["forest"]] == [True, True, False]
     for row in (*differences["forest"], *rates["forest"]):

@@ -273,4 +273,11 @@ def test_the_time_left_of_an_evaluation_follows_its_turns_and_of_a_training_its_
     turns = Activity(episodes=3, planned=100, turns=9, expected_turns=300, left_s=42.0)
     pace = pace_of(at(step(2, 1), step(6, 3), (7, "activity", {"activity": turns})), kind)
     assert (pace.eta_s, pace.activity) == (eta_s, turns)
-    assert pace_of([], kind) == (None, None, None, None)
+
+
+def test_the_episodes_of_a_batch_end_at_once_and_are_no_pace() -> None:
+    turns = Activity(episodes=0, planned=100, turns=9, expected_turns=300, left_s=42.0)
+    batch = [step(7, n) for n in range(1, 33)]
+    assert pace_of(at((6, "activity", {"activity": turns}), *batch), "rollout").eta_s == 42.0
+    assert pace_of(at(*batch), "rollout").eta_s is None
+    assert pace_of([], "rollout") == (None, None, None, None)

@@ -66,6 +66,18 @@ def test_agents_without_a_common_suite_are_told_the_call_that_makes_them_compara
     assert ("share 3 of 4 tasks" in again, call in again) == (True, True), again
 
 
+def test_tasks_that_were_played_alike_are_no_proof_that_there_is_no_difference(services: Services) -> None:
+    """11 of 20 tasks differ: 5 points would take some hundred tasks, and the interval is wide."""
+    for name, outcomes in (("a", "1" * 6 + "0" * 14), ("b", "0" * 6 + "1" * 5 + "0" * 9)):
+        alike = evaluated(name, outcomes, digests="abcdefghijklmnopqrsS"[:19] + "s")
+        services.store.evaluations.add(alike, services.clock())
+    found = compare_agents(services, ["a", "b"])
+    (pair,) = found.comparisons
+    assert (pair.n_distinct, pair.tasks_for_5_points, pair.significant) == (19, None, False)
+    points = f"between {100 * pair.ci_low:+.1f} and {100 * pair.ci_high:+.1f} points (95 %)"
+    assert found.verdict == f"No difference is significant; b - a is {points}."
+
+
 def test_evaluations_on_a_file_are_found_by_the_path_that_was_given_and_the_lead_is_no_more_than_it_is(
     services: Services,
 ) -> None:

@@ -24,6 +24,7 @@ from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import (
     EvaluateSpec,
     EvolveSpec,
+    ImportSpec,
     JobError,
     JobResult,
     JobSpec,
@@ -352,10 +353,24 @@ def test_a_training_shows_held_out_success_before_and_after_first_and_marks_its_
 def test_a_training_without_an_evaluation_says_so_and_a_policy_gradient_shows_no_loss(services: Services) -> None:
     rows = [step(n, loss=0.1 * n, success_rate=0.2 * n, mean_reward=0.3 * n, kl=0.01 * n) for n in (1, 2, 3)]
     spec = trained(dataset_id=None, environment="quintain/inventory", method="grpo", config={"method": "grpo"})
-    figure = figure_of(services, finished_with(services, spec, *rows))
+    job_id = finished_with(services, spec, *rows)
+    figure = figure_of(services, job_id)
     titles = [panel["title"] for panel in figure["panels"]]
     assert titles == ["Success on training tasks", "Reward while acting", "Distance from the start model"]
     assert "not evaluated on held-out tasks yet" in figure["subtitle"]
+    services.store.evaluations.add(evaluated("pupil", "0111"), services.clock())
+    assert "75.0% of 4 held-out tasks, where its start was not evaluated" in figure_of(services, job_id)["subtitle"]
+
+
+def test_a_job_without_metrics_is_waited_for_only_while_it_goes_on(services: Services) -> None:
+    ended = finished_with(services, ImportSpec(path="/logs"), phase("reading"))
+    waits = f"get_job(job_id='{ended}', until='done'"
+    with pytest.raises(InvalidInput, match="read its result with") as refused:
+        figure_of(services, ended)
+    assert waits not in refused.value.message
+    job(services.store, "job-2", ImportSpec(path="/logs"), JobStatus.QUEUED, now=services.clock())
+    with pytest.raises(InvalidInput, match="none yet; wait with"):
+        figure_of(services, "job-2")
 
 
 def test_a_training_that_measures_itself_shows_its_curve_with_the_interval_first(services: Services) -> None:

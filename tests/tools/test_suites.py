@@ -14,6 +14,7 @@ from quintain.environments.registry import open_source
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
+from quintain.tools.data.row_references import test_rows
 from quintain.tools.evaluation.compared_agents import environment_leaderboard
 from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
@@ -36,7 +37,8 @@ def benchmark(tool: Caller, environment: object, n_tasks: int = 3, agent: str = 
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
-    dataset = benchmark(tool, {"quintain/inventory?difficulty=easy": 1, "quintain/math?difficulty=easy": 1}, n_tasks=2)
+    parts = {"quintain/inventory?difficulty=easy": 1, "quintain/math?difficulty=easy": 1}
+    dataset = benchmark(tool, parts, n_tasks=2)
     asked = {"dataset_id": dataset, "split": "test", "max_turns": 4, "sampling": {"max_new_tokens": 4}}
     answers = [tool(action="evaluate", agent=agent, **asked) for agent in ("starter", "expert")]
     assert [answer["num_samples"] for answer in answers] == [2, 2], answers
@@ -45,11 +47,27 @@ def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
     assert compared["comparisons"][0]["n_tasks"] == 2
     leaked = tool(action="export", kind="sft", name="leak", filter={"job_id": answers[1]["job_id"]})
     assert (leaked["code"], "held_out" in leaked["message"]) == ("empty_dataset", True), leaked
+    report = tool(action="status", job_id=answers[1]["job_id"])["result"]["report"]
     metrics = tool(action="library", kind="evaluations")["items"][0]["metrics"]
+    assert report["metrics"] == metrics, "the job itself reports them"
+    assert {name: rate["n"] for name, rate in report["by_environment"].items()} == parts
     # The expert plays its own plan again: the same tools in the same order, in the same number of steps, and solves it.
     for name in ("tool_selection_f1", "plan_success", "step_efficiency", "end_to_end", "timing"):
         assert metrics[name]["value"] == 1.0, name
         assert metrics[name]["n"] == 2, name
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_a_benchmark_plays_its_tasks_with_the_options_under_which_they_were_recorded(
+    tool: Caller, services: Services
+) -> None:
+    """With `mode=direct` the right tool is offered, and is the whole plan; without it there are two search tools."""
+    dataset = benchmark(tool, "quintain/tools-1k?mode=direct", n_tasks=2)
+    played = tool(action="evaluate", agent="expert", dataset_id=dataset)
+    report = tool(action="status", job_id=played["job_id"])["result"]["report"]
+    assert report["metrics"]["plan_success"]["value"] == 1.0, report["metrics"]
+    (rows,) = Path(services.store.datasets.get(dataset).path).glob("test.jsonl")
+    assert rows.read_text().count('"environment":"quintain/tools-1k?mode=direct"') == 2
 
 
 @pytest.mark.usefixtures("jobs_in_process")
@@ -146,6 +164,14 @@ def test_an_agent_is_measured_where_its_runs_were_recorded(tool: Caller, service
     agent = Agent(name="calc", model=ModelRef(source="folder", path="/m"), dataset_id=exported["dataset_id"])
     services.store.agents.add(agent, services.clock())
     assert default_suite(services, "calc") == {"environment": "quintain/math"}
+
+
+def test_the_test_split_of_a_file_of_rows_is_the_file_beside_it(services: Services, home: Path) -> None:
+    question = {"question": "What is 1 + 1?", "answer": "#### 2"}
+    paths = {name: write_rows(home / "inbox" / f"{name}.jsonl", question) for name in ("gsm8k-test", "test")}
+    for rows, split in (("gsm8k", "gsm8k-test"), ("gsm8k-train", "gsm8k-test"), ("train", "test")):
+        assert test_rows(services, f"{rows}.jsonl") == paths[split]
+    assert test_rows(services, "other-train.jsonl") is None
 
 
 SERVER = Path(__file__).parents[1] / "environments" / "notes_mcp_server.py"

@@ -53,10 +53,20 @@ def test_errors_of_some_episodes_are_a_warning_and_the_report_has_kinds_and_fail
     types = {name: (rate["successes"], rate["n"]) for name, rate in result.report["by_type"].items()}
     assert types == {"door": (4, 4), "gate": (2, 2)}
     assert result.report["failures"]["environment_error"]["n"] == 2
+    assert {"metrics", "forbidden", "by_environment"}.isdisjoint(result.report), "nothing is said of what was not asked"
     assert [(one["k"], one["value"], one["n"]) for one in result.report["pass_at_k"]] == [(1, 1.0, 3), (2, 1.0, 3)]
     steps = [event for event in events(tmp_path) if event.type == "progress"]
     assert [event.metrics for event in steps] == [{}] * 8, "a running mean is no curve"
     assert steps[-1].totals == {"success_rate": 1.0, "mean_turns": 0.0, "errors": 2.0, "unknown": 0.0}
+
+
+def test_a_count_that_does_not_grow_is_no_progress(tmp_path: Path) -> None:
+    times = iter(range(9))
+    report = TurnReports(Stopping(tmp_path), clock=lambda: float(next(times)))
+    for turns in (0, 3, 3, 3, 4, 4):
+        report(TurnCount(0, 5, turns, 20.0))
+    activities = [event.activity for event in events(tmp_path) if event.type == "activity"]
+    assert [activity.turns for activity in activities if activity is not None] == [0, 3, 4]
 
 
 def test_turns_are_reported_at_the_start_and_once_a_second_with_the_time_left(tmp_path: Path) -> None:

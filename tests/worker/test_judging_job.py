@@ -30,7 +30,7 @@ from trainers.runs import Killed, rows_for, run_of
 from trainers.runs import run as train
 from trainers.runs import spec as train_spec
 from trajectory_runs import answer, call, run, user
-from worker.job_folder import Stopping, outputs, runs_file, scores
+from worker.job_folder import Stopping, outputs, runs_file, scores, warnings
 
 RUBRIC = RUBRICS["default"]
 NAMES = [criterion.name for criterion in RUBRIC.criteria]
@@ -148,6 +148,18 @@ def test_a_judge_that_answers_nothing_any_more_ends_the_job(tmp_path: Path) -> N
     with serving(lambda asked, before: fails(503)) as fake, pytest.raises(Unavailable, match="in a row got no answer"):
         judged(spec_of(tmp_path, fake, stored(60), concurrency=1), tmp_path / "job")
     assert BROKEN_AFTER <= len(fake.asked) <= BROKEN_AFTER + 1
+
+
+def test_a_job_of_few_items_that_got_no_answer_at_all_fails_and_one_with_some_answers_warns(tmp_path: Path) -> None:
+    with serving(lambda asked, before: fails(503)) as fake, pytest.raises(Unavailable, match="3 items in a row got no"):
+        judged(spec_of(tmp_path, fake, stored(3)), tmp_path / "job")
+    with serving(
+        lambda asked, before: fails(503) if "box 1" in readable(asked.user) else by_box(asked, before)
+    ) as fake:
+        result = judged(spec_of(tmp_path, fake, stored(3)), tmp_path / "other")
+    assert (result.n, result.n_error) == (2, 1)
+    ((code, message),) = warnings(tmp_path / "other")
+    assert (code, message.startswith("1 of 3 items have no verdict: ")) == ("not_judged", True)
 
 
 def test_nothing_is_paid_twice(tmp_path: Path) -> None:

@@ -103,11 +103,14 @@ def test_an_evaluation_of_a_mixture_is_stored_under_its_reference_with_separate_
     tmp_path: Path, tiny_agent: Agent
 ) -> None:
     folder = tmp_path / "job"
-    spec = EvaluateSpec(agent=tiny_agent, environment=MIX, n_tasks=4, sampling=SHORT, max_turns=1)
+    spec = EvaluateSpec(agent=tiny_agent, environment=MIX, n_tasks=4, sampling=SHORT, max_turns=1, forbidden=("open",))
     result = rollouts.run(spec, folder, Stopping(folder))
     assert (evaluation(folder).environment, len(evaluation(folder).results), result.n) == (MIX, 4, 4)
     where = [run.task.environment for run in runs(folder).values()]
     assert sorted(where) == [*["quintain/inventory"] * 2, *["quintain/tools-1k?k=8&mode=direct"] * 2]
+    by_environment = {name: rate["n"] for name, rate in result.report["by_environment"].items()}
+    assert by_environment == {"quintain/inventory": 2, "quintain/tools-1k?k=8&mode=direct": 2}
+    assert result.report["forbidden"]["episodes"]["n"] == 4
 
 
 def test_runs_are_scored_by_a_judge_when_all_are_played_and_once(tmp_path: Path, play: Play) -> None:

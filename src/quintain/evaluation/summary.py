@@ -65,6 +65,7 @@ def summarize(spec: EvaluateSpec, suite: Suite, results: Sequence[EpisodeResult]
         rate=success_rate(results),
         by_type=_group_by(results, "task_type", success_rate),
         by_difficulty=_group_by(results, "difficulty", success_rate),
+        by_environment=_rates_by_environment(results, suite),
         n_unknown=whole.n_unknown,
         n_error=whole.n_error,
         mean_reward=whole.reward,
@@ -185,6 +186,16 @@ def _group_by(
         if (name := getattr(result, label)) is not None:
             groups[name].append(result)
     return {name: of(group) for name, group in sorted(groups.items())}
+
+
+def _rates_by_environment(results: Iterable[EpisodeResult], suite: Suite) -> dict[str, Rate]:
+    """Return environment -> success rate, for a suite of several."""
+    played = {plan.task.id or plan.task.prompt: plan.task.environment for plan in suite.plans}
+    groups: dict[str, list[EpisodeResult]] = defaultdict(list)
+    for result in results:
+        if (name := played.get(result.task_id)) is not None:
+            groups[name].append(result)
+    return {name: success_rate(group) for name, group in sorted(groups.items())} if len(groups) > 1 else {}
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -163,6 +163,9 @@ class Evaluation(Record):
     rate: Rate
     by_type: dict[str, Rate] = Field(default_factory=dict)
     by_difficulty: dict[str, Rate] = Field(default_factory=dict)
+    by_environment: dict[str, Rate] = Field(
+        default_factory=dict, description="Of a mixture or a benchmark of several environments."
+    )
     n_unknown: int = Field(default=0, ge=0)
     n_error: int = Field(default=0, ge=0)
     mean_reward: float | None = None

@@ -67,13 +67,18 @@ def _pace(connection: Connection, row: Row[Any]) -> Pace:
 def pace_of(events: Sequence[JobEvent], kind: str) -> Pace:
     """Return the pace of an attempt from its newest events in order.
 
-    Where a job only plays episodes, by its kind, their turns give the time left.
+    Where a job only plays episodes, by its kind, their turns give the time left: its steps come in bursts, a batch of
+    episodes at a time.
     """
     if not events:
         return Pace()
     newest = events[-1]
     activity = newest.activity if newest.type == "activity" else None
-    eta_s = activity.left_s if activity is not None and kind in {"rollout", "evaluate"} else _eta_s(events)
+    if kind in {"rollout", "evaluate"}:
+        turns = next((event.activity for event in reversed(events) if event.activity is not None), None)
+        eta_s = None if turns is None else turns.left_s
+    else:
+        eta_s = _eta_s(events)
     return Pace(eta_s, newest.time, _usual_gap_s(events), activity)
 
 

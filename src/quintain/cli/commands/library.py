@@ -32,7 +32,7 @@ def show_runs(console: Console, found: SearchResult) -> None:
 def show_library(console: Console, found: LibraryResult) -> None:
     """Print what the library has of one kind."""
     if not found.items:
-        console.print(f"No {found.kind} yet.")
+        console.print(f"No {found.kind} found.")
     elif found.kind in _TABLES:
         columns, row = _TABLES[found.kind]
         print_table(console, columns, [row(item) for item in found.items])

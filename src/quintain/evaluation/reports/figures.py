@@ -214,7 +214,7 @@ def forest_plot(comparison: Comparison) -> Figure:
     measures = {pair.measure for pair in pairs}
     title = f"Difference of {'losses in nats a token' if measures == {'loss'} else 'success rates'}, 95 % interval"
     if len(comparison.comparisons) > 1:
-        title += " of each pair (thin: of all pairs together)"
+        title += f" of each pair (thin: of all pairs together), p corrected by {comparison.correction.replace('_', '-').title()}"
     panels = [
         Panel(title=title, forest=differences, origin=0.0),
     ]

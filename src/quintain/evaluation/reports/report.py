@@ -55,6 +55,7 @@ def evaluation_report(evaluation: Evaluation) -> Report:
     """Build the report of an evaluation."""
     found = evaluation.held_out
     sections = [_result_section(evaluation), *([] if found is None else [_dataset_section(found)])]
+    sections += _group_sections("By environment", evaluation.by_environment, {})
     sections += _group_sections("By task type", evaluation.by_type, evaluation.means_by_type)
     sections += _group_sections("By difficulty", evaluation.by_difficulty, evaluation.means_by_difficulty)
     sections += _attempt_sections(evaluation.pass_at_k, evaluation.pass_hat_k)

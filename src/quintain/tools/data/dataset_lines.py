@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -47,6 +48,7 @@ from quintain.scoring.preferences.forks import fork_step, path_of
 from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mine_pairs
 from quintain.scoring.recorded import source_of
 from quintain.tools.data.dataset_folders import BATCH_RUNS, group_lines, pair_lines, with_runs
+from quintain.tools.evaluation.environment_references import environment_of_job
 from quintain.tools.labels.scorer_resolution import (
     group_reward,
     label,
@@ -278,8 +280,12 @@ def _tasks(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
         for key, known in references.items()
     ]
     drawn = ((item.row, (item.row[0].trajectory_id,)) for item in _drawn(export, items))
+    reference = cache(partial(environment_of_job, export.services))
     for known, (run,) in with_runs(export.services, drawn):
-        yield KeyedRow(task_key(run), benchmark_row(run, known))
+        place = run.task.environment
+        full = reference(run.job_id, place) if run.job_id and place else place
+        task = run.task.model_copy(update={"environment": full})
+        yield KeyedRow(task_key(run), benchmark_row(run.model_copy(update={"task": task}), known))
 
 
 def _row_maker(export: _Export) -> Callable[[ValuedRun], Row]:

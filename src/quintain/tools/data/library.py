@@ -131,10 +131,11 @@ def list_library(
         items, following = fitting_page(lambda most: _stored(services, kind, most, cursor, text or ""), limit)
     step = _NEXT[kind] if items or cursor else _FIRST.get(kind, _NEXT[kind])
     if text and not items and cursor is None:
+        known = [item["id"] for item in _environments()] if kind == "environments" else []
         step = Hint(
             f"Nothing has {shown(text)} in its id, name or description; ",
             call("list_library", kind=kind),
-            " lists all.",
+            f" lists all{': ' * bool(known)}{', '.join(known)}.",
         )
     if blocked := [item["id"] for item in items if item.get("forgotten")]:
         others = step if len(blocked) < len(items) else Hint("Export them again.")

@@ -50,8 +50,13 @@ def find_rows(services: Services, name: str) -> Path | None:
 
 
 def test_rows(services: Services, name: str) -> Path | None:
-    """Return the file with the test split of a file of rows: NAME-test in the inbox; None if there is none."""
-    return find_rows(services, f"{Path(name).stem}-test")
+    """Return the file with the test split of a file of rows; None if there is none.
+
+    It is NAME-test in the inbox, beside NAME-train NAME-test, and `test` beside `train`.
+    """
+    stem = Path(name).stem
+    before = stem.removesuffix("train")
+    return find_rows(services, f"{stem}-test" if before == stem else f"{before}test")
 
 
 def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: bool = True) -> str | None:

@@ -301,6 +301,11 @@ def _verdict(comparison: Comparison) -> str:
     if unsolved:
         return "No agent solved a task, so these tasks cannot tell them apart: choose easier ones, or train on runs of `expert`."
     if not pairs:
+        unsized = [pair for pair in comparison.comparisons if pair.tasks_for_5_points is None]
+        if unsized:  # tasks that were played alike are fewer than their number
+            pair = max(unsized, key=lambda one: one.ci_high - one.ci_low)
+            bounds = f"{100 * pair.ci_low:+.1f} and {100 * pair.ci_high:+.1f}"
+            return f"No difference is significant; {pair.b} - {pair.a} is between {bounds} points (95 %)."
         widest = max(comparison.comparisons, key=lambda pair: (pair.tasks_for_5_points or 0) - pair.n_tasks)
         needed, n = widest.tasks_for_5_points or 0, widest.n_tasks
         if needed <= n:

@@ -17,7 +17,7 @@ from quintain.evaluation.games import players_of
 from quintain.records.record import clip, shown
 from quintain.sandbox.sandbox import IMAGE
 from quintain.tools.roots import readable
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 from quintain.tools.training.agents import resolve_agent, retriever_folder
 
 
@@ -189,3 +189,18 @@ def _parsed(reference: str | Mapping[str, float]) -> str | Mapping[str, float]:
             raise InvalidInput(f"the mixture {clip(reference, 200)!r} names {clip(name)!r} twice; add the weights up")
         weights[name] = number
     return weights
+
+
+def environment_of_job(services: Services, job_id: str, environment: str) -> str:
+    """Return the environment of a job's runs with the options of the job, without files and agents.
+
+    Runs name the options themselves only if they were played in a mixture.
+    """
+    job = find(services.store.jobs.get, job_id)
+    played = getattr(job.spec, "environment", None) if job is not None else None
+    if played is None or parts_of(played) is not None:
+        return environment
+    name, options = parse_reference(played)
+    left_out = {*PATH_OPTIONS, *AGENT_OPTIONS.get(name, ())}
+    kept = {option: value for option, value in sorted(options.items()) if option not in left_out}
+    return write_reference(Reference(name, kept)) if name == environment else environment

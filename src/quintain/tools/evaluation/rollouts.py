@@ -108,7 +108,7 @@ def collect_rollouts(
     if tasks is not None:
         environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)
     acting = playing_fields(services, agent, environment, opponent, actors)
-    n_tasks = _task_count(acting["environment"], split, n_tasks, seed)
+    n_tasks = task_count(acting["environment"], split, n_tasks, seed)
     spec = RolloutSpec(
         written=tasks is not None,
         **acting,
@@ -199,7 +199,7 @@ def evaluate_agent(
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
         split=suite.split,
-        n_tasks=_task_count(acting["environment"], suite.split, suite.n_tasks, seed),
+        n_tasks=task_count(acting["environment"], suite.split, suite.n_tasks, seed),
         repeats=repeats,
         seed=seed,
         sampling=sampling_of(services, acting["agent"], sampling),
@@ -211,7 +211,7 @@ def evaluate_agent(
     return start(services, played, request_key, warnings=warnings)
 
 
-def _task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
+def task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
     """Return how many tasks will be played: of all tasks of a file, no more than it has."""
     if parts_of(reference) is not None:
         return n_tasks

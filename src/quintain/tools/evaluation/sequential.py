@@ -10,7 +10,7 @@ from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Comparison
 from quintain.records.jobs.job import CompareSpec, EvaluateSpec
-from quintain.tools.evaluation.rollouts import MeasuredSuite, acting_fields, measured_suite
+from quintain.tools.evaluation.rollouts import MeasuredSuite, acting_fields, measured_suite, task_count
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import CompareResult
 from quintain.tools.services import Services
@@ -94,7 +94,7 @@ def _side(services: Services, agent: str, suite: MeasuredSuite, repeats: int) ->
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
         split=suite.split,
-        n_tasks=suite.n_tasks,
+        n_tasks=task_count(acting["environment"], suite.split, suite.n_tasks, seed=0),
         repeats=repeats,
         sampling=acting["agent"].sampling,
         purpose="sequential",

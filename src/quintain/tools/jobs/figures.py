@@ -8,7 +8,7 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.reports.figures import Bar, Figure, Line, Mark, Panel, forest_plot
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Rate
-from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
+from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.record import counted
 from quintain.tools.jobs.descriptions import label_of, points_of, resumptions, step_reports
 from quintain.tools.jobs.training_figure import (
@@ -62,8 +62,11 @@ def metrics_figure(services: Services, job_id: str, metrics: Sequence[str] = ())
     chosen = list(dict.fromkeys(metrics or available[:1]))
     missing = [name for name in chosen if name not in points]
     if missing or not chosen:
-        wait = Hint("none yet; wait with ", call("get_job", job_id=job_id, until="done", wait_s=50))
-        known = ", ".join(available) or wait
+        if job.status in UNFINISHED:
+            look = Hint("none yet; wait with ", call("get_job", job_id=job_id, until="done", wait_s=50))
+        else:
+            look = Hint("none; read its result with ", call("get_job", job_id=job_id))
+        known = ", ".join(available) or look
         asked = ", ".join(missing) or "at all"
         raise InvalidInput(Hint(f"{job_id} has no metric {asked}; it has: ", known), code="no_such_metric")
     panels = metric_panels(points, chosen)
@@ -134,12 +137,14 @@ def evaluation_figure(services: Services, evaluation: Evaluation, about: str = "
     solved = "held-out tasks" if evaluation.split == "held_out" else f"{evaluation.split} tasks"
     what = "Same action as recorded" if evaluation.held_out is not None else f"Success on {solved}"
     panels = [Panel(title=f"{what}, 95 % interval", ylabel="share", format="percent", bars=bars)] if bars else []
-    groups = evaluation.by_type if len(evaluation.by_type) > 1 else evaluation.by_difficulty
+    groups = evaluation.by_environment or evaluation.by_type
+    groups = groups if len(groups) > 1 else evaluation.by_difficulty
     if len(groups) > 1:
         largest = sorted(groups, key=lambda name: -groups[name].n)[:_MOST_GROUPS]
         kinds = [bar for name in largest if (bar := _bar(name, groups[name], strong=True)) is not None]
         more = f" ({_MOST_GROUPS} of {len(groups)})" if len(groups) > _MOST_GROUPS else ""
-        panels.append(Panel(title=f"By kind of task{more}", ylabel="share", format="percent", bars=kinds))
+        kind = "environment" if evaluation.by_environment else "kind of task"
+        panels.append(Panel(title=f"By {kind}{more}", ylabel="share", format="percent", bars=kinds))
     agent = evaluation.agent_id.removeprefix("agent:")
     title = f"{agent} on {counted(evaluation.n_tasks, 'task')} of {evaluation.environment}, {evaluation.split.replace('_', '-')}"
     return Figure(title=title, subtitle=", ".join(filter(None, (evaluation.id, about))), panels=panels)

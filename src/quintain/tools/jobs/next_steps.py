@@ -11,6 +11,7 @@ from quintain.records.jobs.job import (
     UNFINISHED,
     CompareSpec,
     EvolveSpec,
+    ImportSpec,
     Job,
     JobResult,
     JobSpec,
@@ -33,7 +34,7 @@ def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
         if job.cancel_requested:
             return Hint("The job was asked to stop and ends at its next step. Wait for its end with ", follow, ".")
         if stalled:
-            log = call("get_job", job_id=job.id, detail="log")
+            log = call("get_job", job_id=job.id, detail="log", wait_s=10)  # a busy machine may go on meanwhile
             again = call("resume_job", job_id=job.id)
             what = f"{stalled[0].upper()}{stalled[1:]}. Read its log with "
             return Hint(
@@ -98,6 +99,8 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
     if result.agent:
         return _after_training(services, job.spec, result.agent)
+    if isinstance(job.spec, ImportSpec) and job.spec.dry_run:
+        return Hint("Nothing is stored yet; import it with ", call("import_trajectories", path=job.spec.path), ".")
     if result.trajectories:
         return _after_rollouts(job, result)
     return Hint("Done.")

@@ -52,8 +52,16 @@ def training_figure(services: Services, job: Job) -> Figure:
     note = str(agent.held_out) if job.spec.method in ROLES and agent is not None and agent.held_out else ""
     is_measured = held_out is not None or "held_out_success" in points
     if job.result is not None and not is_measured and job.spec.method not in ROLES:
-        note = "not evaluated on held-out tasks yet"
+        note = _result_alone(services, job.result.agent)
     return Figure(title=training_title(services, job.spec), subtitle=subtitle(job, note), panels=panels[:_MOST_PANELS])
+
+
+def _result_alone(services: Services, agent_id: str | None) -> str:
+    """Return what is known of a trained agent on held-out tasks that its start has not played."""
+    for found in _measured(services, agent_id or ""):
+        what = counted(found.rate.n, "held-out row" if found.held_out is not None else "held-out task")
+        return f"{found.rate.value:.1%} of {what}, where its start was not evaluated"
+    return "not evaluated on held-out tasks yet"
 
 
 def training_title(services: Services, spec: TrainSpec) -> str:

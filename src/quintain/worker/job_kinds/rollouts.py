@@ -236,15 +236,17 @@ def with_result(episode: Episode, precision: str | None = None) -> Trajectory:
     return episode.trajectory.model_copy(update={"extra": extra})
 
 
+_GROUPED = {"by_type", "by_difficulty", "by_environment"}
+_FIGURES = _GROUPED | {"rate", "failures", "pass_at_k", "pass_hat_k", "forbidden", "metrics"}
+
+
 def _report(evaluation: Evaluation) -> dict[str, object]:
-    """Return success by kind of task, kinds of failures with examples, and success within k attempts, if known.
+    """Return the figures of an evaluation that are known.
 
     Of many kinds of tasks, the most frequent are included; the evaluation contains all.
     """
-    whole = evaluation.model_dump(
-        mode="json", include={"rate", "by_type", "by_difficulty", "failures", "pass_at_k", "pass_hat_k"}
-    )
-    for name in ("by_type", "by_difficulty"):
+    whole = evaluation.model_dump(mode="json", include=_FIGURES)
+    for name in _GROUPED:
         frequent = sorted(whole[name].items(), key=lambda group: -group[1]["n"])[:_KINDS]
         whole[name] = dict(sorted(frequent))
     return {name: part for name, part in whole.items() if part}

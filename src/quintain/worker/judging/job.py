@@ -189,9 +189,9 @@ def _by_judge(
             "usd": judge.usd(tally.spent),
         }
         reporter.progress(tally.items, planned, metrics)
-        if in_a_row >= BROKEN_AFTER:
+        if in_a_row >= BROKEN_AFTER or in_a_row == planned:
             raise Unavailable(
-                f"{found.judged.failed}; {BROKEN_AFTER} items in a row got no answer. What was judged is kept: resume "
+                f"{found.judged.failed}; {in_a_row} items in a row got no answer. What was judged is kept: resume "
                 "the job when the endpoint answers again"
             )
     tally.spent = judge.spent
@@ -202,7 +202,9 @@ def _by_judge(
     if alone:
         facts["alone_in_their_task"] = alone
         reporter.warn("alone", f"{alone} of {spec.runs.n} runs have no other run of their task to be compared with")
-    unscored = tally.failed.total()
+    if unscored := tally.failed.total():
+        causes = "; ".join(f"{cause} ({n})" for cause, n in tally.failed.most_common(3))
+        reporter.warn("not_judged", f"{unscored} of {tally.items} items have no verdict: {causes}")
     return JobResult(n=tally.items - unscored, n_error=unscored, report=facts | counts)
 
 

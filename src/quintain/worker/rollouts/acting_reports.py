@@ -39,13 +39,17 @@ class TurnReports:
         """
         self._reporter, self._before, self._after, self._clock = reporter, before, after, clock
         self._began, self._reported = clock(), -math.inf
+        self._newest: TurnCount | None = None
 
     def __call__(self, count: TurnCount) -> None:
-        """Report the count, unless another one was reported within the last second."""
+        """Report the count, unless it is the newest one, or another one was reported within the last second.
+
+        Equal counts are no progress: a hanging actor would look busy.
+        """
         now = self._clock()
-        if now - self._reported < _EVERY_S:
+        if now - self._reported < _EVERY_S or count == self._newest:
             return
-        self._reported = now
+        self._reported, self._newest = now, count
         each = count.expected_turns / count.planned
         expected = count.expected_turns + each * self._after
         done = count.turns + count.share * count.running
