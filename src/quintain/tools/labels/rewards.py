@@ -86,8 +86,9 @@ def _part(services: Services, part: ParsedPart, *, calibrate: bool, mixed: bool)
     if (why := _not_live(name)) is not None:
         raise InvalidInput(
             Hint(
-                f"{clip(name)!r} cannot score while episodes are played: {why}. Leave it out, and when the job is "
-                "done call ",
+                f"{clip(name)!r} cannot score inside a job: {why}. A dataset brings its stored values along: ",
+                call("export_dataset", kind=..., name=..., scorer=name, filter=...),
+                "; where an agent acts, leave it out, and when the job is done call ",
                 call("score_trajectories", scorer=name, filter=...),
             ),
             code="not_a_live_scorer",
@@ -144,7 +145,7 @@ def _only_endpoint(services: Services, name: str) -> str:
     there = f"endpoints: {', '.join(profiles)}" if profiles else "there is no endpoint"
     raise InvalidInput(
         f"expected who judges by {clip(name)!r}, got no name; give {{{name!r}: {{'weight': 1, 'judge': 'endpoint:NAME'}}}}, "
-        f"or an agent as judge ({there})",
+        f"or an agent as judge ({there}); a dataset exported with scorer={name!r} has the stored verdicts",
         code="no_judge",
     )
 
