@@ -39,6 +39,7 @@ from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.judging.tools import get_judging_batch
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
+from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning import estimate, warnings
 from quintain.tools.training.planning.choice import PURPOSES, Purpose
@@ -375,6 +376,8 @@ def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(
     started = start_training(waiting, "sft", "starter", few)
     assert [f"[{one.code}] {one.message}; {one.remedy}" for one in planned.blockers] == list(started.warnings)
     assert [text.split("]")[0] for text in started.warnings] == ["[too_few_rows", "[no_successes"]
+    stages = [{"method": "sft", "dataset": few, "hyperparameters": {"batch_size": 1}}]
+    assert start_config(waiting, {"model": "starter", "stages": stages}).warnings == started.warnings
 
 
 @pytest.mark.parametrize("method", ["grpo", "evolve"])
@@ -471,6 +474,7 @@ def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
     settled = settle(method, {}, model=FACTS, data=None, device=CPU, acts=acts)
     if acts:
         assert check_evolution(settled.hyperparameters)[1] == settled.config
+        assert "of each round: hidden size 64 <= 512: rate of the starter for sft" in settled.reasons[-1]
     else:
         rate = default_rate(method, 64, adapters=False)
         planned = CONFIGS[method](learning_rate=rate.value)

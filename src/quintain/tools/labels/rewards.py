@@ -20,7 +20,7 @@ from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedPart, parse_reward
 from quintain.tools.labels.score_jobs import judge_fields, rubric_of
 from quintain.tools.services import Services
-from quintain.tools.training.agents import ENDPOINT, require_reward_model
+from quintain.tools.training.agents import ENDPOINT, require_reward_model, resolve_scorer
 
 _IMPORT_S = 60.0
 
@@ -76,7 +76,7 @@ def _part(services: Services, part: ParsedPart, *, calibrate: bool, mixed: bool)
     if source.scorer == "judge":
         return _judged(services, part, calibrate=calibrate)
     if source.scorer.startswith(AGENT):
-        agent = require_reward_model(services.store.agents.get(source.scorer), "score runs")
+        agent = require_reward_model(resolve_scorer(services, source.scorer), "score runs")
         calibration = services.store.calibrations.newest(agent.id or name) if calibrate and not source.raw else None
         return RewardPart(scorer=agent.id or name, weight=weight, agent=agent, calibration=calibration)
     if (declared := registered_declared(name)) is not None:

@@ -159,6 +159,12 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         raise unknown_agent(services, reference, error) from None
 
 
+def resolve_scorer(services: Services, reference: str) -> Agent:
+    """Return the agent of a reference with or without `agent:` before it; errors as of `resolve_agent`."""
+    name = reference.removeprefix("agent:")
+    return resolve_agent(services, reference if "@" in name else name)
+
+
 def require_policy(agent: Agent, purpose: str) -> Agent:
     """Return the agent if it is a policy.
 

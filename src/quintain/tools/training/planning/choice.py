@@ -256,7 +256,7 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
     notes = list[Hint]()
     question, measured = "Does the agent succeed sometimes?", newest_measurement(services, agent, environment)
     blockers = never_succeeds(services, method, agent, environment)
-    name = (agent.id or agent.name) if agent else "starter"
+    name: Any = (agent.id or agent.name) if agent else ...
     if measured is None:
         measure = call("evaluate_agent", agent=name, environment=environment)
         notes.append(

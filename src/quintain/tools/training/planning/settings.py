@@ -243,7 +243,11 @@ def largest_pass(method: str, config: TrainingConfig, data: DataFacts | None, mo
 def _settle_evolution(settings: Mapping[str, Any], model: ModelFacts | None) -> PlanSettings:
     changes, branches = _by_model(model, settings.get("training") or {})
     config, training = check_evolution(merge_settings({"training": changes} if changes else {}, settings))
-    return PlanSettings(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(branches))
+    described = ""
+    if model is not None and training.learning_rate is None:
+        rate = default_rate(config.train, model.hidden, adapters=training.lora is not None)
+        described = f"Learning rate {rate.value:g} of each round: {rate.rule}."
+    return PlanSettings(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(branches), described)
 
 
 def _shown(config: TrainingConfig, *, acts: bool) -> dict[str, Any]:

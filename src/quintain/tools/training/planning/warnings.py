@@ -17,8 +17,9 @@ from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, GRPOConfig, TrainingConfig
-from quintain.records.jobs.job import EvolveSpec, TrainSpec
+from quintain.records.jobs.job import EvolveSpec, RecipeSpec, TrainSpec
 from quintain.records.jobs.plan import Blocker
+from quintain.records.jobs.recipe import TrainStage
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
@@ -58,6 +59,17 @@ def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hi
         blockers += never_succeeds(services, asked.method, spec.agent, spec.environment)
     blockers += shortages(size_estimate(services, asked))
     return (*notes, *_hints(blockers), *settings_warnings([asked.config], spec.agent))
+
+
+def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
+    """Return what `plan_training` would call a blocker of the data and settings of a recipe's stages, each once."""
+    stages = [stage for stage in spec.stages if isinstance(stage, TrainStage)]
+    datasets = [(stage.method, services.store.datasets.get(stage.dataset_id)) for stage in stages if stage.dataset_id]
+    blockers = [one for method, dataset in datasets for one in data_concerns(services, method, dataset).blockers]
+    if stages and stages[0].environment is not None and not _pays_failures(stages[0].reward):
+        blockers += never_succeeds(services, stages[0].method, spec.agent, stages[0].environment)
+    found = (*_hints(blockers), *settings_warnings([stage.config for stage in stages], spec.agent))
+    return tuple(dict.fromkeys(found))
 
 
 def _pays_failures(reward: RewardSpec | None) -> bool:
