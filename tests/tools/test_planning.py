@@ -124,7 +124,7 @@ def test_every_purpose_is_a_closed_word_with_a_sentence_and_free_text_is_refused
     one = tool(action="plan", goal="measure_only", environment=INVENTORY)
     both = tool(action="plan", goal=["measure_only", "imitate"])
     assert refused["status"] == "error"
-    assert all(name in refused["message"] for name in PURPOSES)
+    assert all(f"{name}: {meaning.sentence}" in refused["message"] for name, meaning in PURPOSES.items())
     assert (one["method"], one["blockers"]) == (None, [])
     assert "evaluate_agent(agent='starter', environment='quintain/inventory')" in one["next_step"]
     assert "got 'measure_only' with imitate" in both["message"]

@@ -20,7 +20,7 @@ from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.jobs.plan import Blocker, Branch
-from quintain.records.record import counted
+from quintain.records.record import counted, shown
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.warnings import (
@@ -65,6 +65,17 @@ PURPOSES: dict[Purpose, Meaning] = {name: Meaning(**meaning) for name, meaning i
 REWARDS: dict[Purpose, dict[str, Any]] = {"short_answers": {"parts": {"outcome": 1, "length": 1}, "combine": "product"}}
 """Purpose -> the reward that serves it."""
 
+
+def _as_purposes(value: object) -> object:
+    """Return a single purpose as a list; refuse unknown words with the sentence of each purpose."""
+    given = [value] if isinstance(value, str) else value
+    unknown = [one for one in given if isinstance(one, str) and one not in PURPOSES] if isinstance(given, list) else []
+    if unknown:
+        known = "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items())
+        raise ValueError(f"expected purposes of a training, got {shown(unknown[0])}; take one or several of {known}")
+    return given
+
+
 Goal = Annotated[
     tuple[Purpose, ...] | None,
     Field(
@@ -73,7 +84,7 @@ Goal = Annotated[
         + "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items() if meaning.is_listed)
         + ".",
     ),
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    BeforeValidator(_as_purposes),
 ]
 
 
