@@ -469,7 +469,8 @@ def test_the_agent_of_a_job_goes_before_its_checkpoints(waiting: Services) -> No
     checkpoint(waiting.settings.jobs_dir / job_id / "checkpoints", 20)
     starter = ModelRef(source="starter", path=str(starter_folder()))
     done = waiting.store.agents.add(Agent(name="picker", model=starter, job_id=job_id), waiting.clock())
-    assert resolve_agent(waiting, job_id).id == done.id
+    for reference in (job_id, f"job://{job_id}", f"agent://{done.id}"):
+        assert resolve_agent(waiting, reference).id == done.id
     evaluation = evaluate_agent(waiting, agent=job_id, environment="quintain/inventory")
     assert error_of(resolve_agent, waiting, evaluation.job_id).code == "no_agent"
     assert error_of(resolve_agent, waiting, "job-unknown").code == "not_found"

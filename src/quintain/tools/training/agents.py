@@ -129,6 +129,7 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         NotFound: nothing has this name, there is no such endpoint profile, or the folder contains no model.
         Refused: a folder outside the allowed roots, or a Hub name without the operator's permission.
     """
+    reference = reference.removeprefix("agent://").removeprefix("job://")  # `resource_uri` of results
     if reference.startswith(ENDPOINT):
         return store_base(services, _agent_of_endpoint(services, reference.removeprefix(ENDPOINT)))
     if reference == EXPERT:
