@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.records.labels.reward import Combine
-from quintain.records.score import Score
+from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.mix import MixScorer, WeightedScorer, cap_score
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
@@ -19,15 +19,16 @@ from trajectory_runs import run
 
 
 class Fixed:
-    """Says one value of every run; None: unscored."""
+    """Says one value of every run, and of its steps; None: unscored."""
 
-    def __init__(self, name: str, value: float | None) -> None:
+    def __init__(self, name: str, value: float | None, *steps: float | None) -> None:
         self.name, self.value = name, value
+        self.steps = tuple(StepScore(step=place, value=one) for place, one in enumerate(steps))
 
     def score(self, trajectory: Trajectory) -> Score:
         if self.value is None:
             return unscored(trajectory, self.name, "cannot tell")
-        return scored(trajectory, self.name, self.value, f"{self.name} says {self.value}.")
+        return scored(trajectory, self.name, self.value, f"{self.name} says {self.value}.", steps=self.steps)
 
 
 def test_a_mix_is_the_weighted_mean_its_lower_bound_takes_the_spread_off_and_a_cap_bounds_it() -> None:
@@ -94,6 +95,16 @@ def test_a_lower_bound_or_product_of_one_part_is_refused(combine: Combine) -> No
             MixScorer(parts, combine)
     with pytest.raises(InvalidInput, match="at least two"):
         scorer("outcome", combine=combine)
+
+
+def test_steps_of_a_mix_have_the_weighted_mean_of_the_parts_that_value_them_and_count() -> None:
+    """Weights 3 and 1: (3 x 1 + 1 x 1/2) / 4 = 7/8; the second step has one value, the third none; a part of weight 0 is logged."""
+    whole, logged = WeightedScorer(Fixed("c", 1.0), 2), WeightedScorer(Fixed("d", 1.0, 0.1, 0.2, 0.3), 0)
+    first, second = Fixed("a", 1.0, 1.0, None, None), Fixed("b", 1.0, 0.5, 0.25)
+    both = MixScorer([WeightedScorer(first, 3), WeightedScorer(second, 1), whole, logged]).score(run())
+    assert [(step.step, step.value) for step in both.steps] == [(0, 7 / 8), (1, 0.25), (2, None)]
+    assert MixScorer([WeightedScorer(second, 1), whole, logged]).score(run()).steps == second.steps
+    assert MixScorer([whole, logged]).score(run()).steps == ()
 
 
 def test_a_mix_with_an_unscored_part_is_unscored_and_names_it() -> None:

@@ -20,6 +20,7 @@ def test_a_guide_is_served_and_an_unknown_resource_is_an_invalid_parameter(small
         (page,) = (await client.read_resource("guide://pipeline")).contents
         assert page.mime_type == "text/markdown"
         assert '"actor": "agent"' in page.text
+        assert "- `fit_memory`: train on a machine with little memory" in page.text
         with pytest.raises(MCPError, match=r"\[unknown_resource\] .* valid: .*guide://pipeline") as caught:
             await client.read_resource("guide://nothing")
         assert caught.value.error.code == -32602

@@ -26,6 +26,7 @@ from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.jobs.plots import plot_job
 from quintain.tools.services import Services, open_services
+from quintain.tools.training.agents import resolve_agent
 from tiny_models import save_tiny_model
 from tools.stored_records import add_runs, error_of
 from trajectory_runs import answer, run, user
@@ -76,6 +77,16 @@ def test_tasks_that_were_played_alike_are_no_proof_that_there_is_no_difference(s
     assert (pair.n_distinct, pair.tasks_for_5_points, pair.significant) == (19, None, False)
     points = f"between {100 * pair.ci_low:+.1f} and {100 * pair.ci_high:+.1f} points (95 %)"
     assert found.verdict == f"No difference is significant; b - a is {points}."
+
+
+def test_a_measured_model_is_compared_by_any_reference_to_it(services: Services) -> None:
+    folder = services.settings.inbox_dir / "mine"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    assert resolve_agent(services, "mine").id == "agent:mine@1"
+    stored(services, "a", "0001")
+    stored(services, "mine", "1111")
+    assert [row.agent for row in compare_agents(services, ["a", "./mine"]).leaderboard] == ["./mine", "a"]
 
 
 def test_evaluations_on_a_file_are_found_by_the_path_that_was_given_and_the_lead_is_no_more_than_it_is(

@@ -221,6 +221,10 @@ def test_an_adapter_in_the_inbox_stands_on_its_base(services: Services, inbox: P
         agent = resolve_agent(services, name)
         assert agent.model == ModelRef(source="folder", path=str(base), adapter=str(folder))
         assert agent.id == resolve_agent(services, str(folder)).id == f"agent:{name}@1"
+    beside = model(inbox / "project" / "models" / "tiny")
+    for name, written in {"above": "models/tiny", "dotted": "../../models/tiny"}.items():
+        adapter(inbox / "project" / "out" / name, written)
+        assert resolve_agent(services, f"project/out/{name}").model.path == str(beside)
     pickled = adapter(inbox / "pickled", "gemma", weights="adapter_model.bin")
     assert resolve_agent(services, "pickled").model.adapter == str(pickled)
 
@@ -268,6 +272,9 @@ def test_an_adapter_without_weights_or_with_a_damaged_configuration_is_explained
 ) -> None:
     (adapter(inbox / "empty", "gemma") / "adapter_model.safetensors").unlink()
     assert "adapter_model.safetensors or adapter_model.bin" in error_of(resolve_agent, services, "empty").message
+    prompts = {"peft_type": "PROMPT_TUNING", "base_model_name_or_path": "gemma"}
+    (adapter(inbox / "prompts", "gemma") / "adapter_config.json").write_text(json.dumps(prompts))
+    assert error_of(resolve_agent, services, "prompts").code == "adapter_unsupported"
     (adapter(inbox / "damaged", "gemma") / "adapter_config.json").write_text("[" * 10_000)
     assert error_of(resolve_agent, services, "damaged").code == "model_damaged"
 
@@ -462,7 +469,8 @@ def test_the_agent_of_a_job_goes_before_its_checkpoints(waiting: Services) -> No
     checkpoint(waiting.settings.jobs_dir / job_id / "checkpoints", 20)
     starter = ModelRef(source="starter", path=str(starter_folder()))
     done = waiting.store.agents.add(Agent(name="picker", model=starter, job_id=job_id), waiting.clock())
-    assert resolve_agent(waiting, job_id).id == done.id
+    for reference in (job_id, f"job://{job_id}", f"agent://{done.id}"):
+        assert resolve_agent(waiting, reference).id == done.id
     evaluation = evaluate_agent(waiting, agent=job_id, environment="quintain/inventory")
     assert error_of(resolve_agent, waiting, evaluation.job_id).code == "no_agent"
     assert error_of(resolve_agent, waiting, "job-unknown").code == "not_found"

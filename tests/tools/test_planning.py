@@ -39,8 +39,9 @@ from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.judging.tools import get_judging_batch
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
+from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
-from quintain.tools.training.planning import estimate
+from quintain.tools.training.planning import estimate, warnings
 from quintain.tools.training.planning.choice import PURPOSES, Purpose
 from quintain.tools.training.planning.cost import (
     Device,
@@ -123,7 +124,7 @@ def test_every_purpose_is_a_closed_word_with_a_sentence_and_free_text_is_refused
     one = tool(action="plan", goal="measure_only", environment=INVENTORY)
     both = tool(action="plan", goal=["measure_only", "imitate"])
     assert refused["status"] == "error"
-    assert all(name in refused["message"] for name in PURPOSES)
+    assert all(f"{name}: {meaning.sentence}" in refused["message"] for name, meaning in PURPOSES.items())
     assert (one["method"], one["blockers"]) == (None, [])
     assert "evaluate_agent(agent='starter', environment='quintain/inventory')" in one["next_step"]
     assert "got 'measure_only' with imitate" in both["message"]
@@ -134,6 +135,11 @@ UNKNOWN_METHODS: list[tuple[str, str]] = [
     ("ipo", "dpo"),
     ("rejection-sampling", "evolve"),
     ("qlora", "sft"),
+    ("4-bit", "sft"),
+    ("RLAIF", "grpo"),
+    ("proximal policy optimization", "ppo"),
+    ("behavioral cloning", "bc"),
+    ("Kahneman-Tversky", "kto"),
 ]
 
 
@@ -370,6 +376,68 @@ def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(
     started = start_training(waiting, "sft", "starter", few)
     assert [f"[{one.code}] {one.message}; {one.remedy}" for one in planned.blockers] == list(started.warnings)
     assert [text.split("]")[0] for text in started.warnings] == ["[too_few_rows", "[no_successes"]
+    stages = [{"method": "sft", "dataset": few, "hyperparameters": {"batch_size": 1}}]
+    assert start_config(waiting, {"model": "starter", "stages": stages}).warnings == started.warnings
+
+
+@pytest.mark.parametrize("method", ["grpo", "evolve"])
+def test_an_agent_that_never_succeeds_is_a_warning_of_a_training_that_pays_for_success_alone(
+    waiting: Services, method: str
+) -> None:
+    model = ModelRef(source="starter", path="starter")
+    agent = waiting.store.agents.add(Agent(name="mine", model=model), waiting.clock()).id or ""
+    never = Rate(successes=0, n=20, value=0.0, ci_low=0, ci_high=0.2)
+    waiting.store.evaluations.add(evaluation("eval-1", agent, environment=INVENTORY, rate=never), waiting.clock())
+    (blocker,) = plan_training(waiting, method=method, environment=INVENTORY, model=agent).blockers
+    both = {"outcome": 1, "length": 1}
+    pays_failures = [
+        (None, False),
+        ("outcome", False),
+        ({"parts": both, "combine": "product"}, False),
+        (both, True),
+        ("length", True),
+    ]
+    for reward, pays in pays_failures:
+        started = start_training(waiting, method, agent, environment=INVENTORY, reward=reward)
+        assert started.warnings == (() if pays else (f"[no_successes] {blocker.message}; {blocker.remedy}",))
+
+
+def test_an_evolution_that_does_not_fit_into_memory_starts_with_a_warning(
+    waiting: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warnings, "look_at_device", lambda: CPU._replace(memory_mb=100.0))
+    started = start_training(waiting, "evolve", "starter", environment=INVENTORY)
+    assert [text.split("]")[0] for text in started.warnings] == ["[out_of_memory"]
+
+
+def test_the_newest_dataset_with_enough_rows_is_planned_for(services: Services) -> None:
+    enough = good_runs(services)
+    few = freeze_runs(services, *(made(i + 50) for i in range(3)), name="few")
+    plan = plan_training(services, goal=("imitate",))
+    assert (plan.dataset_id, plan.blockers) == (enough, ())
+    assert codes(plan_training(services, dataset_id=few)) == ["too_few_rows"]
+
+
+def test_a_planned_step_takes_as_many_rows_as_the_method_needs(services: Services) -> None:
+    """A retriever compares the rows of a step: one alone teaches nothing, however few there are."""
+    good_runs(services)
+    plan = plan_training(services, goal=("find_tools",))
+    assert (plan.method, plan.hyperparameters["batch_size"]) == ("retriever", 2)
+
+
+def test_branches_show_what_sizes_outcomes_and_memory_decided(services: Services) -> None:
+    runs = [made(i, OutcomeStatus.FAILURE if i % 3 == 0 else OutcomeStatus.SUCCESS) for i in range(12)]
+    freeze_runs(services, *runs)
+    plan = plan_training(services, goal=("imitate",), memory_gb=0.5)
+    branches = {branch.question: branch for branch in plan.branches}
+    assert plan.method == "bc"
+    assert branches["Are all runs good?"].answer.startswith("4 of its runs failed")
+    assert branches["Adapters or all weights?"].otherwise == "from 100M parameters on: adapters (LoRA)"
+    assert branches["Are there enough rows?"].otherwise == "with rows for 20 steps or more: batch_size 16"
+    assert "adapters in place of all weights" in branches["Does it fit into the memory?"].answer
+    roomy = plan_training(services, goal=("imitate",), memory_gb=64).branches[-1]
+    assert "adapters in place of all weights" in roomy.otherwise
+    assert all(branch.answer in plan.why for branch in plan.branches)
 
 
 def test_notes_of_an_export_are_warnings_of_a_training_on_it(waiting: Services) -> None:
@@ -406,6 +474,7 @@ def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
     settled = settle(method, {}, model=FACTS, data=None, device=CPU, acts=acts)
     if acts:
         assert check_evolution(settled.hyperparameters)[1] == settled.config
+        assert "of each round: hidden size 64 <= 512: rate of the starter for sft" in settled.reasons[-1]
     else:
         rate = default_rate(method, 64, adapters=False)
         planned = CONFIGS[method](learning_rate=rate.value)

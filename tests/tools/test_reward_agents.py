@@ -13,7 +13,9 @@ from quintain.records.dataset import GroupRow, PairRow, StepLabelRow
 from quintain.records.jobs.job import JobResult, JobStatus
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.jobs.jobs import get_job
+from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.labels.score_jobs import start_model_scoring, start_step_labels
+from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent, resolve_agent
 from quintain.tools.training.config_files import start_config
@@ -124,7 +126,11 @@ def test_a_folder_with_a_value_head_is_an_agent_of_its_role(services: Services, 
     (tmp_path / "config.json").write_text("{}")
     head = tmp_path / "value_head.safetensors"
     save_file({"weight": torch.zeros(1, 2), "bias": torch.zeros(1)}, head, {"heads": '["value"]', "role": "step_model"})
-    assert resolve_agent(services, str(tmp_path)).role == "step_model"
+    agent = resolve_agent(services, str(tmp_path))
+    assert agent.role == "step_model"
+    (part,) = reward_spec(services, f"agent:{tmp_path}").parts
+    assert (part.scorer, part.agent) == (agent.id, agent), "a folder is a reward, too"
+    assert full_scorer_name(services, f"agent:{tmp_path}").name == agent.id
     other = tmp_path / "damaged"
     other.mkdir()
     (other / "config.json").write_text("{}")

@@ -148,6 +148,9 @@ WRONG_REWARDS: list[tuple[Any, str]] = [
     ({str(i): 1 for i in range(30)}, "at most 20 parts"),
     ("outcom", "did you mean 'outcome'"),
     ("people", "when the job is done"),
+    ({"people": 1, "outcome": 1}, "export_dataset(kind=..., name=..., scorer='people', filter=...)"),
+    ({"outcome": 1, "length": 1, "cap": 0.9}, "expected cap beside parts"),
+    ({"outcome": 1, "length": 1, "combine": "product"}, "'combine': 'product'}"),
     ({"length": 1, "x": {"type": "length"}, "y": {"type": "length", "name": "x"}}, "twice"),
     ("agent:starter", "not_a_reward_model"),
 ]

@@ -329,6 +329,8 @@ def test_step_labels_are_of_a_rubric_that_speaks_of_steps(services: Services) ->
         services, "prm", "p", trajectory_ids=[first], scorer="judge", curation=Curation.model_validate(curation)
     )
     assert made.rows == 1
+    implied = export_dataset(services, "prm", "q", trajectory_ids=[first], scorer="judge")
+    assert (implied.rows, implied.dropped) == (1, {}), "a scorer gives labels"
 
 
 def test_an_agent_has_one_name_everywhere(services: Services) -> None:

@@ -73,6 +73,7 @@ def test_an_evolution_killed_again_and_again_ends_with_the_agent_and_the_report_
 
     first, second = result.report["rounds"]
     assert (first["explored"], first["retried"]) == (4, 2)
+    assert "rate of the starter for sft" in first["learning_rate_rule"]
     assert first["selected"] + sum(first["left_out"].values()) == 4, "a second try that failed is no run to learn from"
     assert (first["dataset_id"], first["agent"]) == ("ds-1-1", "pupil-round-1")
     built = {record["dataset"]["id"]: record["trajectory_ids"] for record in outputs(again / "job-1", "dataset")}

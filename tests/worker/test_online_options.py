@@ -16,7 +16,7 @@ from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import train as training
 from quintain.worker.rollouts.held_out_tasks import HeldOutTasks
-from worker.job_folder import Stopping, progress
+from worker.job_folder import Stopping, progress, warnings
 from worker.online import BREVITY, online
 
 SHORT: dict[str, Any] = {
@@ -89,6 +89,13 @@ def test_equal_greedy_runs_of_held_out_tasks_are_one_unit_of_the_interval(tmp_pa
         loaded, Renderer.of(loaded.tokenizer, tiny_agent.template)
     )
     assert (found["held_out_success"], found["held_out_success_high"]) == (0.0, pytest.approx(0.975))
+
+
+def test_steps_that_an_online_reward_does_not_value_are_counted_in_a_warning(tmp_path: Path, tiny_agent: Agent) -> None:
+    steps(tiny_agent, tmp_path, reward=BREVITY, max_turns=2, rollouts=1, step_level=True)
+    told = dict(warnings(tmp_path / "job"))["unweighted_steps"]
+    assert "(no_step_values " in told
+    assert "a `reward` with a part that values steps" in told
 
 
 def test_a_rollout_of_runs_that_were_all_cut_off_teaches_nothing(tmp_path: Path, tiny_agent: Agent) -> None:

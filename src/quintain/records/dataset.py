@@ -72,7 +72,7 @@ class Curation(Record):
     )
     step_labels: StepLabels = Field(
         default="recorded",
-        description="prm: step rewards; outcome: 1 per step of a success, 0 per step of a failure; scores: by `scorer`.",
+        description="prm: step rewards; outcome: 1 per step of a success, 0 per step of a failure; scores: by `scorer`, as usual with one.",
     )
     parts_of: str | None = Field(
         default=None, description="reward: scorer whose stored components become heads of the reward model."

@@ -11,7 +11,7 @@ from quintain.next_step import Hint, join_hints
 from quintain.records.labels.reward import Combine
 from quintain.records.protocols import Scorer
 from quintain.records.record import exact, shown
-from quintain.records.score import Component, Score
+from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 
@@ -91,7 +91,7 @@ class MixScorer:
     def score(self, trajectory: Trajectory) -> Score:
         """Return the combined value; unscored, with the reason, where a part with weight is unscored."""
         run = trajectory.identified()
-        components, reasons, verdicts = [], [], []
+        components, reasons, verdicts = list[Component](), list[Hint](), list[tuple[Score, float]]()
         for scorer, weight, _ in self._parts:
             part = scorer.score(run)
             feedback = part.feedback or part.reason or ""
@@ -99,8 +99,8 @@ class MixScorer:
             components.append(Component(name=scorer.name, weight=share, value=part.value, feedback=feedback))
             if part.value is None and weight > 0:
                 reasons.append(Hint(f"{scorer.name}: ", part.reason or "no reason stated"))
-            verdicts.append(part)
-        steps = next((part.steps for part in verdicts if part.steps), ())
+            verdicts.append((part, weight))
+        steps = _mixed_steps(verdicts)
         is_settled = self._combine == "product" and any(part.value == 0 and part.weight > 0 for part in components)
         if reasons and not is_settled:
             return unscored(run, self.name, join_hints("; ", reasons), components, steps)
@@ -115,6 +115,20 @@ class MixScorer:
         if self._combine == "lower_bound":
             mean -= SPREADS * math.sqrt(math.fsum(share * (value - mean) ** 2 for share, value in known))
         return min(1.0, max(0.0, mean))  # rounding can put a sum of shares a hair outside
+
+
+def _mixed_steps(verdicts: Sequence[tuple[Score, float]]) -> tuple[StepScore, ...]:
+    """Return the weighted mean of the values of each step over the parts that value it; of a single part its own scores."""
+    valuing = [(score.steps, weight) for score, weight in verdicts if score.steps and weight > 0]
+    if len(valuing) < 2:
+        return valuing[0][0] if valuing else ()
+    values: dict[int, list[tuple[float, float]]] = {step.step: [] for steps, _ in valuing for step in steps}
+    for steps, weight in valuing:
+        for step in steps:
+            if step.value is not None:
+                values[step.step].append((weight, step.value))
+    means = {step: math.fsum(w * v for w, v in of) / math.fsum(w for w, _ in of) for step, of in values.items() if of}
+    return tuple(StepScore(step=step, value=means.get(step)) for step in sorted(values))
 
 
 def cap_score(score: Score, cap: float) -> Score:

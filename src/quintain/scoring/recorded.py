@@ -136,8 +136,7 @@ class RecordedScorer:
             remedy = _REMEDY.get(self._source.scorer, Hint("score it first: ", score))
             if self._source.rubric is not None:
                 remedy = _remedy_by_rubric(self._source)
-            why = f"its judgement failed: {failed}" if failed else "no verdict is stored"
-            reason = Hint(f"{clip(why, 400)}; ", remedy)
+            reason = Hint(f"{clip(failed or 'no verdict is stored', 400)}; ", remedy)
             return Score(trajectory_id=run_id, scorer=self.name, status="unscored", reason=reason)
         values = [raw_value(verdict) for verdict in raters]
         value = mean_value(raters) or 0.0

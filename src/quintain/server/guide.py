@@ -22,7 +22,11 @@ INSTRUCTIONS = _text("instructions.md").strip()
 
 def pipeline_page(services: Services) -> str:
     """Return the guide of the whole pipeline."""
-    return _text("pipeline.md").replace("{instructions}", INSTRUCTIONS)
+    from quintain.tools.training.planning.choice import PURPOSES
+
+    methods = {name: f" ({', '.join(meaning.methods)})" for name, meaning in PURPOSES.items() if meaning.methods}
+    lines = [f"- `{name}`: {meaning.sentence}{methods.get(name, '')}" for name, meaning in PURPOSES.items()]
+    return _text("pipeline.md").replace("{instructions}", INSTRUCTIONS).replace("{purposes}", "\n".join(lines))
 
 
 def curation_page(services: Services) -> str:

@@ -153,7 +153,7 @@ def _conclude(run: Run, dataset: ExampleBatch, start: RunSetup, selection: Selec
             start.loaded.context_tokens,
             online=isinstance(run.source, RolloutSource),
         )
-    for code, warning in end_warnings(run):
+    for code, warning in end_warnings(run, dataset):
         reporter.warn(code, warning)
     reporter.phase("saving")
     with run.passes.running():

@@ -189,6 +189,8 @@ class RoundReport(Record):
     ci_low: float | None = None
     ci_high: float | None = None
     final_loss: float | None = None
+    learning_rate: float | None = None
+    learning_rate_rule: str | None = Field(default=None, description="Rule that gave the learning rate.")
     decision: Literal["better", "ahead", "kept", "nothing_selected", "not_compared"] = Field(
         description="better: significantly above the previous best; ahead: above it, not significantly; kept: not above it; "
         "nothing_selected: no training; not_compared: no task with two verdicts."

@@ -68,7 +68,7 @@ class TrainingPlan(Record):
     blockers: tuple[Blocker, ...]
     notes: tuple[Hint, ...] = ()
     why: Hint
-    branches: tuple[Branch, ...] = Field(default=(), description="Decisions that led to the method, in order.")
+    branches: tuple[Branch, ...] = Field(default=(), description="Decisions that led to method and settings, in order.")
     fields: dict[str, str] = Field(
         description="Lines of the planned settings, as in guide://methods/METHOD, which has all."
     )

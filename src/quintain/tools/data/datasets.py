@@ -138,6 +138,8 @@ def export_dataset(
     """
     curation = curation or Curation()
     require_curation(kind, curation)
+    if kind == "prm" and scorer is not None and path is None and "step_labels" not in curation.model_fields_set:
+        curation = curation.model_copy(update={"step_labels": "scores"})
     mining = {"margin": margin, "max_pairs_per_task": max_pairs_per_task}
     if pairs != "mined":
         _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)

@@ -33,7 +33,7 @@ from quintain.tools.jobs.plots import saved_picture
 from quintain.tools.results import CompareResult, Contrast, RunOutline
 from quintain.tools.run_selection import count_fitting
 from quintain.tools.services import Services
-from quintain.tools.training.agents import ENDPOINT, resolve_agent
+from quintain.tools.training.agents import resolve_agent
 
 _FLIPS = 8
 """Flips in the answer to a new comparison; of a stored one as many as fit on a page."""
@@ -186,7 +186,7 @@ def _candidates(services: Services, name: str, environment: str | None) -> list[
     """Return the evaluations by which a name can be compared, the one to prefer first."""
     if name.startswith("eval-"):
         return _of_fixed_size([services.store.evaluations.get(name)])
-    agent = resolve_agent(services, name) if name.startswith(ENDPOINT) else services.store.agents.get(name)
+    agent = resolve_agent(services, name)
     found = services.store.evaluations.of_agent(agent.id or "")
     found = [item for item in found if environment in {None, item.environment, item.dataset_id}]
     found.sort(key=lambda item: item.purpose == "selection")  # stable: by which rounds were chosen last

@@ -31,7 +31,7 @@ from quintain.tools.data.row_references import has_questions, test_rows
 from quintain.tools.evaluation.compared_agents import ancestors_of
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import Services, find
-from quintain.tools.training.model_references import trained_agent
+from quintain.tools.training.agents import resolve_agent
 
 _FOLDER = "tasks"
 _MAX_LISTED = 10
@@ -187,8 +187,7 @@ _ROWS = 200
 
 def default_suite(services: Services, agent: str) -> dict[str, str]:
     """Return the arguments that name the suite of an agent: of its newest training, else the default environment."""
-    known = services.store.agents.find(agent) or trained_agent(services, Path(agent).expanduser())
-    for one in ancestors_of(services, known.id or "") if known is not None else ():
+    for one in ancestors_of(services, resolve_agent(services, agent).id or ""):
         job = find(services.store.jobs.get, one.job_id.partition("/")[0]) if one.job_id else None
         if job is not None and isinstance(job.spec, TrainSpec | EvolveSpec) and job.spec.environment is not None:
             return {"environment": job.spec.environment}

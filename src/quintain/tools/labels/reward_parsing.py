@@ -74,6 +74,11 @@ def parse_reward(value: object, where: str, *, combine: Combine = "mean", cap: f
         value, where = inner, f"{where}.parts"
         if not isinstance(value, Mapping) or not value:
             raise InvalidInput(f"expected {where} to be a name or a mix of names and weights, got {shown(value)}")
+    elif beside := sorted({"combine", "cap"} & set(value) - set(scorer_names())):
+        raise InvalidInput(
+            f"{where}: expected {beside[0]} beside parts, got it among the weights; give {{'parts': {{'outcome': 1, 'length': 1}}, "
+            f"{beside[0]!r}: {value[beside[0]]!r:.40}}}"
+        )
     if len(value) > MAX_PARTS:
         raise InvalidInput(f"{where}: expected at most {MAX_PARTS} parts, got {len(value)}; leave some out")
     parts = tuple(_part(str(name), entry, where) for name, entry in value.items())

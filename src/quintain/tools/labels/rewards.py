@@ -20,7 +20,7 @@ from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedPart, parse_reward
 from quintain.tools.labels.score_jobs import judge_fields, rubric_of
 from quintain.tools.services import Services
-from quintain.tools.training.agents import ENDPOINT, require_reward_model
+from quintain.tools.training.agents import ENDPOINT, require_reward_model, resolve_scorer
 
 _IMPORT_S = 60.0
 
@@ -76,7 +76,7 @@ def _part(services: Services, part: ParsedPart, *, calibrate: bool, mixed: bool)
     if source.scorer == "judge":
         return _judged(services, part, calibrate=calibrate)
     if source.scorer.startswith(AGENT):
-        agent = require_reward_model(services.store.agents.get(source.scorer), "score runs")
+        agent = require_reward_model(resolve_scorer(services, source.scorer), "score runs")
         calibration = services.store.calibrations.newest(agent.id or name) if calibrate and not source.raw else None
         return RewardPart(scorer=agent.id or name, weight=weight, agent=agent, calibration=calibration)
     if (declared := registered_declared(name)) is not None:
@@ -86,8 +86,9 @@ def _part(services: Services, part: ParsedPart, *, calibrate: bool, mixed: bool)
     if (why := _not_live(name)) is not None:
         raise InvalidInput(
             Hint(
-                f"{clip(name)!r} cannot score while episodes are played: {why}. Leave it out, and when the job is "
-                "done call ",
+                f"{clip(name)!r} cannot score inside a job: {why}. A dataset brings its stored values along: ",
+                call("export_dataset", kind=..., name=..., scorer=name, filter=...),
+                "; where an agent acts, leave it out, and when the job is done call ",
                 call("score_trajectories", scorer=name, filter=...),
             ),
             code="not_a_live_scorer",
@@ -144,7 +145,7 @@ def _only_endpoint(services: Services, name: str) -> str:
     there = f"endpoints: {', '.join(profiles)}" if profiles else "there is no endpoint"
     raise InvalidInput(
         f"expected who judges by {clip(name)!r}, got no name; give {{{name!r}: {{'weight': 1, 'judge': 'endpoint:NAME'}}}}, "
-        f"or an agent as judge ({there})",
+        f"or an agent as judge ({there}); a dataset exported with scorer={name!r} has the stored verdicts",
         code="no_judge",
     )
 

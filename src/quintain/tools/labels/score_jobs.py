@@ -39,7 +39,7 @@ from quintain.tools.training.agents import (
     require_loadable,
     require_policy,
     require_weights,
-    resolve_agent,
+    resolve_scorer,
 )
 from quintain.tools.training.requests import spec_key
 
@@ -95,7 +95,7 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
         NotFound: there is no such agent, or no run.
         InvalidInput: the agent was not trained to score.
     """
-    scorer = _agent(services, agent) if isinstance(agent, str) else agent
+    scorer = resolve_scorer(services, agent) if isinstance(agent, str) else agent
     if scorer.role == "policy":
         raise InvalidInput(
             f"{scorer.id or scorer.name} acts and was not trained to score; as a judge by a rubric it is scorer='judge', "
@@ -121,7 +121,7 @@ def judge_agent(services: Services, name: str) -> Agent:
             )
         )
     try:
-        agent = _agent(services, name)
+        agent = resolve_scorer(services, name)
     except NotFound as error:
         if name in read_profiles(services.settings.endpoints_file):
             raise NotFound(f"there is no agent {name!r}, but an endpoint: judge='{ENDPOINT}{name}'") from None
@@ -140,12 +140,6 @@ def judge_agent(services: Services, name: str) -> Agent:
     if agent.model.source == "expert":
         require_weights(agent, "judge")
     return require_loadable(agent)
-
-
-def _agent(services: Services, reference: str) -> Agent:
-    """The agent of a reference, with or without `agent:` before a name without version."""
-    name = reference.removeprefix("agent:")
-    return resolve_agent(services, reference if "@" in name else name)
 
 
 def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:

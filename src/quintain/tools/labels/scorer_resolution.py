@@ -33,7 +33,7 @@ from quintain.scoring.recorded import (
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.tournaments import tournament_scores
 from quintain.tools.services import Services
-from quintain.tools.training.agents import require_reward_model
+from quintain.tools.training.agents import require_reward_model, resolve_scorer
 
 _BATCH = 50
 """Runs held in memory at once."""
@@ -69,7 +69,7 @@ def full_scorer_name(
     source = source_of(scorer)
     prefix = RAW if source.raw else ""
     if source.scorer.startswith(AGENT):
-        agent = services.store.agents.get(source.scorer)
+        agent = resolve_scorer(services, source.scorer)
         return ScorerName(f"{prefix}{require_reward_model(agent, 'score runs').id}")
     if source.scorer in OF_RATERS:
         judged = services.store.scores.rubrics(source.scorer, filter, ids, steps=steps, rater=source.rater)

@@ -129,6 +129,7 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         NotFound: nothing has this name, there is no such endpoint profile, or the folder contains no model.
         Refused: a folder outside the allowed roots, or a Hub name without the operator's permission.
     """
+    reference = reference.removeprefix("agent://").removeprefix("job://")  # `resource_uri` of results
     if reference.startswith(ENDPOINT):
         return store_base(services, _agent_of_endpoint(services, reference.removeprefix(ENDPOINT)))
     if reference == EXPERT:
@@ -157,6 +158,12 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         return services.store.agents.get(reference)
     except NotFound as error:
         raise unknown_agent(services, reference, error) from None
+
+
+def resolve_scorer(services: Services, reference: str) -> Agent:
+    """Return the agent of a reference with or without `agent:` before it; errors as of `resolve_agent`."""
+    name = reference.removeprefix("agent:")
+    return resolve_agent(services, reference if "@" in name else name)
 
 
 def require_policy(agent: Agent, purpose: str) -> Agent:

@@ -40,7 +40,7 @@ from quintain.tools.training.methods import (
     merge_settings,
     read_hyperparameters,
 )
-from quintain.tools.training.planning.warnings import settings_warnings
+from quintain.tools.training.planning.warnings import recipe_warnings
 from quintain.tools.training.requests import (
     Request,
     Source,
@@ -165,9 +165,8 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
     _recipe(services, request, stages, folder, make=False)  # all stages are checked before a dataset is created for any
     spec = _recipe(services, request, stages, folder, make=True)
     key = request.request_key or spec_key(spec)
-    configs = [stage.config for stage in spec.stages if isinstance(stage, TrainStage)]
     stored = spec.model_copy(update=new_output(services, spec.name))
-    return start(services, stored, key, warnings=settings_warnings(configs, spec.agent))
+    return start(services, stored, key, warnings=recipe_warnings(services, spec))
 
 
 def _recipe(

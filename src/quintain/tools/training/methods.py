@@ -7,6 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -43,6 +44,12 @@ RELATED: dict[str, tuple[str, str]] = {
     name: (one["method"], one["how"]) for one in _TABLES["related"] for name in one["names"]
 }
 """Names of methods that the field uses -> the method here that serves the same purpose, and how."""
+
+_TITLES = {summary.partition(":")[0].lower().replace("-", " "): name for name, summary in METHODS.items()}
+"""A method's name in words -> the method."""
+
+_NEAR_TITLE = 0.7
+"""Least likeness of a name in words, as of `difflib`, which spellings of both sides of the Atlantic have."""
 
 
 def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -177,12 +184,12 @@ def require_method(method: str) -> str:
 def _config_of(method: str) -> type[TrainingConfig]:
     if isinstance(method, str) and method in CONFIGS:
         return CONFIGS[method]
-    name = str(method).lower().replace("-", "_").replace(" ", "_")
-    if name in RELATED:
-        same, how = RELATED[name]
+    name = str(method).strip().lower().replace("-", "_").replace(" ", "_")
+    near = nearest(name, METHODS)
+    title = next(iter(get_close_matches(name.replace("_", " "), _TITLES, n=1, cutoff=_NEAR_TITLE)), None)
+    if name in RELATED or (title is not None and not near):
+        same, how = RELATED[name] if name in RELATED else (_TITLES[title or ""], title)
         near = f"; for the same purpose use {same!r} ({how})"
-    else:
-        near = nearest(name, METHODS)
     raise InvalidInput(
         f"method: expected one of {', '.join(METHODS)}, got {shown(method)}{near}; list_library(kind='methods') describes each"
     )

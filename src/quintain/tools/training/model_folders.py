@@ -28,6 +28,9 @@ _MAX_CONFIG = 2 * 2**20
 _MAX_HEADER = 32 * 2**20
 """Bytes; a model of 100,000 tensors has a header of about 12 MB."""
 
+_ABOVE = 3
+"""Folders above an adapter at which the path of its base may begin."""
+
 _LISTED = 8
 """Models that a message lists."""
 
@@ -152,6 +155,12 @@ def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:
             code="model_incomplete",
         )
     config = _adapter_config(folder, reference)
+    if (kind := config.get("peft_type", "LORA")) != "LORA":
+        raise InvalidInput(
+            f"expected a LoRA adapter in {clip(reference)!r}, got {shown(kind)}; merge it into its base model with peft, and name "
+            "that folder",
+            code="adapter_unsupported",
+        )
     name, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not isinstance(name, str) or not name.strip() or len(name) > 1000 or "\0" in name:
         raise InvalidInput(
@@ -161,7 +170,7 @@ def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:
         )
     if Path(name).parts[-2:] == ("quintain", "starter"):  # of this installation, or of another one
         return ModelRef(source="starter", path=str(starter_folder()))
-    for path in _places(services, name):
+    for path in _places(services, folder, name):
         if (path.is_file() and path.suffix == ".gguf") or (path / "config.json").is_file() or any(path.glob("*.gguf")):
             return model_in(services, path, str(path))
     if cached := cached_snapshot(name, revision if isinstance(revision, str) else None):
@@ -217,10 +226,14 @@ def _object(text: bytes) -> dict[str, Any]:
     return read
 
 
-def _places(services: Services, name: str) -> Iterator[Path]:
-    """Yield the readable paths at which a base model of this name may lie."""
+def _places(services: Services, folder: Path, name: str) -> Iterator[Path]:
+    """Yield the readable paths at which the base of the adapter in a folder may lie.
+
+    A relative path begins at the working folder of the training, which usually lies above the folder that it wrote.
+    """
     inbox = services.settings.inbox_dir
-    for place in (name, inbox / name, inbox / _own_name(name)):
+    above = (start / name for start in (folder, *folder.parents[:_ABOVE]))
+    for place in (name, *above, inbox / name, inbox / _own_name(name)):
         try:
             yield readable(services, place, "model")
         except (InvalidInput, NotFound, Refused):

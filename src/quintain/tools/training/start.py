@@ -33,7 +33,7 @@ from quintain.tools.training.methods import (
     read_hyperparameters,
     require_method,
 )
-from quintain.tools.training.planning.warnings import settings_warnings, start_warnings
+from quintain.tools.training.planning.warnings import start_warnings
 from quintain.tools.training.requests import (
     AgentReference,
     NewName,
@@ -61,11 +61,8 @@ def start_evolution(
     """
     spec = evolution_spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
-    stored, warnings = (
-        spec.model_copy(update=new_output(services, spec.name)),
-        settings_warnings([spec.training], spec.agent),
-    )
-    return start(services, stored, key, note=agreement_note(spec.reward_agent), warnings=warnings)
+    stored = spec.model_copy(update=new_output(services, spec.name))
+    return start(services, stored, key, note=agreement_note(spec.reward_agent), warnings=start_warnings(services, spec))
 
 
 def evolution_spec(

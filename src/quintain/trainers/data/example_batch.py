@@ -41,7 +41,7 @@ REMEDIES = {
     "too_short": "give longer texts",
     "equal_sides": "export pairs whose agent text differs",
     "no_branch": "set step_level to false",
-    "no_variance": "export groups whose rewards differ",
+    "no_variance": "export groups whose rewards differ, or choose a `reward` that ranks their runs",
     "group_of_one": "collect several runs of each task",
     "all_truncated": "every run of these groups was cut off: set mask_truncated to false, or raise max_new_tokens and max_turns",
     "below_min_reward": "lower min_reward",

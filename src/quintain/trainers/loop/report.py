@@ -91,13 +91,18 @@ def left_out(batch: ExampleBatch, n_rows: int, config: TrainingConfig, max_lengt
         n = batch.left_out_calls.total()
         sentences.append(f"{n} calls{where} teach a retriever nothing: {reasons(batch.left_out_calls)}")
     if batch.unweighted:
-        sentences.append(
-            f"the steps of {batch.unweighted.total()} runs{where} weigh alike, because their values rank none of them "
-            f"({reasons(batch.unweighted)}); score steps (rules, or a judge with mode steps) and export with that scorer"
-        )
+        remedy = "score steps (rules, or a judge with mode steps) and export with that scorer"
+        sentences.append(f"{_unweighted(batch, where)}; {remedy}")
     if batch.truncated_turns:
         sentences.append(f"{batch.truncated_turns} agent turns{where} {_truncation(config, max_length)}")
     return sentences
+
+
+def _unweighted(batch: ExampleBatch, where: str = "") -> str:
+    return (
+        f"the steps of {batch.unweighted.total()} runs{where} weigh alike, because their values rank none of them "
+        f"({reasons(batch.unweighted)})"
+    )
 
 
 def _truncation(config: TrainingConfig, max_length: int) -> str:
@@ -210,8 +215,8 @@ def _constraint(run: Run) -> dict[str, float | None] | None:
     return {"limit": constraint.limit, **{name: figures[name] for name in ("mean_cost", "cost_multiplier")}}
 
 
-def end_warnings(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield the codes and messages of the warnings about a finished run."""
+def end_warnings(run: Run, batch: ExampleBatch) -> Iterator[tuple[str, str]]:
+    """Yield the codes and messages of the warnings about a finished run, whose rollouts filled the batch."""
     tally, lower = run.tally, f"train again with a learning_rate below {run.config.learning_rate:g}"
     is_kept = bool(run.validation) and run.config.keep_best
     if is_kept and tally.get("best_step") == 0:
@@ -223,6 +228,8 @@ def end_warnings(run: Run) -> Iterator[tuple[str, str]]:
     if isinstance(run.source, RolloutSource) and (n := int(tally.get("empty_steps", 0))):
         remedies = "; ".join(remedies_for(run.source.skipped, online=True)) or "choose other tasks"
         yield "empty_steps", f"{n} of {run.step} steps had no example ({reasons(run.source.skipped)}); {remedies}"
+    if isinstance(run.source, RolloutSource) and batch.unweighted:
+        yield "unweighted_steps", f"{_unweighted(batch)}; take a `reward` with a part that values steps, such as rules"
     if run.ended_early:
         yield "ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}"
     first, final = tally.get("first_loss"), tally.get("final_loss")

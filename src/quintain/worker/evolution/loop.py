@@ -94,9 +94,9 @@ class _Evolution:
         start_from = self.spec.config.start_from
         start = {"best": best.agent, "last": last.agent, "base": self.spec.agent}[start_from]
         if not self.spec.config.explores:
-            trained, final_loss = self._train(number, start, environment)
+            trained, result = self._train(number, start, environment)
             report = online_report(number, environment, self.stages.folder(f"{number:02d}-train"))
-            return self._measured(number, trained, final_loss, best, report)
+            return self._measured(number, trained, result, best, report)
         frozen, report = collect_round(
             self.spec,
             number,
@@ -108,15 +108,15 @@ class _Evolution:
         if frozen.output is None:
             return None, report
         self.dataset = frozen.output.dataset
-        trained, final_loss = self._train(number, start, self.dataset)
+        trained, result = self._train(number, start, self.dataset)
         made = {"dataset_id": self.dataset.id, "rows": self.dataset.rows}
-        return self._measured(number, trained, final_loss, best, report.model_copy(update=made))
+        return self._measured(number, trained, result, best, report.model_copy(update=made))
 
     def _measured(
-        self, number: int, trained: Agent, final_loss: float | None, best: _Candidate, report: RoundReport
+        self, number: int, trained: Agent, result: JobResult, best: _Candidate, report: RoundReport
     ) -> tuple[_Candidate, RoundReport]:
         """Evaluate the agent of a round, and complete the report with its gain over the best one before."""
-        candidate = self._evaluate_candidate(f"{number:02d}-evaluate", trained, number, final_loss)
+        candidate = self._evaluate_candidate(f"{number:02d}-evaluate", trained, number, result.final_loss)
         gain = _gain(best.evaluation, candidate.evaluation)
         facts: dict[str, Any] = {"decision": "not_compared"}
         if gain is not None:
@@ -127,11 +127,12 @@ class _Evolution:
             "agent": trained.name,
             "evaluation_id": candidate.evaluation.id,
             "success": candidate.evaluation.rate.value,
-            "final_loss": final_loss,
+            "final_loss": result.final_loss,
+            **{name: result.report.get(name) for name in ("learning_rate", "learning_rate_rule")},
         }
         return candidate, report.model_copy(update=facts)
 
-    def _train(self, number: int, start: Agent, learns_from: Dataset | str) -> tuple[Agent, float | None]:
+    def _train(self, number: int, start: Agent, learns_from: Dataset | str) -> tuple[Agent, JobResult]:
         """Train, and output the agent under the round's name, so that it can be evaluated and compared."""
         folder, origin = self.stages.folder(f"{number:02d}-train"), start.id or start.name
         spec = training_spec(self.spec, number, start, learns_from, folder)
@@ -146,7 +147,7 @@ class _Evolution:
         finished = self.stages.run(spec, folder, planned_steps(self.spec)[1], after, named=named)
         assert finished.agent is not None
         self.stages.reporter.output("agent", finished.agent)  # repeated on resume: the store identifies it by its stage
-        return finished.agent, finished.result.final_loss
+        return finished.agent, finished.result
 
     def _evaluate_candidate(self, name: str, agent: Agent, number: int, final_loss: float | None = None) -> _Candidate:
         """Evaluate an agent on the selection suite, and report a point of the success curve."""

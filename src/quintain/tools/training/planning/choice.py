@@ -17,14 +17,19 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.evaluation import Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.jobs.plan import Blocker, Branch
-from quintain.records.record import counted
+from quintain.records.record import counted, shown
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
-from quintain.tools.training.planning.warnings import FEWEST_ROWS, count_outcomes, data_concerns
+from quintain.tools.training.planning.warnings import (
+    FEWEST_ROWS,
+    count_outcomes,
+    data_concerns,
+    never_succeeds,
+    newest_measurement,
+)
 
 Purpose = Literal[
     "imitate",
@@ -60,6 +65,17 @@ PURPOSES: dict[Purpose, Meaning] = {name: Meaning(**meaning) for name, meaning i
 REWARDS: dict[Purpose, dict[str, Any]] = {"short_answers": {"parts": {"outcome": 1, "length": 1}, "combine": "product"}}
 """Purpose -> the reward that serves it."""
 
+
+def _as_purposes(value: object) -> object:
+    """Return a single purpose as a list; refuse unknown words with the sentence of each purpose."""
+    given = [value] if isinstance(value, str) else value
+    unknown = [one for one in given if isinstance(one, str) and one not in PURPOSES] if isinstance(given, list) else []
+    if unknown:
+        known = "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items())
+        raise ValueError(f"expected purposes of a training, got {shown(unknown[0])}; take one or several of {known}")
+    return given
+
+
 Goal = Annotated[
     tuple[Purpose, ...] | None,
     Field(
@@ -68,7 +84,7 @@ Goal = Annotated[
         + "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items() if meaning.is_listed)
         + ".",
     ),
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    BeforeValidator(_as_purposes),
 ]
 
 
@@ -108,9 +124,6 @@ def constraints(goal: tuple[Purpose, ...], method: str) -> list[tuple[dict[str, 
         and method not in one.get("others_than", ())
     ]
 
-
-_FEWEST_EPISODES = 20
-"""Episodes from which on a success rate of 0 counts as `never`."""
 
 _DEFAULT = {"text": "pretrain"}
 """Kind of dataset -> its usual method, where that is not the one of its own name."""
@@ -176,7 +189,7 @@ def choose(
         return _online(services, method, environment, agent, *wish.branches)
     stored = ((one, kind) for one in wish.methods if (kind := DATASET_KINDS.get(one)) is not None)
     found = next((one for one, kind in stored if _newest(services, kind, environment)), method)
-    return _from_library(services, found, environment, *wish.branches)
+    return _from_library(services, found, environment, *wish.branches, named=wish.named)
 
 
 def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
@@ -187,7 +200,7 @@ def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
         other = "a dataset of another kind can be trained on"
         answer = f"{about}: tasks to measure on, which no method learns from."
         return Choice(None, dataset, None, (Branch(question=question, answer=answer, otherwise=other),))
-    kinds = {kind: name for name in wish.methods if (kind := DATASET_KINDS.get(name)) is not None}
+    kinds = {kind: name for name in wish.methods if (kind := DATASET_KINDS.get(name)) not in (None, dataset.kind)}
     other = (
         f"methods of other kinds: {', '.join(f'{kind!r} for {name}' for kind, name in kinds.items())}" if kinds else ""
     )
@@ -198,14 +211,7 @@ def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
         return _mismatch(services, wish, dataset, fitting, branch)
     usual = wanted[0] if wanted else _DEFAULT.get(dataset.kind, dataset.kind)
     branches = (*wish.branches, branch)
-    outcomes = count_outcomes(services, TrajectoryFilter(dataset_id=dataset.id))
-    if usual == "sft" and not wish.named and outcomes["success"] and outcomes["failure"]:
-        answer = (
-            f"{outcomes['failure']} of its runs failed: bc leaves out runs of low reward, and sft would imitate them."
-        )
-        mixed = Branch(question="Are all runs good?", answer=answer, otherwise="with good runs alone: sft")
-        return _judged(services, "bc", dataset, *branches, mixed)
-    return _judged(services, usual, dataset, *branches)
+    return _judged(services, usual, dataset, *branches, named=wish.named)
 
 
 def _mismatch(services: Services, wish: Wish, dataset: Dataset, fitting: list[str], branch: Branch) -> Choice:
@@ -222,8 +228,16 @@ def _mismatch(services: Services, wish: Wish, dataset: Dataset, fitting: list[st
     return Choice(method, dataset, None, (*wish.branches, branch), (wrong,))
 
 
-def _judged(services: Services, method: str, dataset: Dataset, *branches: Branch) -> Choice:
-    """Return the choice of a dataset, with the concerns about it."""
+def _judged(services: Services, method: str, dataset: Dataset, *branches: Branch, named: bool = False) -> Choice:
+    """Return the choice of a dataset, with the concerns about it; for `sft` that was not named, what its runs are worth decides."""
+    outcomes = count_outcomes(services, TrajectoryFilter(dataset_id=dataset.id))
+    if method == "sft" and not named and outcomes["success"]:
+        question, n = "Are all runs good?", outcomes["failure"]
+        answer, other = "No run of it failed.", "with failed runs among them: bc, which leaves out runs of low reward"
+        if n:
+            answer = f"{n} of its runs failed: bc leaves out runs of low reward, and sft would imitate them."
+            method, other = "bc", "with good runs alone: sft"
+        branches = (*branches, Branch(question=question, answer=answer, otherwise=other))
     concerns = data_concerns(services, method, dataset)
     return Choice(method, dataset, None, branches, concerns.blockers, concerns.notes)
 
@@ -231,7 +245,7 @@ def _judged(services: Services, method: str, dataset: Dataset, *branches: Branch
 def _by_acting(services: Services, wish: Wish, environment: str | None, agent: Agent | None) -> Choice:
     """Choose between grpo and evolve by whether the agent is known to succeed sometimes."""
     question = "Does the agent succeed sometimes?"
-    if environment is None or _measured(services, agent, environment):
+    if environment is None or newest_measurement(services, agent, environment):
         return _online(services, "grpo", environment, agent, *wish.branches)
     answer = f"It was not measured in {environment}: evolve measures first, explores and keeps its best runs."
     branch = Branch(question=question, answer=answer, otherwise="with a measured success rate above 0: grpo")
@@ -250,9 +264,10 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
             ),
         )
         return Choice(method, None, None, branches, (missing,))
-    blockers, notes = list[Blocker](), list[Hint]()
-    question, measured = "Does the agent succeed sometimes?", _measured(services, agent, environment)
-    name = (agent.id or agent.name) if agent else "starter"
+    notes = list[Hint]()
+    question, measured = "Does the agent succeed sometimes?", newest_measurement(services, agent, environment)
+    blockers = never_succeeds(services, method, agent, environment)
+    name: Any = (agent.id or agent.name) if agent else ...
     if measured is None:
         measure = call("evaluate_agent", agent=name, environment=environment)
         notes.append(
@@ -262,22 +277,7 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
                 "; an agent that never succeeds learns nothing by acting.",
             )
         )
-    elif measured.rate.value == 0 and measured.rate.n >= _FEWEST_EPISODES:
-        never = (
-            f"the agent solved none of {measured.rate.n} tasks in {environment}, so all runs of a task earn the same"
-        )
-        blockers.append(
-            Blocker(
-                code="no_successes",
-                message=f"{never} and {method} has nothing to learn from",
-                remedy=Hint(
-                    "train it on good runs first: ",
-                    call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"}),
-                    ", then plan that training",
-                ),
-            )
-        )
-    else:
+    elif not blockers:
         answer = f"It solves {measured.rate.value or 0.0:.0%} of {measured.rate.n} tasks there."
         other = "an agent that never succeeds needs good runs to imitate first"
         branches = (*branches, Branch(question=question, answer=answer, otherwise=other))
@@ -293,15 +293,17 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
     return Choice(method, None, environment, branches, tuple(blockers), tuple(notes))
 
 
-def _from_library(services: Services, method: str, environment: str | None, *branches: Branch) -> Choice:
+def _from_library(
+    services: Services, method: str, environment: str | None, *branches: Branch, named: bool = False
+) -> Choice:
     """Choose the newest dataset of the library that fits the method."""
     kind = DATASET_KINDS[method]
     assert kind is not None, "methods without a dataset act"
     question = f"Is there a dataset of kind {kind!r}?"
     if found := _newest(services, kind, environment):
-        answer = f"{found.id} is the newest dataset of kind {kind!r}."
+        answer = f"{found.id} is the newest dataset of kind {kind!r}{_with_rows(found)}."
         branch = Branch(question=question, answer=answer, otherwise="`dataset_id` names another one")
-        return _judged(services, method, found, *branches, branch)
+        return _judged(services, method, found, *branches, branch, named=named)
     missing = Blocker(
         code="no_dataset",
         message=f"the library has no dataset of kind {kind!r}, which {method} learns from",
@@ -314,7 +316,7 @@ def _best_of_library(services: Services, environment: str | None, agent: Agent |
     """Choose without a purpose: good runs first, else an environment to act in."""
     question, other = "Are there good runs to imitate?", "a `goal` or `method` chooses another way"
     if found := _newest(services, "sft", environment):
-        answer = f"Good runs teach fastest, and {found.id} is the newest dataset of kind 'sft'."
+        answer = f"Good runs teach fastest, and {found.id} is the newest dataset of kind 'sft'{_with_rows(found)}."
         return _judged(services, "sft", found, Branch(question=question, answer=answer, otherwise=other))
     n = count_outcomes(services, TrajectoryFilter(environment=environment))["success"]
     where = f" in {environment}" if environment else ""
@@ -338,6 +340,10 @@ def _best_of_library(services: Services, environment: str | None, agent: Agent |
         ),
     )
     return Choice("sft", None, None, (Branch(question=question, answer=f"{few}.", otherwise=enough),), (nothing,))
+
+
+def _with_rows(found: Dataset) -> str:
+    return f" with {FEWEST_ROWS} rows or more" if found.splits.get("train", 0) >= FEWEST_ROWS else ""
 
 
 def _making(services: Services, kind: str, environment: str | None) -> Hint:
@@ -368,15 +374,10 @@ def _has_preferences(services: Services) -> bool:
     return bool(services.store.preferences.page(limit=1).items)
 
 
-def _measured(services: Services, agent: Agent | None, environment: str) -> Evaluation | None:
-    """Return the newest evaluation of an agent in an environment that has a success rate."""
-    known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
-    return next((one for one in known if one.environment == environment and one.rate.value is not None), None)
-
-
 def _newest(services: Services, kind: str, environment: str | None) -> Dataset | None:
-    """Return the newest trainable dataset of a kind, from this environment where one is named."""
+    """Return the newest trainable dataset of a kind, from this environment where one is named; one with enough rows first."""
     items = services.store.datasets.page(limit=200).items
     fitting = [one for one in items if one.kind == kind and (not environment or environment in one.environments)]
     blocked = services.store.lineage.datasets_with_forgotten([one.id for one in fitting]) if fitting else {}
-    return next((one for one in fitting if not blocked.get(one.id) and one.splits.get("train")), None)
+    usable = [one for one in fitting if not blocked.get(one.id) and one.splits.get("train")]
+    return next((one for one in usable if one.splits["train"] >= FEWEST_ROWS), next(iter(usable), None))

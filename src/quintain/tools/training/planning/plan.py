@@ -173,7 +173,7 @@ def _planned(
         reward=choice.reward,
         notes=(*choice.notes, *step_value_notes(settled.config, data)),
         why=join_hints(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
-        branches=choice.branches,
+        branches=(*choice.branches, *settled.branches),
         fields=describe_method(method)["hyperparameters"],
         resource_uri=f"guide://methods/{method}",
         next_step=_next(choice, agent.id or agent.name if agent else reference, settled, found, taken),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from quintain.records.hyperparameters.learning_rates import default_rate
 from quintain.records.hyperparameters.methods import ACTING_ONLY, LoraConfig, OnlineConfig, SFTConfig, TrainingConfig
 from quintain.records.jobs.evolve import EvolveConfig
-from quintain.records.jobs.plan import Blocker
+from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.jobs.recipe import TrainStage
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
 from quintain.tools.training.planning.cost import Device, PassSize, TrainingWork, memory_parts
@@ -49,7 +49,15 @@ class PlanSettings(NamedTuple):
     """As start_training takes them."""
     config: TrainingConfig
     """Checked; for evolve, the settings of the training in a round."""
-    reasons: tuple[str, ...]
+    branches: tuple[Branch, ...] = ()
+    """Decisions by the sizes of model and data, and by the memory."""
+    rate: str = ""
+    """The sentence about the learning rate; empty where it was asked for."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the settings are as they are, in sentences."""
+        return (*(branch.answer for branch in self.branches), *([self.rate] if self.rate else []))
 
 
 def settle(
@@ -70,19 +78,19 @@ def settle(
         return _settle_evolution(settings, model)
     if settings.get("quantization") is not None:
         settings = {"lora": {}, **settings}  # quantised weights carry adapters
-    changes, reasons = _by_model(model, settings)
+    changes, branches = _by_model(model, settings)
     if data is not None:
-        more, more_reasons = _by_data(method, data, settings)
-        changes, reasons = {**changes, **more}, [*reasons, *more_reasons]
-    config = check_settings(method, merge_settings(changes, settings))
+        more, more_branches = _by_data(method, data, settings)
+        changes, branches = {**changes, **more}, [*branches, *more_branches]
+    config, described = check_settings(method, merge_settings(changes, settings)), ""
     if model is not None and device.memory_mb is not None:
-        config, more_reasons = _fitted(method, config, settings, model, data, device, memory_ratio)
-        reasons += more_reasons
+        config, fitted = _fitted(method, config, settings, model, data, device, memory_ratio)
+        branches.append(fitted)
     if model is not None and config.learning_rate is None:
         rate = default_rate(method, model.hidden, adapters=config.lora is not None)
         config = config.model_copy(update={"learning_rate": rate.value})
-        reasons.append(f"Learning rate {rate.value:g}: {rate.rule}.")
-    return PlanSettings(_shown(config, acts=acts), config, tuple(reasons))
+        described = f"Learning rate {rate.value:g}: {rate.rule}."
+    return PlanSettings(_shown(config, acts=acts), config, tuple(branches), described)
 
 
 def work_of(
@@ -120,7 +128,8 @@ def planned_steps(method: str, config: TrainingConfig, rows: int, environment: s
 def fitting_batch(method: str, config: TrainingConfig, rows: int) -> int:
     """Return the batch size, halved until the epochs make at least 20 optimizer steps, or the method's smallest batch."""
     size, whole = config.batch_size, config.model_copy(update={"max_steps": None})
-    smallest = _SMALLEST_BATCH.get(method, 1)
+    bounds = (getattr(bound, "ge", 1) for bound in type(config).model_fields["batch_size"].metadata)
+    smallest = max(_SMALLEST_BATCH.get(method, 1), *bounds, 1)
     while (
         size > smallest and planned_steps(method, whole.model_copy(update={"batch_size": size}), rows) < _FEWEST_STEPS
     ):
@@ -137,32 +146,40 @@ def small_batch(config: TrainingConfig) -> list[Blocker]:
     return [Blocker(code="small_batch", message=message, remedy=f"set batch_size to {smallest} or more")]
 
 
-def _by_model(model: ModelFacts | None, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _by_model(model: ModelFacts | None, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Branch]]:
+    """Return whether adapters are trained or all weights, by the size of the model."""
     if model is None or ("lora" in settings and model.adapter is None):
         return {}, []
-    millions = f"{model.parameters / 1e6:.3g}M parameters"
+    changes, size = dict[str, Any](), f"The model has {model.parameters / 1e6:.3g}M parameters"
+    bound = f"{ADAPTERS_FROM / 1e6:.0f}M parameters"
     if model.adapter is not None:
-        return {"lora": model.adapter.model_dump()}, [
-            "The agent has an adapter, which is trained on with its own settings."
-        ]
-    if model.parameters >= ADAPTERS_FROM:
-        return {"lora": LoraConfig().model_dump()}, [f"The model has {millions}: adapters (LoRA) are enough for it."]
-    return {}, [f"The model has {millions}, few enough to train all of them."]
+        changes["lora"] = model.adapter.model_dump()
+        answer = "The agent has an adapter, which is trained on with its own settings."
+        other = "with lora null it is merged, and all weights are trained"
+    elif model.parameters >= ADAPTERS_FROM:
+        changes["lora"] = LoraConfig().model_dump()
+        answer, other = f"{size}: adapters (LoRA) are enough for it.", f"below {bound}: all weights"
+    else:
+        answer, other = f"{size}, few enough to train all of them.", f"from {bound} on: adapters (LoRA)"
+    return changes, [Branch(question="Adapters or all weights?", answer=answer, otherwise=other)]
 
 
-def _by_data(method: str, data: DataFacts, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    changes, reasons = dict[str, Any](), list[str]()
+def _by_data(method: str, data: DataFacts, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Branch]]:
+    changes, branches = dict[str, Any](), list[Branch]()
     config = check_settings(method, settings)
     if "batch_size" not in settings and (size := fitting_batch(method, config, data.rows)) < config.batch_size:
         changes["batch_size"] = size
-        reasons.append(
-            f"{data.rows} rows make few optimizer steps, so a step takes {size} instead of {config.batch_size}."
-        )
+        usual = config.batch_size
+        answer = f"{data.rows} rows make few optimizer steps, so a step takes {size} instead of {usual}."
+        other = f"with rows for {_FEWEST_STEPS} steps or more: batch_size {usual}"
+        branches.append(Branch(question="Are there enough rows?", answer=answer, otherwise=other))
     cut = data.counted.cut_rows if data.counted else 0
     if cut and isinstance(config, SFTConfig):
         changes["chunk"] = True
-        reasons.append(f"{cut} rows are longer than the model reads: `chunk` splits them at step borders.")
-    return changes, reasons
+        answer = f"{cut} rows are longer than the model reads: `chunk` splits them at step borders."
+        other = "with shorter rows, or a longer context: no `chunk`"
+        branches.append(Branch(question="Do the rows fit into the context?", answer=answer, otherwise=other))
+    return changes, branches
 
 
 def _fitted(
@@ -173,9 +190,9 @@ def _fitted(
     data: DataFacts | None,
     device: Device,
     ratio: float,
-) -> tuple[TrainingConfig, list[str]]:
+) -> tuple[TrainingConfig, Branch]:
     """Adapt the settings to the memory: adapters, smaller passes, gradient checkpointing."""
-    reasons = list[str]()
+    remedies, room = dict[str, str](), _ROOM * (device.memory_mb or 0.0)
 
     def needs(one: TrainingConfig) -> float:
         return ratio * sum(memory_parts(model, one, device, largest_pass(method, one, data, model)).values())
@@ -191,15 +208,22 @@ def _fitted(
         ]
 
     for _ in range(16):
-        if needs(config) <= _ROOM * (device.memory_mb or 0.0):
+        if needs(config) <= room:
             break
         changes = (one for one in attempts() if one[0] not in settings and getattr(config, one[0]) != one[1])
         if (change := next(changes, None)) is None:
             break
         name, value, remedy = change
         config = config.model_copy(update={name: value})
-        reasons.append(f"To fit into memory: {remedy}.")
-    return config, list(dict.fromkeys(reasons))
+        remedies[name] = remedy
+    answer = f"It needs about {needs(config):.0f} MiB, and {room:.0f} MiB may be taken."
+    other = f"with less memory: {', '.join(remedy for *_, remedy in attempts())}"
+    if remedies:
+        answer, other = (
+            f"To fit into memory: {', '.join(remedies.values())}. {answer}",
+            "with more memory: none of these",
+        )
+    return config, Branch(question="Does it fit into the memory?", answer=answer, otherwise=other)
 
 
 def _can_be_bf16(config: TrainingConfig) -> bool:
@@ -217,9 +241,13 @@ def largest_pass(method: str, config: TrainingConfig, data: DataFacts | None, mo
 
 
 def _settle_evolution(settings: Mapping[str, Any], model: ModelFacts | None) -> PlanSettings:
-    changes, reasons = _by_model(model, settings.get("training") or {})
+    changes, branches = _by_model(model, settings.get("training") or {})
     config, training = check_evolution(merge_settings({"training": changes} if changes else {}, settings))
-    return PlanSettings(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(reasons))
+    described = ""
+    if model is not None and training.learning_rate is None:
+        rate = default_rate(config.train, model.hidden, adapters=training.lora is not None)
+        described = f"Learning rate {rate.value:g} of each round: {rate.rule}."
+    return PlanSettings(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(branches), described)
 
 
 def _shown(config: TrainingConfig, *, acts: bool) -> dict[str, Any]:

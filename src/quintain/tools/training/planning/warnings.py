@@ -14,15 +14,19 @@ from quintain.errors import QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Dataset
+from quintain.records.evaluation import Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, GRPOConfig, TrainingConfig
-from quintain.records.jobs.job import TrainSpec
+from quintain.records.jobs.job import EvolveSpec, RecipeSpec, TrainSpec
 from quintain.records.jobs.plan import Blocker
+from quintain.records.jobs.recipe import TrainStage
+from quintain.records.labels.reward import RewardSpec
 from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
 from quintain.scoring.outcomes.answer_scorers import CheckerScorer
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.tools.services import Services
+from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.cost import look_at_device
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
 from quintain.tools.training.planning.estimate import (
@@ -37,18 +41,64 @@ from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.settings import fitting_batch, planned_steps, small_batch
 
 
-def start_warnings(services: Services, spec: TrainSpec) -> tuple[Hint, ...]:
+def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hint, ...]:
     """Return the notes of the export, and what `plan_training` would call a blocker of a training that can be started."""
     blockers, notes = list[Blocker](), tuple[Hint, ...]()
-    dataset = None if spec.dataset_id is None else services.store.datasets.get(spec.dataset_id)
-    if dataset is not None:
-        notes = tuple(Hint(f"[export] {note}") for note in notes_of(Path(dataset.path)))
-        blockers += data_concerns(services, spec.method, dataset).blockers
-    asked = _asked(services, spec, dataset)
-    if asked.data is not None and not blockers:
-        blockers += _few_steps(spec, asked.data.rows)
+    if isinstance(spec, EvolveSpec):
+        device, model = look_at_device(), read_model(spec.agent.model)
+        asked = EstimateRequest(EVOLVE, spec.training, spec.agent, spec.environment, None, None, model, device, None)
+    else:
+        dataset = None if spec.dataset_id is None else services.store.datasets.get(spec.dataset_id)
+        if dataset is not None:
+            notes = tuple(Hint(f"[export] {note}") for note in notes_of(Path(dataset.path)))
+            blockers += data_concerns(services, spec.method, dataset).blockers
+        asked = _asked(services, spec, dataset)
+        if asked.data is not None and not blockers:
+            blockers += _few_steps(spec, asked.data.rows)
+    if spec.environment is not None and not _pays_failures(spec.reward):
+        blockers += never_succeeds(services, asked.method, spec.agent, spec.environment)
     blockers += shortages(size_estimate(services, asked))
-    return (*notes, *_hints(blockers), *settings_warnings([spec.config], spec.agent))
+    return (*notes, *_hints(blockers), *settings_warnings([asked.config], spec.agent))
+
+
+def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
+    """Return what `plan_training` would call a blocker of the data and settings of a recipe's stages, each once."""
+    stages = [stage for stage in spec.stages if isinstance(stage, TrainStage)]
+    datasets = [(stage.method, services.store.datasets.get(stage.dataset_id)) for stage in stages if stage.dataset_id]
+    blockers = [one for method, dataset in datasets for one in data_concerns(services, method, dataset).blockers]
+    if stages and stages[0].environment is not None and not _pays_failures(stages[0].reward):
+        blockers += never_succeeds(services, stages[0].method, spec.agent, stages[0].environment)
+    found = (*_hints(blockers), *settings_warnings([stage.config for stage in stages], spec.agent))
+    return tuple(dict.fromkeys(found))
+
+
+def _pays_failures(reward: RewardSpec | None) -> bool:
+    """Whether runs that fail can differ in the reward."""
+    counted = {part.scorer for part in reward.parts if part.weight} if reward is not None else {"outcome"}
+    return "outcome" not in counted if reward and reward.combine == "product" else counted != {"outcome"}
+
+
+_FEWEST_EPISODES = 20
+"""Episodes from which on a success rate of 0 counts as `never`."""
+
+
+def never_succeeds(services: Services, method: str, agent: Agent | None, environment: str) -> list[Blocker]:
+    """Return a blocker if the agent solved no task of an environment in which it would learn from its successes."""
+    measured = newest_measurement(services, agent, environment)
+    if measured is None or method == "distill" or measured.rate.value or measured.rate.n < _FEWEST_EPISODES:
+        return []
+    never = f"the agent solved none of {measured.rate.n} tasks in {environment}, so all runs of a task earn the same"
+    export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"})
+    remedy = Hint("train it on good runs first: ", export, ", then plan that training")
+    return [
+        Blocker(code="no_successes", message=f"{never} and {method} has nothing to learn from", remedy=remedy),
+    ]
+
+
+def newest_measurement(services: Services, agent: Agent | None, environment: str) -> Evaluation | None:
+    """Return the newest evaluation of an agent in an environment that has a success rate."""
+    known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
+    return next((one for one in known if one.environment == environment and one.rate.value is not None), None)
 
 
 def settings_warnings(configs: Iterable[TrainingConfig], agent: Agent) -> tuple[Hint, ...]:
