@@ -486,7 +486,40 @@ def test_labels_stay_unpaired_and_one_that_contradicts_another_is_none(services:
         "5": False,
         "6": True,
     }
-    assert result.dropped == {"duplicate": 1, "outcome_unknown": 1}
+    assert result.dropped == {"labels_disagree": 2}
+    examples = _export(services, "sft", "kto.jsonl")
+    assert (_said(examples), examples.dropped) == (
+        [("2+2?", "4"), ("3+3?", "6")],
+        {"labels_disagree": 2, "undesirable": 1},
+    )
+    _write(services, "kto.jsonl", [{"prompt": "9?", "completion": "9", "label": True}])
+    assert _said(_export(services, "sft", "kto.jsonl")) == [("9?", "9")]
+
+
+@pytest.mark.parametrize(
+    ("column", "good", "bad"), [("success", "ja", "nein"), ("outcome", "gelöst", "offen"), ("resolved", "y", "n")]
+)
+def test_an_outcome_in_other_words_is_named_and_its_rows_are_no_examples_until_it_is_stated(
+    services: Services, column: str, good: str, bad: str
+) -> None:
+    """Rows of one message each, as a support tool exports them: nobody knows that `ja` is good but their author."""
+    cells = [("1", "user", "Moin", good), ("1", "assistant", "Tag", good)]
+    cells += [("2", "user", "Hallo", bad), ("2", "assistant", "Keine Ahnung", bad)]
+    _write_table(services, "chats.csv", [("session_id", "role", "content", column), *cells])
+    with pytest.raises(
+        InvalidInput, match=rf"outcome_unknown 2\. '{column}' has values .*'{good}' \(1\), '{bad}' \(1\)"
+    ):
+        _export(services, "sft", "chats.csv")
+    asked = _export(services, "sft", "chats.csv", outcomes=["unknown"])
+    assert (asked.rows, [column in note and "--column good=VALUE" in note for note in asked.warnings]) == (2, [True])
+    stated = _export(services, "sft", "chats.csv", columns={"label": column, "good": good})
+    assert (_said(stated), stated.dropped) == ([("Moin", "Tag")], {"outcome_failure": 1})
+
+
+def test_a_status_in_a_column_is_the_outcome_and_an_unknown_one_needs_no_note(services: Services) -> None:
+    _write(services, "rows.jsonl", [{**CHATS[0], "outcome": "unknown"}, {**CHATS[1], "outcome": "truncated"}])
+    result = _export(services, "sft", "rows.jsonl")
+    assert (result.rows, result.dropped, result.warnings) == (1, {"outcome_truncated": 1}, ())
 
 
 def test_steps_with_labels_train_a_process_reward_model(services: Services) -> None:

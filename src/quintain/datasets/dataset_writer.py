@@ -338,7 +338,9 @@ def _nothing_left(rows: Counter[str], tally: ExportCounts, options: ExportOption
         return Hint(f"no {noun} was selected; widen the filter, or record or import runs first")
     drops = ", ".join(f"{reason} {n}" for reason, n in tally.dropped.most_common())
     largest = tally.dropped.most_common(1)[0][0]
-    examples = "".join(f" {row.place}: {row.reason}." for row in tally.rejected[:3])
+    examples = "".join(
+        [*(f" {row.place}: {row.reason}." for row in tally.rejected[:3]), *(f" {n}." for n in tally.notes[:3])]
+    )
     return Hint(
         f"none of {tally.seen} {'texts' if noun == 'text' else 'trajectories'} is left for training; dropped: {drops}.{examples} "
         f"For {largest}: ",

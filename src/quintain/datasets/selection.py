@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from quintain.datasets.provenance import allowed_models
 from quintain.datasets.splits import task_key
+from quintain.importers.outcome_fields import unread_verdicts
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Curation
 from quintain.records.imports import Rejected
@@ -67,6 +68,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "not_where": "widen curation.where",
     "not_a_number": "curation.where compares numbers, and these values are none; write them as 4.5 or 4,5",
     "no_label": "the column of the label is empty there",
+    "labels_disagree": "one row labels the same answer good and another one bad; correct a row, or leave one of them out",
     "between_marks": "`good` and `bad` leave them out; move a bound, or state one of them alone",
     "duplicate": "the same rows are there once already; record more varied runs",
     "no_trainable_step": "no agent step has text or calls to train on; check `train` of the steps",
@@ -122,6 +124,10 @@ class Criteria:
     """Keep evaluation tasks. This leaks them into training."""
     imitated: bool = False
     """Drop runs of unknown outcome and value that their log calls the worse answer: the rows are examples to imitate."""
+    good: frozenset[str] = frozenset()
+    """Runs that a row of this dataset calls good, whatever an earlier log called them."""
+    readable: bool = False
+    """Drop runs of unknown outcome whose row states one in words that were not read, which is not a row that states none."""
     keep_repeats: bool = False
     """Keep runs equal to an earlier one: members of a group count as often as they were sampled."""
     curation: Curation = field(default_factory=Curation)
@@ -176,6 +182,13 @@ def is_held_out(trajectory: Trajectory) -> bool:
 def is_rejected(trajectory: Trajectory) -> bool:
     """Whether a run of unknown outcome is labelled bad by its log, or the worse side of an imported pair."""
     return trajectory.outcome.status is OutcomeStatus.UNKNOWN and trajectory.logged_label is False
+
+
+def is_unread(trajectory: Trajectory) -> bool:
+    """Whether a run of unknown outcome and without a label comes from a row that states an outcome that was not read."""
+    row = trajectory.extra.get("row")
+    is_unknown = trajectory.outcome.status is OutcomeStatus.UNKNOWN and trajectory.logged_label is None
+    return is_unknown and isinstance(row, Mapping) and bool(unread_verdicts(row))
 
 
 def comparison_key(trajectory: Trajectory) -> str:
@@ -268,11 +281,14 @@ def _reason_to_drop(run: ValuedRun, criteria: Criteria, contents: set[int]) -> s
         return "held_out_task"
     if trajectory.outcome.status not in criteria.outcomes:
         return f"outcome_{status}"
+    if criteria.readable and is_unread(trajectory):
+        return "outcome_unknown"
     if value is None and criteria.needs_value:
         return "unscored" if criteria.scorer else "reward_unknown" if status == "success" else f"outcome_{status}"
     if criteria.min_value is not None and (value is None or value < criteria.min_value):
         return "below_min_score"
-    if criteria.imitated and criteria.min_value is None and is_rejected(trajectory):
+    is_example = not criteria.imitated or criteria.min_value is not None or trajectory.id in criteria.good
+    if not is_example and is_rejected(trajectory):
         return "rejected_answer"
     if unmet := _unmet(trajectory, criteria.curation):
         return unmet

@@ -7,14 +7,16 @@ Only a verdict makes a success or a failure. Without one, a limit gives `truncat
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.values import as_dict, as_list, as_number, nonblank
+from quintain.importers.values import SHORT_CHARS, as_dict, as_list, as_number, nonblank
+from quintain.records.record import shown
 from quintain.records.trajectory import Outcome, OutcomeStatus
 
-COLUMNS = ("resolved", "verified", "success", "is_correct", "test_result", "label")
+COLUMNS = ("resolved", "verified", "success", "is_correct", "test_result", "outcome", "label")
 """Columns that state whether a run reached its goal; the first that is set wins. `reward` and `score` are numbers."""
 
 NAMES = ("correct", "is_correct", "correct_answer", "solved", "resolved", "passed", "success")
@@ -34,6 +36,8 @@ _LIMIT = re.compile(
 """Exit statuses of runs that a limit ended, in the words of SWE-agent, mini-swe-agent, OpenHands and others."""
 _EXCEPTION = re.compile(r"\bexit_(api|error|environment_error)\b|^[\w.]*(Error|Exception)\b")
 """Exit statuses of runs that an exception ended: names of exception classes, and SWE-agent's own statuses."""
+_NAMED = 3
+"""Most values of a column that a note names."""
 _PASSED = ("resolved_ids", "resolved")
 _FAILED = ("unresolved_ids", "unresolved", "empty_patch_ids", "no_generation", "applied", "no_apply")
 
@@ -72,7 +76,7 @@ def as_label(value: Any) -> bool | None:
 
 
 def outcome_of(row: Mapping[str, Any]) -> Outcome:
-    """Return the outcome stated by a row's columns: a verdict, else a reward of exactly 1 or 0, else unknown."""
+    """Return the outcome stated by a row's columns: a verdict, a reward of exactly 1 or 0, a status in `outcome`, else unknown."""
     reward, score = row.get("reward"), row.get("score")
     # A label that is a number is a class, for all we know.
     verdicts = [row.get(key) for key in COLUMNS if key != "label" or not _is_number(row.get(key))]
@@ -80,9 +84,38 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
     stated = next(
         (known for verdict in verdicts if verdict is not None and (known := as_verdict(verdict)) is not None), None
     )
+    ended = row.get("outcome")
+    status = OutcomeStatus(ended) if stated is None and ended in list(OutcomeStatus) else status_of(stated)
     known_score = as_number(score)
     scores = {} if known_score is None else {"score": known_score}
-    return Outcome(status=status_of(stated), reward=as_number(reward), scores=scores)
+    return Outcome(status=status, reward=as_number(reward), scores=scores)
+
+
+def unread_verdicts(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns that state how a run ended with their values, where none of these has a known meaning.
+
+    A label may be a class, and a long text is prose.
+    """
+    if outcome_of(row).status is not OutcomeStatus.UNKNOWN:
+        return {}
+    stated = {column: row[column] for column in COLUMNS if column in row and column != "label"}
+    texts = {column: str(value).strip() for column, value in stated.items() if isinstance(value, str | int | float)}
+    return {
+        column: text
+        for column, text in texts.items()
+        if text and text != OutcomeStatus.UNKNOWN and len(text) <= SHORT_CHARS
+    }
+
+
+def unread_note(column: str, values: Counter[str]) -> str:
+    """Return a note on the values of a column that are not read as an outcome, with the remedy."""
+    named = ", ".join(f"{shown(value)} ({n:,})" for value, n in values.most_common(_NAMED))
+    more = ", ..." if len(values) > _NAMED else ""
+    return (
+        f"{column!r} has values that are not read as an outcome: {named}{more}; these runs are of unknown outcome. Write true or "
+        f"false there, or export the file by its path with columns={{'label': {column!r}, 'good': VALUE}} (command: --rows FILE "
+        f"--column label={column} --column good=VALUE)"
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -25,6 +25,7 @@ from quintain.importers.files.log_folder import FoundFile, LogFolder, log_folder
 from quintain.importers.files.probing import WORKBOOK, probe_file
 from quintain.importers.import_summary import FileSummary, ImportSummary, Links, PairDirections
 from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import unread_note
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import FAULTS, Detection, detect, importer, installed_readers
 from quintain.importers.row_reader import Importer
@@ -244,6 +245,8 @@ class _Loop:
                 report.reject(None, _not_of(reader, tally.runner_up))
         if changed := _changed(file):
             report.note("a file changed while it was read; import it again for its new content")
+        for column, values in report.verdicts.items():
+            report.note(unread_note(column, values))
         for repair, n in log.reading.repairs.items():
             report.note(f"{n:,} {repair}")
         self._conclude(tally, report)

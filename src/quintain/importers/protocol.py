@@ -80,6 +80,8 @@ class Report:
     """Kind of record -> number of records skipped on purpose or because their meaning is unknown."""
     notes: dict[str, None] = field(default_factory=dict)
     consumed: set[Path] = field(default_factory=set)
+    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
+    """Column that states how a run ended -> its values without a known meaning."""
 
     def consume(self, path: Path) -> None:
         """Mark a file as read together with this one, so that it is not imported on its own."""
@@ -99,6 +101,11 @@ class Report:
     def refuse(self, kind: str, sentence: str) -> None:
         """Handle an invalid message part tolerantly; an `OnInvalid` of `message_parts`."""
         count_invalid(self.skip, self.note)(kind, sentence)
+
+    def unread(self, column: str, value: str) -> None:
+        """Count a value without a known meaning in a column that states how a run ended."""
+        values = self.verdicts.setdefault(column, Counter())
+        values[value if len(values) < MAX_KEPT or value in values else "..."] += 1
 
     def note(self, text: str) -> None:
         """Add a note on the runs of this file; repeated notes are kept once."""

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import outcome_of
+from quintain.importers.outcome_fields import outcome_of, unread_verdicts
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import NO_RUN, build_run
 from quintain.importers.transcripts.chat_messages import ACTORS, read_turns, role_of
@@ -21,6 +21,7 @@ from quintain.importers.transcripts.tool_schemas import declared_tools, offered_
 from quintain.importers.transcripts.tool_tags import parse_tagged_calls
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import (
+    SHORT_CHARS,
     as_dict,
     as_name,
     as_text,
@@ -186,6 +187,8 @@ def build_chat_run(
     read_turns(_with_pictures(spoken, row, report), transcript, report.refuse)
     if not transcript.steps.is_spooled:
         _complete(transcript, row, report)
+    for column, value in unread_verdicts(row).items():
+        report.unread(column, value)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
     known: dict[str, Any] = {
         "task": task_of(row),
@@ -252,7 +255,7 @@ def _left_over(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return short scalar columns that no field of a run stores."""
     used = {*_TASK_IDS, *_ATTEMPTS, *SESSIONS, *_READ}
     plain = {key: value for key, value in row.items() if isinstance(value, str | int | float)}
-    return short_fields(plain, 200, without=used)
+    return short_fields(plain, SHORT_CHARS, without=used)
 
 
 _COLUMNS = ("images", "image", "image_paths", "image_urls")

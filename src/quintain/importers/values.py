@@ -16,6 +16,9 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 MAX_SMALL = 2000
 """Characters of JSON up to which a field is kept in `extra` or in a task's metadata."""
 
+SHORT_CHARS = 200
+"""Characters up to which a column of a row is kept in `extra.row`; a longer one is prose."""
+
 
 def as_dict(value: Any) -> dict[str, Any]:
     """Return the object, or {}."""

@@ -256,6 +256,8 @@ def _criteria(
         # A benchmark is measured on, never trained on.
         include_held_out=selection["include_held_out"] or kind == "benchmark",
         imitated=kind in _IMITATED,
+        # Rows that state no outcome were chosen by their author; those that state one in other words may be failures.
+        readable=kind == "sft" and scorer is None and selection["ready_made"] and selection["outcomes"] is None,
         # Of recorded preferences the pairs are looked at once each, not the runs: one may stand in several.
         keep_repeats=kind in {"grpo", "benchmark"} or selection["recorded"],
         curation=curation,

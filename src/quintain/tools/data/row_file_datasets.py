@@ -163,7 +163,7 @@ def freeze_file(
             return freeze_text(services, texts, options, tally)
     _require_readable(path, columns, runs, options, tally)
     statements, ids = _row_statements(runs, options, tally)
-    criteria = options.criteria
+    criteria = replace(options.criteria, good=frozenset(run.id for run in runs if run.good))
     if statements.pairs:
         criteria = replace(criteria, keep_repeats=True)  # a run may stand in several pairs
     stored = services.store.trajectories.iterate(ids=ids)
@@ -253,15 +253,13 @@ def _row_statements(
     runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts
 ) -> tuple[RowStatements, list[str]]:
     """Return the rows' statements about their runs, and the ids of runs that this dataset kind can use."""
+    runs = _agreeing(runs, options, tally)
     if options.kind in _PAIR_KINDS:
         pairs = _pairs(runs, tally)
         ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)] or [run.id for run in runs])
         return RowStatements(pairs, {run.id: float(run.good) for run in runs if run.good is not None}), list(ids)
     if options.kind == "kto":
-        labels_by_run: dict[str, bool | None] = {}
-        for run in runs:
-            labels_by_run[run.id] = None if labels_by_run.setdefault(run.id, run.good) is not run.good else run.good
-        labels = {run: float(good) for run, good in labels_by_run.items() if good is not None}
+        labels = {run.id: float(run.good) for run in runs if run.good is not None}
     else:
         # Only what was preferred is an example to follow.
         if options.kind == "sft" and (bad := sum(run.good is False for run in runs)):
@@ -274,6 +272,20 @@ def _row_statements(
         tally.dropped["duplicate"] += repeated
         tally.seen += repeated
     return RowStatements(values=labels), list(ids)
+
+
+def _agreeing(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> list[_StoredRun]:
+    """Return the runs without those that one row labels good and another one bad, where labels decide."""
+    labels: dict[str, set[bool]] = {}
+    for run in runs:
+        if run.pair is None and run.good is not None:
+            labels.setdefault(run.id, set()).add(run.good)
+    by_label = options.kind == "sft" or options.criteria.scorer is None
+    agreed = [run for run in runs if not by_label or len(labels.get(run.id, ())) < 2]
+    if n := len(runs) - len(agreed):
+        tally.dropped["labels_disagree"] += n
+        tally.seen += n
+    return agreed
 
 
 def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_StoredRun]:
