@@ -299,7 +299,8 @@ def _verdict(comparison: Comparison) -> str:
         best = min(comparison.leaderboard, key=lambda row: math.inf if row.loss is None else row.loss)
         return f"{why}; by the loss on {rows}, {_lead(best.agent, comparison)}."
     if unsolved:
-        return "No agent solved a task, so these tasks cannot tell them apart: choose easier ones, or train on runs of `expert`."
+        shown_how = "" if comparison.environment.startswith("dataset:") else ", or train on runs of `expert`"
+        return f"No agent solved a task, so these tasks cannot tell them apart: choose easier ones{shown_how}."
     if not pairs:
         unsized = [pair for pair in comparison.comparisons if pair.tasks_for_5_points is None]
         if unsized:  # tasks that were played alike are fewer than their number

@@ -19,8 +19,8 @@ export async function render(root, params, api) {
     href: (job) => `/jobs/${job.job_id}`,
     load: (cursor) => api.call("list_jobs", { limit: 200, cursor, ...(status && { status }) }),
     columns: [
-      { title: "Job", width: "9.5rem", cell: (job) => idLink(job.job_id) },
-      { title: "What it does", cell: (job) => job.label || job.kind },
+      { title: "Job", width: "9.5rem", class: "wide-only", cell: (job) => idLink(job.job_id) },
+      { title: "What it does", cell: (job) => h("a", { href: `/jobs/${job.job_id}` }, job.label || job.kind) },
       { title: "State", width: "7.5rem", cell: (job) => badge(job.status) },
       { title: "Step", width: "7rem", class: "number", cell: (job) => (job.total_steps ? `${job.step} of ${job.total_steps}` : job.step || "") },
       { title: "Begun", width: "7.5rem", cell: (job) => ago(job.created_at) },
