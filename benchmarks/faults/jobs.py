@@ -1,4 +1,4 @@
-"""Faults of processes: kill -9, SIGSTOP, workers that ignore SIGTERM, floods of log, starts and cancels at one moment, clocks."""
+"""Faults of processes: kill -9, SIGSTOP, workers that ignore SIGTERM, floods of log, starts and cancels at one moment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import psutil
 
@@ -19,15 +17,17 @@ from benchmarks.faults.starter import starter
 from benchmarks.figures import report, say
 from quintain.jobs.exits import ends
 from quintain.jobs.launch import JobLimits
-from quintain.jobs.runner import JobRunner
 from quintain.records.jobs.job import UNFINISHED, Job, JobStatus, SelftestSpec
 
 SHORT = SelftestSpec(steps=20, step_s=0.05, checkpoint_every_steps=3)
+STEADY = SelftestSpec(steps=60, step_s=0.1, checkpoint_every_steps=3)
 DEATH_S = 1.0
 """Goal of the time until a death is seen."""
 LONG = SelftestSpec(steps=100_000, step_s=0.02)
 CHILDREN = 4
 """Child processes of a worker that ignores SIGTERM."""
+LONGEST = 19
+"""The suspension that lasts a minute."""
 
 
 def kills(count: int, seed: int = 1) -> None:
@@ -141,7 +141,7 @@ def duplicate_starts(count: int) -> None:
 
 
 def cancelled_calls(count: int) -> None:
-    """Cut the connection at a random moment of a call that starts a job: either no job, or one that runs."""
+    """Cancel a call that starts a job at a random moment, or cut its connection: either no job, or one that runs."""
     dice, wrong = random.Random(3), []
     arguments = {"agent": "starter", "environment": "quintain/inventory", "n_tasks": 1}
     with fault_home() as home:
@@ -154,6 +154,9 @@ def cancelled_calls(count: int) -> None:
             own = {"name": "collect_rollouts", "arguments": arguments | {"request_key": f"c{trial}"}}
             client.send({"id": 9, "method": "tools/call", "params": own})
             time.sleep(dice.uniform(0, 1.2 * usual_s))
+            if trial % 2:
+                client.send({"method": "notifications/cancelled", "params": {"requestId": 9}})
+                call(client, "list_jobs")
             client.close()
         if not home.finished(600):
             wrong.append("a job never ended")
@@ -168,26 +171,41 @@ def suspended(count: int) -> None:
     false_deaths, wrong = 0, []
     with fault_home() as home:
         for trial in range(count):
-            job = home.runner.start(SHORT, request_key=f"s{trial}").job
-            home.until_step(2, job.id)
-            worker = home.worker(job.id)
-            assert worker is not None
-            os.kill(worker, signal.SIGSTOP)
-            end = time.monotonic() + 2
+            job = home.runner.start(STEADY, request_key=f"s{trial}").job
+            worker = _suspend(home, job.id)
+            end = time.monotonic() + (60 if trial == LONGEST else 2)
             while time.monotonic() < end:
                 home.look()
                 time.sleep(0.05)
             false_deaths += home.store.jobs.get(job.id).attempt != 1
             os.kill(worker, signal.SIGCONT)
             home.finished()
+        job = home.runner.start(LONG, request_key="cancelled").job
+        _suspend(home, job.id)
+        begin = time.monotonic()
+        home.runner.cancel(job.id)
+        home.until_ended(job.id)
+        cancel_s = time.monotonic() - begin
+        if home.store.jobs.get(job.id).status is not JobStatus.CANCELLED:
+            wrong.append(f"{job.id} was not cancelled")
         home.runner = home.runner_with(limits=JobLimits(stall_s=8))
-        job = home.runner.start(SHORT, request_key="limited").job
-        home.until_step(2, job.id)
-        os.kill(home.worker(job.id) or 0, signal.SIGSTOP)
+        job = home.runner.start(STEADY, request_key="limited").job
+        _suspend(home, job.id)
         home.finished()
-        wrong = home.audit()
+        wrong += home.audit(None)
+        wrong += [] if home.store.jobs.get(job.id).status is JobStatus.SUCCEEDED else [f"{job.id} did not go on"]
+    report("cancel_of_a_suspended_worker", [cancel_s], "s", home.options.grace_s + 2, "lower")
     report("suspended_taken_for_dead", [false_deaths], f"of {count}", 0, "lower")
     report("faults_after_suspension", [len(wrong)], "faults", 0, "lower", found=wrong[:5])
+
+
+def _suspend(home: FaultHome, job_id: str) -> int:
+    """Suspend the worker of a job that steps. Return its process id."""
+    home.until_step(2, job_id)
+    worker = home.worker(job_id)
+    assert worker is not None
+    os.kill(worker, signal.SIGSTOP)
+    return worker
 
 
 def deaf_workers(count: int) -> None:
@@ -244,28 +262,3 @@ def slots(count: int) -> None:
             time.sleep(0.05)
         wrong = home.audit()
     report("most_jobs_in_ten_slots", [most], "jobs", 10, "lower", jobs=count, faults=wrong[:5])
-
-
-def _shifted(by: timedelta) -> datetime:
-    return datetime.now(UTC) + by
-
-
-def clock_jumps(count: int) -> None:
-    """Let a server's clock be a year ahead or behind those of workers, supervisors and other servers: no false death."""
-    wrong = []
-    with fault_home() as home:
-        for trial in range(count):
-            job = home.runner.start(SHORT, request_key=f"j{trial}").job
-            shift = timedelta(days=365 if trial % 2 else -365)
-            other = JobRunner(home.store, home.options, partial(_shifted, shift))
-            end = time.monotonic() + 1.5
-            while time.monotonic() < end:
-                other.reconcile()
-                home.look()
-                time.sleep(0.02)
-            home.finished()
-            if home.store.jobs.get(job.id).attempt != 1:
-                wrong.append(f"{job.id} was taken for dead")
-        wrong += home.audit()
-    report("clock_jumps_of_a_year", [count], "jumps", None)
-    report("faults_after_clock_jumps", [len(wrong)], "faults", 0, "lower", found=wrong[:5])

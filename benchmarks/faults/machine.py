@@ -1,4 +1,4 @@
-"""Faults of the machine: memory that runs out, and sleep, after which every clock has moved on."""
+"""Faults of the machine: memory that runs out, clocks that jump, and sleep, after which every clock has moved on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from benchmarks.faults.home import FaultHome, call, environment, fault_home
 from benchmarks.figures import not_run, report, say
+from quintain.jobs.runner import JobRunner
 from quintain.records.jobs.job import Job, JobStatus, SelftestSpec
 
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
@@ -124,8 +127,7 @@ def _described(job: Job) -> str:
 
 def machine_sleep(count: int) -> None:
     """Stop every process of a home at once, move the clock on by hours, and let all go on: no attempt may be lost."""
-    library = next((path for pattern in FAKETIME for path in Path("/").glob(pattern.lstrip("/"))), None)
-    dice, wrong = random.Random(7), []
+    dice, wrong, library = random.Random(7), [], _faketime()
     with fault_home() as home, _fake_clock(home.folder.parent / "clock", library) as move_clock:
         server = home.server()
         for trial in range(count):
@@ -145,17 +147,58 @@ def machine_sleep(count: int) -> None:
             wrong += [_described(job) for job in jobs if (job.status, job.attempt) != (JobStatus.SUCCEEDED, 1)]
         server.close()
         wrong += home.audit()
-    report("sleeps_of_the_machine", [count], "sleeps", None, clock="moved" if library else "not moved: no libfaketime")
+    report("sleeps_of_the_machine", [count], "sleeps", None, clock=_word(library))
     report("faults_after_sleep", [len(wrong)], "faults", 0, "lower", found=wrong[:5])
+
+
+def clock_jumps(count: int) -> None:
+    """Let the clock of a job be a year behind from its start, or jump ahead by one, and that of another server the other way."""
+    wrong, library = [], _faketime()
+    with fault_home() as home:
+        for trial in range(count):
+            shift = timedelta(days=365 if trial % 2 else -365)
+            with _fake_clock(home.folder.parent / f"clock-{trial}", library) as move_clock:
+                if (
+                    shift < timedelta()
+                ):  # not back while it runs: libfaketime moves the monotonic clock too, which never goes back
+                    move_clock(round(shift.total_seconds()))
+                job = home.runner.start(SelftestSpec(steps=30, step_s=0.1), request_key=f"j{trial}").job
+                home.until_step(2, job.id)
+                move_clock(round(shift.total_seconds()))
+                other = JobRunner(home.store, home.options, partial(_shifted, -shift))
+                end = time.monotonic() + 1.5
+                while time.monotonic() < end:
+                    other.reconcile()
+                    home.look()
+                    time.sleep(0.02)
+                home.finished()
+            if home.store.jobs.get(job.id).attempt != 1:
+                wrong.append(f"{job.id} was taken for dead")
+        wrong += home.audit()
+    report("clock_jumps_of_a_year", [count], "jumps", None, clock=_word(library))
+    report("faults_after_clock_jumps", [len(wrong)], "faults", 0, "lower", found=wrong[:5])
+
+
+def _shifted(by: timedelta) -> datetime:
+    return datetime.now(UTC) + by
+
+
+def _faketime() -> Path | None:
+    """Return the library that moves clocks of processes, or None where it is not installed."""
+    return next((path for pattern in FAKETIME for path in Path("/").glob(pattern.lstrip("/"))), None)
+
+
+def _word(library: Path | None) -> str:
+    return "moved" if library else "not moved: no libfaketime"
 
 
 @contextmanager
 def _fake_clock(file: Path, library: Path | None) -> Iterator[Callable[[int], None]]:
-    """Give processes that start meanwhile clocks that can be moved on, the monotonic one too; this process keeps the real ones."""
+    """Give processes that start meanwhile clocks that can be moved, the monotonic one too; this process keeps the real ones."""
 
     def move(seconds: int) -> None:
         aside = file.with_suffix(".new")
-        aside.write_text(f"+{seconds}s\n", encoding="ascii")
+        aside.write_text(f"{seconds:+d}s\n", encoding="ascii")
         aside.replace(file)
 
     move(0)

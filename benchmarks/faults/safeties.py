@@ -13,19 +13,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import sqlalchemy
 from sqlalchemy import Engine
 
-from benchmarks.faults.home import exit_code, fault_home, forked, wait_for
+from benchmarks.faults.files import DAMAGES, TrialReporter, one_thread, require_killed, train_starter
+from benchmarks.faults.home import FaultHome, environment, exit_code, fault_home, forked, record_by, wait_for
 from benchmarks.figures import report, say
 from quintain.jobs import processes
-from quintain.jobs.directory import write_atomically
+from quintain.jobs.directory import JobDirectory, write_atomically
 from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.store import job_spans
+from quintain.store import jobs as stored_jobs
 from quintain.store.database.engine import create_engine
 from quintain.store.jobs import Jobs
 
 ROUNDS = 5
 SLOW = SelftestSpec(steps=20, step_s=0.05)
+KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+"""Has the form of a key, and opens nothing."""
 
 
 def safeties(count: int) -> None:
@@ -136,6 +142,109 @@ def _unguarded(own: Jobs, connection: Any, job_id: str, attempt: int, states: An
     return _guarded(own, connection, job_id, newest, states, changes)
 
 
+def _equal_jobs(safe: bool) -> int:
+    """Ask for one job twice. Without the unique index of unfinished requests, two are begun."""
+    with fault_home() as home:
+        if not safe:
+            with closing(sqlite3.connect(home.folder / "quintain.db")) as database:
+                database.execute("DROP INDEX uq_jobs_request_key_unfinished")
+        for _ in range(2):
+            home.runner.start(SLOW, request_key="same")
+        home.finished()
+        return len(home.jobs()) - 1
+
+
+def _full_slots(safe: bool) -> int:
+    """Two jobs look startable to a server with one slot. Without the limit in the transaction of a start, both run."""
+    with fault_home() as home:
+        waiting, one_slot = home.runner_with(slots=0), home.runner_with(slots=1)
+        found = [waiting.start(SLOW, request_key=str(number)).job for number in range(2)]
+        with (
+            _patched(Jobs, "startable", lambda *_: found),
+            _patched(stored_jobs, "_has_slot", stored_jobs._has_slot if safe else lambda *_: True),
+        ):
+            one_slot.reconcile()
+            running = len(home.store.jobs.running())
+        home.finished()
+        return running - 1
+
+
+def _kill_attempt(home: FaultHome, job_id: str) -> None:
+    """Kill a job's supervisor, so that this process alone can look after it, and wait for the first step of the next attempt."""
+    record = home.directory(job_id).shim()
+    assert record is not None
+    os.kill(record.shim, signal.SIGKILL)
+    home.until(lambda: home.store.jobs.events(job_id, type="progress", after=(2, 0)))
+
+
+def _orphans(safe: bool) -> int:
+    """A worker dies too soon to end its children. Without the search for them, they stay."""
+    with fault_home() as home:
+        job = home.runner.start(SLOW.model_copy(update={"children": 2})).job
+        home.until_step(2, job.id)
+        worker = home.worker(job.id)
+        assert worker is not None
+        children = psutil.Process(worker).children()
+        os.kill(worker, signal.SIGSTOP)
+        with _patched(processes, "kill_orphans", processes.kill_orphans if safe else lambda _: None):
+            _kill_attempt(home, job.id)
+        home.finished()
+        return len(psutil.wait_procs(children, timeout=1)[1])
+
+
+def _half_files(safe: bool) -> int:
+    """An attempt leaves a half-written file. Without the sweep before the next attempt, that one has it too."""
+    with fault_home() as home:
+        job = home.runner.start(SLOW).job
+        home.until_step(2, job.id)
+        left = home.directory(job.id).checkpoints / ".machine.json.123"
+        left.touch()
+        with _patched(JobDirectory, "sweep", JobDirectory.sweep if safe else lambda _: None):
+            _kill_attempt(home, job.id)
+        is_left = left.exists()
+        home.finished()
+        return int(is_left)
+
+
+def _repeated_steps(safe: bool) -> int:
+    """A second attempt repeats steps that no checkpoint has. Without the removal of the first's, they are stored twice."""
+    with fault_home() as home:
+        job = home.runner.start(SLOW.model_copy(update={"checkpoint_every_steps": 1000})).job
+        home.until_step(3, job.id)
+        with _patched(job_spans, "_delete_repeated", job_spans._delete_repeated if safe else lambda *_: None):
+            _kill_attempt(home, job.id)
+        home.finished()
+        steps = [event.step for event in home.store.jobs.events(job.id, type="progress")]
+        return len(steps) - len(set(steps))
+
+
+def _damaged_checkpoint(safe: bool) -> int:
+    """One bit of the newest checkpoint is another. Without its checksums, a training goes on from it."""
+    from quintain.trainers.loop import checkpoints
+
+    with one_thread() as folder:
+        require_killed(forked(train_starter, folder / "job", 4, TrialReporter(die_after=4)))
+        newest = max((folder / "job/job/checkpoints").glob("step-*"))
+        DAMAGES["flip"](newest / "model.safetensors")
+        with _patched(checkpoints, "_fault", checkpoints._fault if safe else lambda _: None):
+            return exit_code(forked(_require_resumed_at, folder / "job", 3))
+
+
+def _require_resumed_at(folder: Path, step: int) -> None:
+    if (first := train_starter(folder, 4).steps[0]) != step:
+        raise AssertionError(f"expected step {step}, got {first}")
+
+
+def _kept_keys(safe: bool) -> int:
+    """Record a run with a key in it. Without the redaction, a file of the home has the key."""
+    with environment(QUINTAIN_REDACT="secrets" if safe else "off"), fault_home() as home:
+        server = home.server()
+        record_by(server, f"The key is {KEY}.", "key")
+        server.close()
+        files = [path for path in home.folder.rglob("*") if path.is_file()]
+        return sum(KEY.encode() in path.read_bytes() for path in files)
+
+
 @contextmanager
 def _patched(owner: Any, name: str, value: Any) -> Iterator[None]:
     before = vars(owner)[name]
@@ -151,4 +260,11 @@ TRIALS = {
     "files that appear by rename": _half_written,
     "lock of a living job": _false_deaths,
     "attempt number in every write": _stale_writes,
+    "one unfinished job of a request": _equal_jobs,
+    "slots in the transaction of a start": _full_slots,
+    "search for what a worker left behind": _orphans,
+    "sweep before the next attempt": _half_files,
+    "one row a step": _repeated_steps,
+    "checksums of a checkpoint": _damaged_checkpoint,
+    "redaction before a run is stored": _kept_keys,
 }

@@ -1,4 +1,4 @@
-"""Faults of the database: locks, damaged and replaced files, killed migrations, and a killed PostgreSQL server."""
+"""Faults of the database: locks, damaged and replaced files, killed migrations."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import random
 import shutil
 import signal
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 
 from benchmarks.faults.home import call, exit_code, fault_home, forked, record, record_by, wait_for
-from benchmarks.figures import not_run, report
+from benchmarks.figures import report
 from benchmarks.first_schema import create_first_schema
-from benchmarks.postgres_server import NoServer, Server, in_full
 from benchmarks.server import Client
 from quintain.errors import Unavailable
 from quintain.records.jobs.job import SelftestSpec
@@ -180,19 +178,19 @@ def migrations(count: int) -> None:
     dice, wrong, inside = random.Random(5), [], 0
     with TemporaryDirectory() as folder:
         origin = Path(folder) / "origin.db"
-        _write_oldest(origin)
+        write_oldest(f"sqlite:///{origin}")
         begin = time.monotonic()
         _migrate_copy(origin, Path(folder) / "measured")
         usual_s = time.monotonic() - begin
         for number in range(count):
             home = Path(folder) / str(number)
             path = _copied(origin, home)
-            child = forked(_open_and_close, path)
+            child = forked(open_and_close, f"sqlite:///{path}")
             time.sleep(dice.uniform(0, usual_s))
             os.kill(child, signal.SIGKILL)
             inside += exit_code(child) == -signal.SIGKILL
             wrong += _between(path)
-            children = [forked(_open_and_close, path) for _ in range(2)]
+            children = [forked(open_and_close, f"sqlite:///{path}") for _ in range(2)]
             wrong += [f"migration {number} ended with {code}" for code in map(exit_code, children) if code]
             wrong += _between(path, migrated=True)
             wrong += [f"left over: {left.name}" for left in home.glob(".*")]
@@ -200,13 +198,13 @@ def migrations(count: int) -> None:
     report("faults_after_killed_migrations", [len(wrong)], "faults", 0, "lower", found=wrong[:5])
 
 
-def _write_oldest(path: Path) -> None:
+def write_oldest(url: str) -> None:
     """Write a database of the first schema with runs in it."""
-    engine = create_engine(f"sqlite:///{path}")
+    engine = create_engine(url)
     with write_transaction(engine) as connection:
         create_first_schema(connection)
     with write_transaction(engine) as connection:
-        known = {name for _, name, *_ in connection.execute(text("PRAGMA table_info(trajectories)"))}
+        known = {column["name"] for column in inspect(connection).get_columns("trajectories")}
         for number in range(OLD_RUNS):
             steps = (Step(actor=Actor.USER, message="a " * 1000), Step(actor=Actor.AGENT, message="yes"))
             run = encode_run(Trajectory(task=Task(id=str(number), prompt="p"), steps=steps))
@@ -223,11 +221,12 @@ def _copied(origin: Path, folder: Path) -> Path:
 
 
 def _migrate_copy(origin: Path, folder: Path) -> None:
-    assert exit_code(forked(_open_and_close, _copied(origin, folder))) == 0
+    assert exit_code(forked(open_and_close, f"sqlite:///{_copied(origin, folder)}")) == 0
 
 
-def _open_and_close(path: Path) -> None:
-    open_store(f"sqlite:///{path}").close()
+def open_and_close(url: str) -> None:
+    """Migrate a database, as a server that starts does."""
+    open_store(url).close()
 
 
 def _between(path: Path, migrated: bool = False) -> list[str]:
@@ -240,67 +239,3 @@ def _between(path: Path, migrated: bool = False) -> list[str]:
     wrong += [] if revision in ({REVISIONS[-1]} if migrated else {REVISIONS[0], REVISIONS[-1]}) else [f"at {revision}"]
     has_backup = path.with_name(f"{path.name}.before-{REVISIONS[-1]}").exists()
     return wrong + (["migrated without a backup"] if revision == REVISIONS[-1] and not has_backup else [])
-
-
-def postgresql(count: int) -> None:
-    """Kill the server of PostgreSQL while threads record runs: every acknowledged row is there once it is back."""
-    try:
-        server = Server()
-    except NoServer as reason:
-        not_run("acknowledged_lost_on_postgresql", "rows", 0, "lower", str(reason))
-        return
-    try:
-        url, stop = in_full(server.url()), threading.Event()
-        open_store(url).close()
-        acknowledged: list[list[str]] = [[] for _ in range(3)]
-        codes: set[str] = set()
-        writers = [
-            threading.Thread(target=_write_until, args=(url, stop, f"w{n}", own, codes))
-            for n, own in enumerate(acknowledged)
-        ]
-        for writer in writers:
-            writer.start()
-        dice = random.Random(6)
-        for _ in range(count):
-            before = sum(map(len, acknowledged))
-            _grown(acknowledged, before + 10)
-            time.sleep(dice.uniform(0, 0.2))
-            server.kill()
-            server.start()
-        _grown(acknowledged, sum(map(len, acknowledged)) + 3)
-        stop.set()
-        for writer in writers:
-            writer.join(60)
-        store = open_store(url)
-        stored = [run.task.id for run in store.trajectories.iterate()]
-        store.close()
-    finally:
-        server.close()
-    written = [name for own in acknowledged for name in own]
-    wrong = (len(stored) - len(set(stored))) + len(codes - {"database_unavailable"})
-    lost = len(set(written) - set(stored))
-    report("postgresql_kills", [count], "kills", None, acknowledged=len(written))
-    report("acknowledged_lost_on_postgresql", [lost], "rows", 0, "lower")
-    report("faults_on_postgresql", [wrong], "faults", 0, "lower", codes=sorted(codes))
-
-
-def _grown(acknowledged: list[list[str]], size: int) -> None:
-    deadline = time.monotonic() + 60
-    while sum(map(len, acknowledged)) < size and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def _write_until(url: str, stop: threading.Event, name: str, acknowledged: list[str], codes: set[str]) -> None:
-    store = open_store(url)
-    number = 0
-    while not stop.is_set():
-        number += 1
-        for _ in range(2):
-            try:
-                record(store, f"{name}-{number}")
-                acknowledged.append(f"{name}-{number}")
-                break
-            except Unavailable as error:
-                codes.add(error.code)
-                time.sleep(0.05)
-    store.close()
