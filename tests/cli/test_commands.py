@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from quintain.cli.commands.doctor import run_doctor
 from quintain.cli.main import command
 from quintain.cli.table import COMMANDS, SECTIONS
 from quintain.errors import Unavailable, disk_remedy
+from quintain.records.agent import Agent, ModelRef
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
@@ -28,6 +30,8 @@ def test_doctor_runs_a_real_job_which_can_be_listed_and_shown(home: Path) -> Non
     job_id = next(word for word in listed.split() if word.startswith("job-"))
     shown = json.loads(quintain("jobs", "show", job_id, "--json", home=home).stdout)
     assert (shown["status"], shown["step"]) == ("succeeded", 3)
+    ended = quintain("jobs", "first", job_id, home=home)
+    assert (ended.returncode, "expected a queued job" in ended.stderr) == (2, True)
     assert quintain("show", "guide://methods/sft", home=home).stdout.startswith("# Method `sft`")
     missing = quintain("jobs", "show", "job-none", home=home)
     assert (missing.returncode, "[not_found]" in missing.stderr) == (2, True)
@@ -104,6 +108,27 @@ def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) 
     done = quintain("jobs", home=tmp_path / "file" / "home")
     assert done.returncode == 2
     assert "QUINTAIN_HOME" in done.stderr
+
+
+def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_half_written(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    services = open_services(settings, trusted=True)
+    (added,) = services.store.trajectories.add_many([run("t1")], services.clock())
+    made = export_dataset(services, "sft", "x", trajectory_ids=[added.id])
+    lost = ModelRef(source="folder", path=str(settings.agents_dir / "lost"))
+    services.store.agents.add(Agent(name="lost", model=lost), services.clock())
+    services.close()
+    Path(made.path, "train.jsonl").unlink()
+    old, new = (settings.datasets_dir / f".ds-{name}" for name in ("old", "new"))
+    for path in (old, new):
+        path.mkdir()
+    os.utime(old, (0, 0))
+    assert run_doctor(settings.home) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"dataset {made.dataset_id} has lost its file 'train.jsonl'" in printed
+    assert f"an agent has lost its model {lost.path}" in printed
+    assert (old.exists(), new.exists()) == (False, True), "another process may still write the new one"
 
 
 def test_doctor_and_export_see_that_a_home_cannot_be_written(

@@ -55,8 +55,11 @@ def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome
     alone = jobs.runner_with(light_kinds=frozenset())
     first = alone.start(LONG, request_key="first").job
     low = alone.start(SelftestSpec(steps=1), request_key="low").job
-    high = alone.start(SelftestSpec(steps=1), request_key="high", priority=1).job
+    high = alone.start(SelftestSpec(steps=1), request_key="high").job
     assert (first.status, low.status, high.status) == (JobStatus.RUNNING, JobStatus.QUEUED, JobStatus.QUEUED)
+    assert alone.put_first(high.id).status is JobStatus.QUEUED
+    with pytest.raises(Conflict, match="which is running; name a job that waits"):
+        alone.put_first(first.id)
     alone.cancel(first.id)
     ended = [jobs.wait(first.id, JobStatus.CANCELLED)]
     ended += [jobs.wait(job.id, JobStatus.SUCCEEDED) for job in (high, low)]

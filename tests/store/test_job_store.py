@@ -81,10 +81,13 @@ def test_startable_jobs_come_by_priority_then_age_while_slots_are_free(store: St
         store.jobs.insert(new)
     heavy: frozenset[str] = frozenset()
     assert [found.id for found in store.jobs.startable(3, heavy)] == [job(3).id, job(1).id, job(2).id]
+    store.jobs.put_first(job(4).id, MOMENT)
+    assert [found.id for found in store.jobs.startable(2, heavy)] == [job(4).id, job(3).id]
+    store.jobs.begin_attempt(job(4).id, 0, 1, MOMENT)
     store.jobs.begin_attempt(job(3).id, 0, 1, MOMENT)
-    assert [found.id for found in store.jobs.startable(2, heavy)] == [job(1).id]
-    assert store.jobs.startable(1, heavy) == []
-    assert len(store.jobs.startable(0, frozenset({"selftest"}))) == 3
+    assert [found.id for found in store.jobs.startable(3, heavy)] == [job(1).id]
+    assert store.jobs.startable(2, heavy) == []
+    assert len(store.jobs.startable(0, frozenset({"selftest"}))) == 2
 
 
 def test_a_home_starts_only_its_own_jobs_and_one_home_wins_a_job_of_an_earlier_version(store: Store) -> None:

@@ -90,7 +90,10 @@ def said(run: Trajectory) -> str:
 
 def test_good_runs_become_rows_of_a_frozen_dataset_that_knows_its_members(tmp_path: Path) -> None:
     """Five distinct runs have a verdict; 0.5 x 5 = 2.5, three, all of which earned 0.5: both that are right, then the half."""
+    folder = Path(spec(tmp_path).datasets_dir)
+    (folder / ".ds-1-1-0a1b2c3d").mkdir(parents=True)  # of an attempt that was killed while it wrote
     frozen = freeze(tmp_path, ROUND, ratio=0.5)
+    assert [path.name for path in folder.iterdir()] == ["ds-1-1"]
     found = rows(frozen)
     assert all(isinstance(row, DatasetRow) for row in found)
     assert [(said(row.trajectory), row.reward) for row in found] == [

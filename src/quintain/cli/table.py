@@ -327,6 +327,7 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
         "commands.reports:report",
         "Write a page about a job, comparison, evaluation, agent or dataset to send.",
     ),
+    "jobs first": ("commands.jobs:first_command", "Let a queued job start before the others that wait."),
     "jobs prune": ("commands.prune:prune_command", "Free the disk space of jobs that ended long ago."),
     "prefer list": ("commands.prefer:list_preferences", "List stored preferences."),
     "install": ("commands.install:install", "Add the server to an MCP client, or its skill."),
@@ -362,7 +363,7 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
 """Command -> its function in `quintain.cli`, and a line of help: what is not one tool."""
 
 GROUPS: Mapping[str, tuple[str, str | None]] = {
-    "jobs": ("List jobs, or show, watch, cancel or resume one; free their disk space.", "list"),
+    "jobs": ("List jobs, or show, watch, cancel, resume or put first one; free their disk space.", "list"),
     "prefer": ("Record which of two runs of a task is better.", None),
     **{
         f"knowlyr-{part}": (f"Command lines of knowlyr-{part}.", None)

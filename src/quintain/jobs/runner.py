@@ -107,6 +107,14 @@ class JobRunner:
                 directory.request_cancel()
             return job
 
+    def put_first(self, job_id: str) -> Job:
+        """Let a queued job start before the others that wait.
+
+        Raises:
+            Conflict: It is not queued.
+        """
+        return self._store.jobs.put_first(job_id, self._clock())
+
     def resume(self, job_id: str) -> Job:
         """Continue a job: an interrupted one under its id, a failed or cancelled one as a new job.
 

@@ -269,6 +269,20 @@ class Jobs:
                 self._transition(connection, job_id, job.attempt, {JobStatus.RUNNING}, requested)
             return self._get(connection, job_id)
 
+    def put_first(self, job_id: str, now: datetime) -> Job:
+        """Let a queued job start before the others that wait.
+
+        Raises:
+            Conflict: It is not queued.
+        """
+        with write_transaction(self._engine) as connection:
+            job = self._get(connection, job_id)
+            highest = connection.scalar(select(func.max(jobs.c.priority)).where(jobs.c.status == JobStatus.QUEUED)) or 0
+            changes = {"priority": highest + 1, "updated_at": now}
+            if not self._transition(connection, job_id, job.attempt, {JobStatus.QUEUED}, changes):
+                raise Conflict(f"expected a queued job, got {job_id}, which is {job.status}; name a job that waits")
+            return self._get(connection, job_id)
+
     def requeue(self, job_id: str, now: datetime) -> Job:
         """Give an interrupted job one more attempt.
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -16,25 +17,31 @@ from quintain import __version__
 from quintain.cli.session import plain_console
 from quintain.endpoints.profiles import read_profiles
 from quintain.environments import registry as environments
-from quintain.errors import NotFound, QuintainError, Unavailable, disk_remedy
+from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable, disk_remedy
 from quintain.exporters import registry as exporters
 from quintain.extensions import ExtensionGroup, load, package_of
 from quintain.importers import registry as importers
 from quintain.jobs.home_claim import assign_new_id
 from quintain.jobs.launchers import registry as launchers
+from quintain.jobs.pruning import model_folders
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.records.labels.judging import Endpoint
 from quintain.records.text import printable
 from quintain.scoring import registry as scorers
 from quintain.settings import Settings, has_secret, sqlite_url
 from quintain.store.database.damage import problems, readable, salvage
+from quintain.store.database.paging import read_pages
 from quintain.store.store import open_store
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.model_folders import starter_folder
+from quintain.tools.training.requests import require_intact
 
 LEAST_FREE_MB = 500
 """Free space below which a job may fail."""
+
+_LONGEST_WRITE_S = 86_400
+"""Age from which a half-written dataset or model is that of a killed process."""
 
 _MUCH_UNUSED = 100 * 1024**2
 """Unused bytes of the database from which a vacuum is proposed."""
@@ -115,6 +122,8 @@ def _checks(settings: Settings) -> Iterator[_Check]:
         checks = {
             "integrity of the database": _integrity,
             "disk": _disk,
+            "half-written files": _half_written,
+            "datasets and agents": _kept,
             "unfinished jobs": _unfinished,
             "embedded model": _starter,
             "endpoints": _endpoints,
@@ -194,6 +203,32 @@ def _disk(services: Services) -> str:
             f"{free_mb:,.0f} MB are free where the home folder is; free disk space, or call `quintain jobs prune`"
         )
     return f"ok ({free_mb / 1024:,.0f} GB free)"
+
+
+def _half_written(services: Services) -> str:
+    """Remove what killed processes have left half-written beside datasets and agents."""
+    found = [
+        path for folder in (services.settings.datasets_dir, services.settings.agents_dir) for path in folder.glob(".*")
+    ]
+    left = [path for path in found if time.time() - path.stat().st_mtime > _LONGEST_WRITE_S]
+    for path in left:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return f"ok ({len(left)} removed)" if left else "ok"
+
+
+def _kept(services: Services) -> str:
+    """Name datasets that were lost or changed, and agents whose model was lost; a changed model is refused when it is loaded."""
+    faults = []
+    for dataset in read_pages(services.store.datasets.page):
+        try:
+            require_intact(dataset)
+        except InvalidInput as error:
+            faults.append(error.message)
+    models = sorted(model_folders(read_pages(services.store.agents.page)))
+    faults += [f"an agent has lost its model {path}; restore it from a backup" for path in models if not path.exists()]
+    if faults:
+        raise Unavailable("; ".join(faults))
+    return "ok"
 
 
 def _unfinished(services: Services) -> str:

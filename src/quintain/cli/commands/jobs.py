@@ -1,10 +1,12 @@
-"""`quintain jobs`: list, show, watch, cancel and resume jobs; and following the job that another command started."""
+"""`quintain jobs`: list, show, watch, cancel, resume and put first jobs; and following the job that another command started."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,6 +17,7 @@ from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import (
     INTERRUPTED,
     CommandRun,
+    Session,
     collected_interrupts,
     plain_console,
     show_next_step,
@@ -73,6 +76,21 @@ def print_error_of(console: Console, view: JobView) -> None:
     assert view.error is not None
     text = in_commands(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
     console.print(printable(text), style="red")
+
+
+def first_command(
+    job_id: Annotated[str, typer.Argument(help="A queued job.")],
+    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the job as JSON.")] = False,
+) -> None:
+    """Let a queued job start before the others that wait."""
+    with Session(home) as session:
+        services = session.services()
+        view = get_job(services, services.jobs.put_first(job_id).id)
+    if json_out:
+        plain_console().print(view.model_dump_json(exclude_none=True), soft_wrap=True)
+    else:
+        print_job(plain_console(), view)
 
 
 def run_watch(use: CommandRun) -> int:

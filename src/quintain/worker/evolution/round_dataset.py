@@ -368,6 +368,7 @@ def _freeze(
         },
     )
     folder = Path(spec.datasets_dir) / options.dataset_id
-    shutil.rmtree(folder, ignore_errors=True)  # from an attempt that died before it reported the dataset
+    for left in (folder, *folder.parent.glob(f".{folder.name}-*")):
+        shutil.rmtree(left, ignore_errors=True)  # from an attempt that died before it reported the dataset
     written = write_dataset(lines, folder, options, tally)
     return DatasetOutput(dataset=written.dataset, trajectory_ids=tuple(written.members))
