@@ -188,7 +188,7 @@ def suspended(count: int) -> None:
         cancel_s = time.monotonic() - begin
         if home.store.jobs.get(job.id).status is not JobStatus.CANCELLED:
             wrong.append(f"{job.id} was not cancelled")
-        home.runner = home.runner_with(limits=JobLimits(stall_s=8))
+        home.runner = home.runner_with(limits=JobLimits(stall_s=20))
         job = home.runner.start(STEADY, request_key="limited").job
         _suspend(home, job.id)
         home.finished()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,15 @@ def test_a_server_that_fails_is_killed_and_its_error_has_the_reason(
             act(environment, "echo")
     if tool in ("hang", "flood"):
         assert group_is_gone(pid)
+
+
+def test_a_server_gets_no_variable_that_its_profile_does_not_pass(
+    playing: Callable[..., Environment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUINTAIN_CANARY", "seen")
+    variables = text_of(act(playing(), "recall", name="/proc/self/environ"))
+    assert "PATH=" in variables
+    assert "QUINTAIN_CANARY" not in variables
 
 
 def test_tools_are_chosen_by_globs_and_a_pattern_without_a_tool_is_an_error(playing) -> None:

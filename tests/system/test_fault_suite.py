@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.faults import files, jobs, store, tested_goals
+from benchmarks.faults import files, jobs, machine, store, tested_goals
 from benchmarks.faults.parts import PARTS
 from benchmarks.faults.safeties import TRIALS
 from benchmarks.faults.tested_goals import GOALS, ROOT
@@ -47,7 +47,24 @@ def test_a_damaged_dataset_is_refused_by_the_name_of_its_file() -> None:
     require_goals()
 
 
-@pytest.mark.parametrize("name", ["transactions that lock before they read", "files that appear by rename"])
+def test_jobs_go_on_after_a_sleep_of_the_machine() -> None:
+    machine.machine_sleep(1)
+    require_goals()
+
+
+def test_a_worker_without_memory_ends_with_the_reason_and_its_job_goes_on() -> None:
+    machine.out_of_memory(1)
+    require_goals()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transactions that lock before they read",
+        "files that appear by rename",
+        "slots in the transaction of a start",
+    ],
+)
 def test_a_trial_without_its_safety_shows_the_fault(name: str) -> None:
     assert TRIALS[name](True) == 0
     assert TRIALS[name](False) > 0

@@ -16,6 +16,7 @@ from jobs_in_process import _run_in_main_thread
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.evaluation.reports.figures import Figure, Panel, line
 from quintain.jobs import processes
+from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.dataset import TextRow
 from quintain.records.filters import TrajectoryFilter
@@ -131,6 +132,21 @@ def test_a_silent_job_is_stalled_without_a_time_left_and_a_steady_one_is_not(wai
     assert steady.last_progress_at is not None
     unknown = get_job(waiting, stored(waiting, "job-4", GRPO, running=True))
     assert (unknown.stalled, unknown.quiet_for_s) == (None, pytest.approx(0, abs=2))
+
+
+def test_what_keeps_a_job_from_being_looked_after_is_in_its_view_and_in_the_list(services: Services) -> None:
+    stored(services, "job-1", GRPO, running=True)
+    directory = JobDirectory(services.settings.jobs_dir / "job-1")
+    lock = processes.try_lock(directory.lock)
+    assert lock is not None, "the job looks alive"
+    directory.events.mkdir()
+    services.jobs.reconcile()
+    view, listed = get_job(services, "job-1"), list_jobs(services)
+    processes.unlock(lock)
+    assert view.status == "running"
+    assert "it cannot be looked after now: [Errno 21]" in (view.trouble or "")
+    assert (listed.items[0].trouble, view.eta_s) == (view.trouble, None)
+    assert listed.next_step.startswith("job-1 is in trouble; look at it with ")
 
 
 def test_an_evaluation_shows_its_turns_before_its_first_batch_ends(waiting: Services) -> None:

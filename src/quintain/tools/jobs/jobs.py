@@ -140,7 +140,11 @@ def list_jobs(
     items, following = fitting_page(fetch, limit)
     held_up = next((item for item in items if item.stalled or item.trouble), None)
     step = (
-        Hint(f"{held_up.job_id} seems stalled; look at it with ", call("get_job", job_id=held_up.job_id), ".")
+        Hint(
+            f"{held_up.job_id} {'is in trouble' if held_up.trouble else 'seems stalled'}; look at it with ",
+            call("get_job", job_id=held_up.job_id),
+            ".",
+        )
         if held_up is not None
         else Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
