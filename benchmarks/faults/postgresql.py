@@ -6,9 +6,10 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -58,10 +59,8 @@ def postgresql(count: int) -> None:
         jobs = [runner.start(SelftestSpec(steps=steps, step_s=0.1), request_key=str(n)).job.id for n in range(3)]
         acknowledged: list[list[str]] = [[] for _ in range(3)]
         codes: set[str] = set()
-        works: list[Callable[[], object]] = [
-            lambda n=n: _write_until(url, stop, f"w{n}", acknowledged[n], codes) for n in range(3)
-        ]
-        threads = [threading.Thread(target=work) for work in (*works, lambda: _reconcile_until(stop, runner, store))]
+        works = [partial(_write_until, url, stop, f"w{n}", own, codes) for n, own in enumerate(acknowledged)]
+        threads = [threading.Thread(target=work) for work in (*works, partial(_reconcile_until, stop, runner, store))]
         for thread in threads:
             thread.start()
         for _ in range(count):

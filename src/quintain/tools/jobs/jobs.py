@@ -140,11 +140,7 @@ def list_jobs(
     items, following = fitting_page(fetch, limit)
     held_up = next((item for item in items if item.stalled or item.trouble), None)
     step = (
-        Hint(
-            f"{held_up.job_id} {'is in trouble' if held_up.trouble else 'seems stalled'}; look at it with ",
-            call("get_job", job_id=held_up.job_id),
-            ".",
-        )
+        Hint(_held_up(held_up), "; look at it with ", call("get_job", job_id=held_up.job_id), ".")
         if held_up is not None
         else Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
@@ -159,6 +155,10 @@ def list_jobs(
         )
     )
     return JobList(items=items, next_cursor=following, next_step=step)
+
+
+def _held_up(item: JobSummary) -> str:
+    return f"{item.job_id} {'is in trouble' if item.trouble else 'seems stalled'}"
 
 
 def _summary(services: Services, job: Job, waiting_for: WaitingFor | None) -> JobSummary:
