@@ -75,9 +75,11 @@ def test_a_resumed_job_begins_with_the_checkpoints_of_the_old_one(tmp_path: Path
     old.prepare(queued("job-1"))
     (old.checkpoints / "step-1").mkdir()
     (old.checkpoints / "step-1" / "weights").write_text("w")
+    (old.checkpoints / ".machine.json.123").touch()  # half-written by a killed process
     new = JobDirectory(tmp_path / "job-2")
     new.prepare(queued("job-2", resumed_from="job-1"))
     assert (new.checkpoints / "step-1" / "weights").read_text() == "w"
+    assert [path.name for path in new.checkpoints.iterdir()] == ["step-1"]
     assert new.read_spec() == SelftestSpec()
     (old.checkpoints / "step-1" / "weights").unlink()
     assert (new.checkpoints / "step-1" / "weights").exists()
