@@ -177,7 +177,7 @@ def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:
         return ModelRef(source="folder", path=str(cached))
     if HUB_NAME.match(name) and services.settings.allow_hub:
         return ModelRef(source="hub", path=name, revision=revision if isinstance(revision, str) else None)
-    remedy = f"copy the model's folder into {_INBOX} as {_own_name(name)!r}"
+    remedy = f"copy the model's folder, or that of its unquantised weights, into {_INBOX} as {_own_name(name)!r}"
     if HUB_NAME.match(name):
         remedy += f", download {name} into the Hub cache, or let the operator set QUINTAIN_ALLOW_HUB=1"
     raise NotFound(
