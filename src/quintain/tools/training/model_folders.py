@@ -232,8 +232,9 @@ def _places(services: Services, folder: Path, name: str) -> Iterator[Path]:
     A relative path begins at the working folder of the training, which usually lies above the folder that it wrote.
     """
     inbox = services.settings.inbox_dir
-    above = (start / name for start in (folder, *folder.parents[:_ABOVE]))
-    for place in (name, *above, inbox / name, inbox / _own_name(name)):
+    above = [start / name for start in (folder, *folder.parents[:_ABOVE])]
+    places: list[str | Path] = [name, *above, inbox / name, inbox / _own_name(name)]
+    for place in places:
         try:
             yield readable(services, place, "model")
         except (InvalidInput, NotFound, Refused):
