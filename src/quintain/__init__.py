@@ -23,6 +23,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from quintain import client, errors
+    from importlib import import_module
 
+    errors, client = import_module("quintain.errors"), import_module("quintain.client")
     return ["__version__", *errors.__all__, *client.__all__]

@@ -260,6 +260,8 @@ def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remed
     assert (acting.method, acting.blockers, acting.estimate.steps) == ("ppo", (), 80)
     assert acting.hyperparameters["tasks_per_step"] == 64
     assert codes(plan_training(services, method="ppo")) == ["no_environment"]
+    taught = plan_training(services, method="distill", environment=INVENTORY, hyperparameters={"teacher": "starter"})
+    assert (taught.environment, taught.blockers, taught.dataset_id) == (INVENTORY, (), None)
     nothing = plan_training(services, goal=("imitate",))
     assert (nothing.method, codes(nothing)) == ("sft", ["no_dataset"])
     assert "collect_rollouts" in nothing.blockers[0].remedy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ from quintain.records.jobs.job import EvolveSpec, RolloutSpec, TrainSpec
 from quintain.records.labels.preference import Preference
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import OutcomeStatus
+from quintain.scoring import registry
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_dataset
@@ -160,6 +162,21 @@ def test_a_wrong_reward_is_refused_before_a_job_is_made(waiting: Services) -> No
     for reward, words in WRONG_REWARDS:
         assert words in str(error_of(start_training, waiting, "grpo", "starter", environment=INVENTORY, reward=reward))
     assert waiting.store.jobs.page().items == ()
+
+
+def test_a_function_of_the_program_is_a_reward_of_a_dict_call_if_a_job_can_import_it(
+    tool: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme_given.py").write_text("def given(run):\n    return 1 / len(run.agent_steps)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    given = importlib.import_module("acme_given").given
+    acting = {"environment": INVENTORY, "n_tasks": 1, "agent": "starter", "max_turns": 1}
+    started = tool(action="collect", reward=given, **acting)
+    assert "job_id" in started, started
+    assert tool(action="cancel", job_id=started["job_id"])["job_id"] == started["job_id"]
+    refused = tool(action="train", model_name="starter", algorithm="grpo", environment=INVENTORY, reward=lambda run: 1)
+    assert (refused["code"], "top level of a module" in refused["message"]) == ("not_a_live_scorer", True)
 
 
 def test_methods_that_learn_from_no_reward_refuse_one(tool: Caller) -> None:

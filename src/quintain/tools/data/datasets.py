@@ -136,10 +136,7 @@ def export_dataset(
     By default, runs on held-out (evaluation) tasks and runs without a verdict are left out. dpo and grpo compare several
     attempts of one task.
     """
-    curation = curation or Curation()
-    require_curation(kind, curation)
-    if kind == "prm" and scorer is not None and path is None and "step_labels" not in curation.model_fields_set:
-        curation = curation.model_copy(update={"step_labels": "scores"})
+    curation = _checked_curation(kind, curation, scorer if path is None else None)
     mining = {"margin": margin, "max_pairs_per_task": max_pairs_per_task}
     if pairs != "mined":
         _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)
@@ -174,12 +171,13 @@ def export_dataset(
     return _pushed(services, _converted(services, _result(services, written, tally), written, format), destination)
 
 
-def require_curation(kind: str, curation: Curation) -> None:
-    """Raise if a curation field does not apply to this kind of dataset.
+def _checked_curation(kind: str, curation: Curation | None, scorer: str | None) -> Curation:
+    """Return the curation; a scorer of stored runs gives the step labels of `prm` unless they are named.
 
     Raises:
-        InvalidInput: names the field and the kinds that it goes with.
+        InvalidInput: A field does not apply to this kind of dataset; names the field and the kinds that it goes with.
     """
+    curation = curation or Curation()
     for name in sorted(curation.model_fields_set):
         kinds = _ONLY_FOR.get(name)
         if kind == "text" or (kinds is not None and kind not in kinds):
@@ -188,6 +186,9 @@ def require_curation(kind: str, curation: Curation) -> None:
             raise InvalidInput(f"`curation.{name}` does not go with kind {kind!r}{why}; {go}")
     if curation.task_classes is not None and curation.task_weights is None:
         raise InvalidInput("`curation.task_classes` is there and no `task_weights` to sample by; give both, or neither")
+    if kind != "prm" or scorer is None or "step_labels" in curation.model_fields_set:
+        return curation
+    return curation.model_copy(update={"step_labels": "scores"})
 
 
 def require_format(format: str, options: ExportOptions) -> None:

@@ -149,6 +149,9 @@ class RLTrainingTool:
             raise InvalidInput(
                 f"expected action to be the name of an action, got {shown(action)}", code="unknown_action"
             )
+        if callable(function := parameters.get("reward")):
+            parameters["reward"] = str(getattr(function, "__name__", "reward")).strip("<>")
+            register(parameters["reward"], function)
         if action in self._actions:
             return self._actions[action](parameters)
         spec = _TOOLS.get(_SHORT.get(action, action))

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from quintain.datasets.row_files import rows_of
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.importers.protocol import Report
-from quintain.scoring.registry import register
 from quintain.settings import read_settings
 from quintain.tools.dict_calls.actions import DEFAULT_ROWS
 from quintain.tools.dict_calls.facade import RLTrainingTool
@@ -238,9 +237,5 @@ class GRPOTrainerWrapper(SFTTrainerWrapper):
             **options: As there.
         """
         super().__init__(model_name, dataset, **options)
-        if callable(reward_fn):
-            name = str(getattr(reward_fn, "__name__", "reward_fn")).strip("<>")
-            register(name, reward_fn)
-            self._call["reward"] = name
-        elif reward_fn is not None:
+        if reward_fn is not None:
             self._call["reward"] = reward_fn

@@ -177,7 +177,7 @@ def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:
         return ModelRef(source="folder", path=str(cached))
     if HUB_NAME.match(name) and services.settings.allow_hub:
         return ModelRef(source="hub", path=name, revision=revision if isinstance(revision, str) else None)
-    remedy = f"copy the model's folder into {_INBOX} as {_own_name(name)!r}"
+    remedy = f"copy the model's folder, or that of its unquantised weights, into {_INBOX} as {_own_name(name)!r}"
     if HUB_NAME.match(name):
         remedy += f", download {name} into the Hub cache, or let the operator set QUINTAIN_ALLOW_HUB=1"
     raise NotFound(
@@ -232,8 +232,9 @@ def _places(services: Services, folder: Path, name: str) -> Iterator[Path]:
     A relative path begins at the working folder of the training, which usually lies above the folder that it wrote.
     """
     inbox = services.settings.inbox_dir
-    places: list[str | Path] = [name, *(start / name for start in (folder, *folder.parents[:_ABOVE]))]
-    for place in [*places, inbox / name, inbox / _own_name(name)]:
+    above = [start / name for start in (folder, *folder.parents[:_ABOVE])]
+    places: list[str | Path] = [name, *above, inbox / name, inbox / _own_name(name)]
+    for place in places:
         try:
             yield readable(services, place, "model")
         except (InvalidInput, NotFound, Refused):

@@ -18,7 +18,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters.methods import DATASET_KINDS
+from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS
 from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.record import counted, shown
 from quintain.tools.services import Services
@@ -184,8 +184,8 @@ def choose(
     method = wish.methods[0]
     if DATASET_KINDS.get(method) is None or (method == "grpo" and (environment or not _newest(services, "grpo", None))):
         return _online(services, method, environment, agent, *wish.branches)
-    has_pairs = method != "dpo" or _newest(services, "dpo", environment) or _has_preferences(services)
-    if wish.named and environment and not has_pairs:
+    has_pairs = method == "dpo" and (_newest(services, "dpo", environment) or _has_preferences(services))
+    if wish.named and environment and method in ONLINE_METHODS and not has_pairs:
         return _online(services, method, environment, agent, *wish.branches)
     stored = ((one, kind) for one in wish.methods if (kind := DATASET_KINDS.get(one)) is not None)
     found = next((one for one, kind in stored if _newest(services, kind, environment)), method)
