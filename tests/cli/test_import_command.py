@@ -50,6 +50,31 @@ def test_updated_runs_of_a_file_in_the_inbox_are_counted_and_are_no_failure(tmp_
     assert "0 runs came in, 1 were updated" in printed[1]
 
 
+def test_files_that_nothing_reads_are_counted_in_the_last_sentences_with_what_reads_them(tmp_path: Path) -> None:
+    """Two of three files are no logs: neither the first import nor the second may read as if all had come in."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    row = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]}
+    (folder / "a.jsonl").write_text(json.dumps(row))
+    (folder / "b.jsonl").write_text(json.dumps({"nummer": 1, "verlauf": []}))
+    (folder / "c.parquet").write_bytes(b"PAR1")
+    first, second = (quintain("import", str(folder), home=tmp_path / "home").stdout for _ in range(2))
+    assert "1 run came in" in first
+    assert "0 rejected, 2 files not read; redacted" in first
+    for printed in (first, second):
+        assert "not a log; quintain export sft NAME --rows PATH reads it" in printed
+        assert "2 files not read: see `rejected`" in printed
+        assert "quintain export sft rows --rows PATH --column prompt=VALUE" in printed
+    assert "1 file unchanged" in second
+    assert "Nothing new" not in second
+    (folder / "b.jsonl").unlink()
+    (folder / "c.parquet").unlink()
+    assert (
+        "Nothing new: these runs were imported before."
+        in quintain("import", str(folder), home=tmp_path / "home").stdout
+    )
+
+
 def test_json_lists_every_file_and_the_table_says_how_many_it_leaves_out(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     for n in range(60):

@@ -39,3 +39,10 @@ def test_facts_leave_out_what_is_unknown_and_show_lists_of_objects_as_tables() -
 def test_text_of_others_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in "".join(table_lines(("a",), [("\x1b[2Jgone",)], 80))
     assert "\x1b" not in "".join(fact_lines({"a": {"b": "\x1b[2Jgone"}, "c": ["\x1b"]}, 80))
+
+
+def test_lines_that_end_as_in_windows_are_lines_and_one_space_in_a_cell() -> None:
+    text = "line three\r\nline four"
+    assert table_lines((Column("task", cut=True),), [(text,)], 80)[1] == "line three line four"
+    assert list(fact_lines({"prompt": text}, 80)) == ["prompt:", "  line three", "  line four"]
+    assert "\r" not in "".join(table_lines(("a",), [("over\rwritten",)], 80))

@@ -99,6 +99,24 @@ def test_a_broken_package_is_named_and_nothing_else_fails(
     assert "acme-broken" in capsys.readouterr().out
 
 
+def test_a_reader_of_another_package_that_fails_is_named_in_one_line_with_the_line_of_the_log(
+    home: Path, tmp_path: Path, install_package: Install
+) -> None:
+    """The second ticket has a reply that is no text, and the reader passes it on; pydantic states that over several lines."""
+    text = (PLUGINS / "importer" / "acme_helpdesk.py").read_text(encoding="utf-8")
+    entries = {"quintain.importers": {"acme_helpdesk": "acme_helpdesk:Helpdesk"}}
+    install_package("acme", {"acme_helpdesk": text.replace("message=str(reply)", "message=reply")}, entries)
+    log = tmp_path / "tickets.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in (TICKETS[0], {**TICKETS[0], "replies": [7]})))
+    with q.open(home) as opened:
+        (rejected,) = opened.import_logs(log).rejected
+    assert rejected.reason.startswith(
+        "the reader acme_helpdesk of package acme failed after it read line 2 (Step.message"
+    )
+    assert rejected.reason.isprintable()
+    assert "\ufffd" not in rejected.reason
+
+
 def test_a_name_that_is_taken_is_refused_and_both_packages_are_named(home: Path, install_package: Install) -> None:
     text = (PLUGINS / "scorer" / "acme_brevity.py").read_text(encoding="utf-8")
     taken = {"short": "acme_brevity:brevity", "outcome": "acme_brevity:brevity"}

@@ -305,7 +305,10 @@ def test_a_reader_that_fails_takes_no_other_file_down(tmp_path: Path, at: str, m
     else:
         assert report.imported == 6, "two rows before the fault, and all of the other file"
         assert report.rejected[0].file == "1.jsonl"
-        assert "the reader faulty failed on it (KeyError at test_importing.py:" in report.rejected[0].reason
+        assert (
+            "the reader faulty failed on it after it read line 3 (KeyError at test_importing.py:"
+            in report.rejected[0].reason
+        )
         assert [Path(stamp.uri).name for stamp in kept.stamps] == ["2.jsonl"]
 
 

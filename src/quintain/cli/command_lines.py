@@ -55,9 +55,9 @@ class OptionForm:
         if self.shape == "list":
             return [name.removesuffix("S") if one is ... else str(one) for one in value]
         if self.shape == "settings":
-            return [f"{key}={json.dumps(one)}" for key, one in value.items()]
+            return [f"{key}={'VALUE' if one is ... else json.dumps(one)}" for key, one in value.items()]
         if self.shape == "columns":
-            return [f"{key}={one}" for key, one in value.items()]
+            return [f"{key}={'VALUE' if one is ... else one}" for key, one in value.items()]
         is_flat = isinstance(value, Mapping) and all(isinstance(one, int | float) for one in value.values())
         if is_flat and self.shape in ("mix", "value"):
             return [",".join(f"{key}={weight:g}" for key, weight in value.items())]

@@ -55,9 +55,7 @@ def print_table(console: Console, columns: Sequence[Column | str], rows: Sequenc
 def table_lines(columns: Sequence[Column | str], rows: Sequence[Sequence[object]], width: int) -> list[str]:
     """Return the lines of a table, each of at most `width` columns unless a single word is wider."""
     named = [Column(one) if isinstance(one, str) else one for one in columns]
-    cells = [
-        [printable(for_terminal(cell) if isinstance(cell, str) else _number(cell)) for cell in row] for row in rows
-    ]
+    cells = [[_cell(value) for value in row] for row in rows]
     head = [[column.name for column in named]] if any(column.name for column in named) else []
     widths = _widths(named, [*head, *cells], width)
     if widths is not None:
@@ -65,6 +63,11 @@ def table_lines(columns: Sequence[Column | str], rows: Sequence[Sequence[object]
         if max((len(lines) for row in shaped for lines in row), default=1) <= _TALLEST:
             return [line for row in shaped for line in _row_lines(named, widths, row)]
     return [line for row in cells for line in _block(named, row, width)]
+
+
+def _cell(value: object) -> str:
+    """Return a value as the text of a cell, on one line."""
+    return " ".join(printable(for_terminal(value) if isinstance(value, str) else _number(value)).split())
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:

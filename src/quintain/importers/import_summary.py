@@ -29,6 +29,8 @@ class FileSummary:
     """`trajectories`, `steps`, `actions` and `observations`, as in `ImportedFile`."""
     marks: Counter[str] = field(default_factory=Counter)
     """Runs that are `paired` or `labelled` by the log, or neither (`plain`)."""
+    has_rows: bool = False
+    """Whether it is JSON or a table, of whatever format."""
     rejected: tuple[Rejected, ...] = ()
     n_rejected: int = 0
     unknown: dict[str, int] = field(default_factory=dict)
@@ -120,6 +122,7 @@ class ImportSummary:
             rejected=tuple([*(line for file in logs for line in file.rejected), *refused][:MAX_REJECTED]),
             n_rejected=n_rejected,
             n_refused=len(others),
+            n_unknown_rows=sum(file.has_rows for file in others),
             redactions=dict(self.redactions),
             unknown=dict(unknown.most_common(MAX_UNKNOWN)),
             notes=self._notes(files, bool(took)),

@@ -74,11 +74,12 @@ class LogFile:
         try:
             if is_table(self.path):
                 for number, row in table_rows(self.path, self.root, self.reading, report):
+                    self.reading.row = number
                     yield NumberedValue(number, row)
                 return
             pieces = self.pieces()
             while (piece := next(pieces, None)) is not None:
-                number = piece.number
+                number = self.reading.row = piece.number
                 values = parse_piece(piece, parser, report, spooled)
                 del piece  # its bytes would stay in memory while the caller works on the values
                 yield from (NumberedValue(number, value) for value in values)

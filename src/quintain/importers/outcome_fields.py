@@ -113,8 +113,8 @@ def unread_note(column: str, values: Counter[str]) -> str:
     more = ", ..." if len(values) > _NAMED else ""
     return (
         f"{column!r} has values that are not read as an outcome: {named}{more}; these runs are of unknown outcome. Write true or "
-        f"false there, or export the file by its path with columns={{'label': {column!r}, 'good': VALUE}} (command: --rows FILE "
-        f"--column label={column} --column good=VALUE)"
+        "false there, or state which value is good: "
+        f"export_dataset(kind='sft', name=..., path=..., columns={{'label': {column!r}, 'good': ...}})"
     )
 
 

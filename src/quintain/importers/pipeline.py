@@ -196,6 +196,7 @@ class _Loop:
             report.reject(None, error.message)
             self._conclude(tally, report)
             return None, {}
+        tally.has_rows = found.probe.shape in ("object", "array", "lines")
         detection = self._detect(found.probe)
         if detection.importer is None:
             if found.damage:
@@ -321,7 +322,8 @@ class _Loop:
         """Record what a file did not yield. These texts may quote the log, so they are redacted."""
         room = _KEPT_REJECTIONS - len(tally.rejected)
         tally.rejected += tuple(
-            Rejected(file=tally.name, line=line, reason=_safe(reason)) for line, reason in report.rejected[:room]
+            Rejected(file=tally.name, line=line, reason=_safe(" ".join(reason.split())))
+            for line, reason in report.rejected[:room]
         )
         tally.n_rejected += report.n_rejected
         tally.unknown = {_safe(kind): n for kind, n in report.unknown.items() if n}
@@ -371,7 +373,8 @@ def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None
         *_, place = traceback.extract_tb(error.__traceback__)
         where = f"{Path(place.filename).name}:{place.lineno}"
         report.reject(
-            None, f"the reader {reader.name} failed on it ({type(error).__name__} at {where}); please report it"
+            None,
+            f"the reader {reader.name} failed on it{log.reading.where} ({type(error).__name__} at {where}); please report it",
         )
 
 

@@ -9,13 +9,15 @@ from importlib.metadata import EntryPoint
 from pkgutil import iter_modules
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.extensions import ExtensionGroup, load_object, package_of
 from quintain.importers import chat_apps, coding_agents, frameworks, harnesses, interchange, traces, training_data
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer
-from quintain.records.record import nearest, shown
+from quintain.records.record import explain, nearest, shown
 
 GROUP = "quintain.importers"
 """Entry-point group; each entry names an `Importer`, or a class of them without arguments, with the entry's name."""
@@ -134,8 +136,10 @@ def _load(entry: EntryPoint) -> Importer:
         except (QuintainError, OSError):
             raise
         except Exception as error:
+            known = isinstance(error, ValidationError)
+            reason = explain(error, error.title) if known else f"{type(error).__name__}: {error}"
             raise InvalidInput(
-                f"the reader {entry.name} of package {package} failed ({type(error).__name__}: {error}); report it there"
+                f"the reader {entry.name} of package {package} failed{log.reading.where} ({reason}); report it there"
             ) from error
 
     return Importer(entry.name, str(inner.title), detect, read)

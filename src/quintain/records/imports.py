@@ -96,6 +96,7 @@ class ImportReport(Record):
     )
     n_rejected: int = Field(default=0, description="Number of rejected records and logs.")
     n_refused: int = Field(default=0, description="Number of files that are not logs, such as a README. Not a failure.")
+    n_unknown_rows: int = Field(default=0, description="Number of these that are tables or JSON of no known format.")
     redactions: dict[str, int] = Field(default_factory=dict)
     unknown: dict[str, int] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()

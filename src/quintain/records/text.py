@@ -16,8 +16,8 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 
 
 def printable(text: str) -> str:
-    """Replace control characters by U+FFFD, so that a text cannot steer a terminal."""
-    return _CONTROL.sub("\ufffd", text)
+    """Replace control characters by U+FFFD, so that a text cannot steer a terminal; a line may end as in Windows."""
+    return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def require_clean(value: Any, where: str) -> int:

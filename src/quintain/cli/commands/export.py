@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from quintain.cli.command_lines import in_commands
 from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.datasets.dataset_writer import folder_aside
@@ -91,7 +92,7 @@ def _show(console: Console, result: ExportResult) -> None:
     for row in result.rejected:
         console.print(printable(f"  {row.place}: {row.reason}"), style="yellow")
     for warning in result.warnings:
-        console.print(printable(f"  note: {warning}"))
+        console.print(printable(f"  note: {in_commands(warning)}"))
     console.print(f"format {result.format}: {result.path}")
     show_next_step(console, result)
 

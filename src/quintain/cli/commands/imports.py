@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from quintain.cli.command_lines import in_commands
 from quintain.cli.commands.jobs import show_job, watch
 from quintain.cli.layout import Column, print_table
 from quintain.cli.session import INTERRUPTED, CommandRun, plain_console, show_next_step
@@ -64,14 +65,15 @@ def show_import(console: Console, result: ImportResult) -> None:
     if (left := (result.file_count or 0) - (result.unchanged_files or 0) - len(result.files)) > 0:
         console.print(f"  and {left:,} more of {result.file_count:,} files; --json lists all", markup=False)
     for rejected in result.rejected:
-        console.print(f"  {rejected.place}: {rejected.reason}", markup=False, style="yellow")
+        console.print(f"  {rejected.place}: {in_commands(rejected.reason)}", markup=False, style="yellow")
     for note in result.notes:
-        console.print(f"  note: {note}", markup=False)
+        console.print(f"  note: {in_commands(note)}", markup=False)
     how = " (longer now, or with new labels, outcomes or tags)" if result.updated else ""
+    unread = f", {counted(result.refused_count, 'file')} not read" if result.refused_count else ""
     redacted = ", ".join(f"{kind} {n}" for kind, n in sorted(result.redactions.items())) or "nothing"
     console.print(
         f"{counted(result.imported or 0, 'run')} came in, {result.updated} were updated{how}, {result.duplicates} were known, "
-        f"{counted(result.unchanged_files or 0, 'file')} unchanged, {result.rejected_count} rejected; redacted: {redacted}.",
+        f"{counted(result.unchanged_files or 0, 'file')} unchanged, {result.rejected_count} rejected{unread}; redacted: {redacted}.",
         markup=False,
     )
     show_next_step(console, result)

@@ -51,6 +51,8 @@ _MARKS = (
 class ReadState:
     """Progress and repairs of reading one file and its companions."""
 
+    row: int = 0
+    """Number of the newest row."""
     position: int = 0
     """Bytes read from disk."""
     unpacked: int = 0
@@ -65,6 +67,11 @@ class ReadState:
     parsed: dict[bytes, Any] = field(default_factory=dict)
     """Raw row -> value parsed during detection; each entry is removed when it is used."""
     _taken: int = 0
+
+    @property
+    def where(self) -> str:
+        """The newest row, as the place in an error; empty where the file is not read by rows."""
+        return f" after it read line {self.row}" if self.row else ""
 
     def take(self) -> int:
         """Return the unpacked bytes since the last call."""

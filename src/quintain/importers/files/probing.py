@@ -46,7 +46,7 @@ _KINDS = (
     (b"GIF8", "an image"),
     (b"RIFF", "a picture, sound or film"),
     (b"%PDF", "a PDF document"),
-    (b"PAR1", "a Parquet file: rows of a dataset, not a log"),
+    (b"PAR1", "a Parquet file: rows of a dataset, not a log; export_dataset(kind='sft', name=..., path=...) reads it"),
     (DATABASE, "an SQLite database of no known format; export its runs as JSON first"),
     (b"\x7fELF", "a program"),
     (b"\xfd7zXZ\0", "packed with xz; unpack it first"),
