@@ -136,9 +136,9 @@ def score_each(
     progress = ScoringProgress(len(done), sum(done.values()), is_whole=is_whole)
     if is_whole and progress.valued < progress.n:
         reasons = Counter[str]()
-        for score in read_scores(directory):
-            if score.value is None:
-                note_reason(reasons, score.reason)
+        for valued in read_scores(directory):
+            if valued.value is None:
+                note_reason(reasons, valued.reason)
         causes = "; ".join(f"{clip(reason, 300)} ({n})" for reason, n in reasons.most_common(3))
         reporter.warn("not_scored", f"{progress.n - progress.valued} of {progress.n} runs have no value: {causes}")
     return progress
