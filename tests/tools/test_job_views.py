@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -550,6 +551,18 @@ def test_ticks_of_steps_are_whole_and_markup_in_names_is_plain() -> None:
     assert [tick for tick in canvas.axes[0].get_xticks() if tick != int(tick)] == []
     assert [text.get_text() for text in canvas.axes[0].get_legend().get_texts()] == ["best step 1"]
     canvas.canvas.draw()
+
+
+def test_names_of_bars_do_not_cover_each_other_and_a_title_ends_in_the_picture() -> None:
+    names = ["quintain/inventory", "quintain/math?difficulty=easy", "quintain/tools-1k?mode=direct"]
+    bars = [{"label": f"{name} (n = 3)", "value": 1.0, "low": 0.3, "high": 1.0} for name in names]
+    canvas = draw_panels([{"title": "By environment", "bars": bars}], f"expert@1 on mix({','.join(names)}), held-out")
+    canvas.canvas.draw()
+    places = [label.get_window_extent() for label in canvas.axes[0].get_xticklabels()]
+    assert all(a.x1 < b.x0 for a, b in pairwise(places)), places
+    title = canvas.texts[0]
+    assert title.get_text().endswith("…")
+    assert title.get_window_extent().x1 < canvas.bbox.x1
 
 
 def test_a_figure_in_which_nothing_was_measured_is_still_a_picture() -> None:

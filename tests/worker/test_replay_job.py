@@ -18,7 +18,7 @@ from quintain.records.trajectory import (
     Trajectory,
 )
 from quintain.worker.job_kinds import replay
-from worker.job_folder import Stopping, expert_runs, runs_file, scores
+from worker.job_folder import Stopping, expert_runs, runs_file, scores, warnings
 
 
 def run_stage(folder: Path, runs: list[Trajectory], after: int = 0, **spec: Any) -> JobResult:
@@ -124,6 +124,9 @@ def test_unverifiable_runs_are_unscored_with_the_reason(tmp_path: Path) -> None:
     assert (result.report["reproduced"], result.report["diverged"]) == (0, 1)
     assert result.report["examples"] == {"traj-known": found[-1].feedback}
     assert sum(result.report["failed"].values()) == 6
+    ((code, message),) = warnings(tmp_path / "job")
+    assert code == "not_scored"
+    assert message.startswith("6 of 7 runs have no value: ")
 
 
 def test_a_stopped_job_goes_on_with_the_runs_that_are_left(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from quintain.records.jobs.job import EvaluateDatasetSpec, PreviewSpec, TrainSpe
 from quintain.records.jobs.recipe import EarlierSkill
 from quintain.records.jobs.run_jobs import RunsFile
 from quintain.records.protocols import Reporter
+from quintain.records.record import clip
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 
@@ -115,7 +116,7 @@ def score_each(
     reporter: Reporter,
     score: Callable[[Iterator[Trajectory]], Iterable[Score | None]],
 ) -> ScoringProgress:
-    """Output a score for each run that no earlier attempt of the job has finished.
+    """Output a score for each run that no earlier attempt of the job has finished, and warn of those without a value.
 
     Args:
         runs: All runs.
@@ -131,7 +132,16 @@ def score_each(
         reporter.output("score", found)
         done[found.trajectory_id] = found.value is not None
         reporter.progress(len(done), runs.n, {"unscored": float(len(done) - sum(done.values()))})
-    return ScoringProgress(len(done), sum(done.values()), is_whole=len(done) == runs.n or not reporter.should_stop())
+    is_whole = len(done) == runs.n or not reporter.should_stop()
+    progress = ScoringProgress(len(done), sum(done.values()), is_whole=is_whole)
+    if is_whole and progress.valued < progress.n:
+        reasons = Counter[str]()
+        for valued in read_scores(directory):
+            if valued.value is None:
+                note_reason(reasons, valued.reason)
+        causes = "; ".join(f"{clip(reason, 300)} ({n})" for reason, n in reasons.most_common(3))
+        reporter.warn("not_scored", f"{progress.n - progress.valued} of {progress.n} runs have no value: {causes}")
+    return progress
 
 
 def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:

@@ -18,7 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from quintain.worker.pictures.panels import COLORS, HEAD, draw_panels, draw_title
+from quintain.worker.pictures.panels import COLORS, HEAD, clip, draw_panels, draw_title
 
 _INK = "#26323f"
 _FILL = {
@@ -157,13 +157,13 @@ def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
         places, values = [point["x"] for point in points], [point["value"] for point in points]
         low, high = [point["low"] for point in points], [point["high"] for point in points]
         axis.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
-        label = _clip(curve["label"], _MAX_LABEL_CHARS)
+        label = clip(curve["label"], _MAX_LABEL_CHARS)
         axis.plot(places, values, marker="o", markersize=4, linewidth=1.6, color=color, label=label)
     axis.legend(fontsize=8, frameon=False)
     last = max(point["x"] for curve in curves for point in curve["points"])
     if len(curves) == 1 and last < _MAX_NAMED_POINTS:
         names = {point["x"]: point["name"] for point in curves[0]["points"]}
-        axis.set_xticks(list(names), [_clip(name, 90 // len(names)) for name in names.values()], fontsize=8)
+        axis.set_xticks(list(names), [clip(name, 90 // len(names)) for name in names.values()], fontsize=8)
     else:
         axis.set_xlabel("position in the training", fontsize=8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -174,11 +174,7 @@ def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
 
 
 def _label(text: str) -> str:
-    return "\n".join(_clip(line, _MAX_LABEL_CHARS) for line in text.splitlines()[:2])
-
-
-def _clip(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return "\n".join(clip(line, _MAX_LABEL_CHARS) for line in text.splitlines()[:2])
 
 
 def draw(figure: dict[str, Any]) -> bytes:

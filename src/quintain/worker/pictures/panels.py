@@ -45,12 +45,12 @@ def draw_panels(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
 def draw_title(canvas: Figure, title: str, subtitle: str = "") -> None:
     """Write title and subtitle at the top left."""
     width, height = canvas.get_size_inches()
-    texts = ((title, 12, INK, "bold", 10.4), (subtitle, 9, _MUTED, "normal", 15))
+    texts = ((title, 12, INK, "bold", 9.6), (subtitle, 9, _MUTED, "normal", 15))
     for place, (text, font, color, weight, chars_per_inch) in enumerate(texts):
         canvas.text(
             0.12 / width,
             1 - (0.14 + 0.27 * place) / height,
-            textwrap.shorten(text, int(width * chars_per_inch), placeholder=" …"),
+            clip(" ".join(text.split()), int(width * chars_per_inch)),
             fontsize=font,
             color=color,
             va="top",
@@ -174,6 +174,18 @@ def _draw_bars(axis: Axes, bars: Any) -> None:
         axis.bar(index, bar["value"], yerr=[[below], [above]], capsize=5, width=0.6, color=color, ecolor=INK)
         axis.text(index, bar["high"] + 0.015, percentage(bar["value"]), ha="center", fontsize=9, color=INK)
     if bars:
-        labels = [bar["label"].replace(" (", "\n(", 1) for bar in bars]
+        labels = [_bar_label(bar["label"], max(14, 56 // len(bars))) for bar in bars]
         axis.set_xticks(range(len(bars)), labels, fontsize=9 if len(bars) < 5 else 7.5)
         axis.set_xlim(-0.6, len(bars) - 0.4)
+
+
+def _bar_label(label: str, width: int) -> str:
+    """Return a name and its number of tasks on lines of at most `width` characters; options begin a line."""
+    name, count, rest = label.partition(" (")
+    lines = [line for part in name.replace("?", "\n?", 1).split("\n") for line in textwrap.wrap(part, width)]
+    return "\n".join([*lines, count.strip() + rest])
+
+
+def clip(text: str, most: int) -> str:
+    """Return a text of at most `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
