@@ -31,7 +31,8 @@ def _detect(probe: Probe) -> float:
     bodies = [row for row in probe.rows if isinstance(row, dict) and row.get("type") in _MESSAGES]
     has_messages = any(isinstance(row.get("message"), dict) for row in bodies)
     if as_text(head.get("type")) not in _HEADERS or probe.shape == "zip":
-        return if_most(0.8, probe, _is_line) if has_messages and _is_line(head) else 0.0
+        is_session = has_messages and _is_line(head) and not probe.text  # a page about them shows such lines too
+        return if_most(0.8, probe, _is_line) if is_session else 0.0
     if isinstance(head.get("harness"), str):
         return 0.97
     return 0.85 if "id" in head and has_messages else 0.0
