@@ -301,6 +301,24 @@ def test_claude_lines_copied_without_their_session_are_one_session_named_by_its_
     assert (outline(run), run.trajectory.session_id) == (["user: Go", "agent: Done."], "copy")
 
 
+def test_the_lines_of_a_session_of_claude_on_the_web_are_those_of_a_session(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "a.py", "is_error": False}
+    turns = [
+        ("user", "Go"),
+        ("assistant", [call]),
+        ("user", [result]),
+        ("assistant", [{"type": "text", "text": "Done."}]),
+    ]
+    lines = [
+        {"type": role, "timestamp": f"2026-02-03T04:05:0{n}Z", "message": {"role": role, "content": content}}
+        for n, (role, content) in enumerate(turns)
+    ]
+    run, _ = read_one("claude_code", write(tmp_path / "web.json", {"loglines": lines}), tmp_path)
+    assert outline(run) == ["user: Go", "agent:  > Bash(c1) < a.py(c1)", "agent: Done."]
+    assert (run.trajectory.session_id, run.trajectory.task.prompt) == ("web", "Go")
+
+
 def steered() -> list[dict[str, Any]]:
     def queue(operation: str, **more: Any) -> dict[str, Any]:
         return {"type": "queue-operation", "operation": operation, "sessionId": "s1", **more}

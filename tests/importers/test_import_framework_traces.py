@@ -219,6 +219,22 @@ def test_mlflow_traces_are_read_in_every_shape_that_mlflow_gives_them(shape: str
     assert [tool["function"]["name"] for tool in run.trajectory.tools] == ["get_order"]
 
 
+def test_a_call_outside_of_the_agents_of_an_mlflow_trace_is_none_of_theirs(tmp_path: Path) -> None:
+    trace = small_log("mlflow")
+    spans = trace["data"]["spans"]
+    called = next(span for span in spans if "CHAT_MODEL" in json.dumps(span))
+    asked = {"model": "m", "messages": [message("system", "Criticise."), message("user", "It has shipped.")]}
+    answered = {"choices": [{"message": message("assistant", "Short.")}]}
+    given = {"mlflow.spanInputs": json.dumps(asked), "mlflow.spanOutputs": json.dumps(answered)}
+    root = {key: value for key, value in called.items() if key not in ("parent_id", "parent_span_id")}
+    spans.append({**root, "span_id": "ffffffffffffffff", "attributes": {**called["attributes"], **given}})
+    trace["info"]["tags"] = {**(trace["info"].get("tags") or {}), "mlflow.traceName": "pipeline"}
+    found = read(write(tmp_path / "t.json", trace), tmp_path)
+    names = {outline(run)[0]: run.trajectory.agent.name for run in found.runs}
+    assert names["system: Criticise."] == "pipeline"
+    assert len(set(names.values())) == 2
+
+
 def test_feedback_in_an_mlflow_trace_is_a_score_and_no_verdict_and_a_failed_root_is_an_error(tmp_path: Path) -> None:
     good, _ = read_one("mlflow", write(tmp_path / "good.json", mlflow_trace()), tmp_path)
     bad, _ = read_one("mlflow", write(tmp_path / "bad.json", mlflow_trace(error="ValueError: x")), tmp_path)

@@ -87,7 +87,23 @@ def chat_in_one_line() -> list[dict[str, Any]]:
     return [{"id": 7, "messages": chat(), "tools": [], "model": "m"}]
 
 
-SESSIONS = pytest.mark.parametrize("lines", [claude_session, codex_session, chat, chat_in_one_line])
+def pi_session() -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = [{"type": "session", "version": 3, "id": "s", "cwd": "/w"}]
+    for n, message in enumerate(chat()[1:]):
+        said = {**message, "toolCallId": message.get("tool_call_id"), "toolCalls": message.get("tool_calls")}
+        said["role"] = {"tool": "toolResult"}.get(message["role"], message["role"])
+        kept = {key: value for key, value in said.items() if value is not None and "tool_call" not in key}
+        lines.append({"type": "message", "id": f"m{n}", "parentId": f"m{n - 1}" if n else None, "message": kept})
+    return lines
+
+
+def kimi_session() -> list[dict[str, Any]]:
+    return [{"role": "_system_prompt", "content": "Be brief."}, {"role": "_checkpoint", "id": 0}, *chat()[1:]]
+
+
+SESSIONS = pytest.mark.parametrize(
+    "lines", [claude_session, codex_session, chat, chat_in_one_line, pi_session, kimi_session]
+)
 
 
 def written(path: Path, lines: Callable[[], list[dict[str, Any]]]) -> Path:

@@ -288,6 +288,8 @@ def test_a_pi_session_that_lost_its_header_is_read_and_added_context_is_not_its_
     run, _ = read_one("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
     assert outline(run) == ["user: The folder has a.py.", "user: Go", "agent: Done."]
     assert run.trajectory.task.prompt == "Go"
+    page = "# The format\n\n" + "".join(f"```json\n{json.dumps(row)}\n```\n" for row in lines)
+    assert detect(probe(write(tmp_path / "session.md", page.encode()), tmp_path)).importer is None
 
 
 def test_a_grok_cli_session_is_its_own_format_with_its_turns_apart(tmp_path: Path) -> None:

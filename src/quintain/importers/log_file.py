@@ -25,7 +25,7 @@ from quintain.importers.files.raw_values import (
     is_lines,
     lines,
 )
-from quintain.importers.files.spooled_list import SpooledList
+from quintain.importers.files.spooled_list import SpooledList, T
 from quintain.importers.files.tables import is_table, table_rows
 from quintain.importers.protocol import Report
 from quintain.records.text import MAX_DEPTH
@@ -58,6 +58,17 @@ class LogFile:
     def parts(self) -> tuple[str, ...]:
         """Parts of the path below the root."""
         return self.path.relative_to(self.root).parts
+
+    def hold(self, value: T, values: SpooledList[T]) -> None:
+        """Append a value of this file to a list; from the second megabyte of the file on, in the list's temporary file.
+
+        Raises:
+            Unavailable: the file cannot be written.
+        """
+        if self.reading.unpacked > MEMORY_BYTES:
+            values.append_stored(value, self.reading.unpacked)
+        else:
+            values.append(value)
 
     def rows(self, report: Report, spooled: Collection[str] = ()) -> Iterator[NumberedValue]:
         """Stream the lines of a line format, the elements of a JSON array, or the rows of a table; an object is one element.

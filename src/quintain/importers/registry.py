@@ -136,8 +136,10 @@ def _load(entry: EntryPoint) -> Importer:
         except (QuintainError, OSError):
             raise
         except Exception as error:
-            known = isinstance(error, ValidationError)
-            reason = explain(error, error.title) if known else f"{type(error).__name__}: {error}"
+            if isinstance(error, ValidationError):
+                reason = explain(error, error.title)
+            else:
+                reason = f"{type(error).__name__}: {error}"
             raise InvalidInput(
                 f"the reader {entry.name} of package {package} failed{log.reading.where} ({reason}); report it there"
             ) from error

@@ -1,4 +1,4 @@
-"""Claude Code sessions: `~/.claude/projects/<folder>/<session>.jsonl`, and `claude -p --output-format stream-json`.
+"""Claude Code sessions: `~/.claude/projects/<folder>/<session>.jsonl`, `claude -p --output-format stream-json`, claude.ai/code.
 
 One reply of the API is split over lines with the same `message.id`, and its parallel results are children of different
 lines of it, so a branch takes in every line of its replies and every result of their calls.
@@ -13,7 +13,7 @@ from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line, blocks_in, results_in
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import Importer, if_most, object_rows
+from quintain.importers.row_reader import Importer, if_most, object_rows, only_objects
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.message_parts import (
     join_messages,
@@ -23,7 +23,7 @@ from quintain.importers.transcripts.message_parts import (
     visible_content,
 )
 from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.importers.values import as_dict, as_text, nonblank, parse_time, parse_usage
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time, parse_usage
 from quintain.records.trajectory import Outcome
 
 _SIDE_RECORDS = {
@@ -34,6 +34,8 @@ _SIDE_RECORDS = {
     "permission-mode",
     "last-prompt",
 }
+_LINES = "loglines"
+"""Field with the lines of a session of claude.ai/code."""
 _NOT_A_TASK = (
     "<command-name>",
     "<command-message>",
@@ -50,6 +52,8 @@ _NOT_A_TASK = (
 def _detect(probe: Probe) -> float:
     """Match lines with a session id and a message or another known record type, or with messages alone."""
     best = 0.0
+    if any("content" in as_dict(row.get("message")) for row in dicts_in(as_dict(probe.document).get(_LINES))):
+        return 0.95
     for row in map(as_dict, [*probe.rows, probe.document]):
         kind, session = row.get("type"), nonblank(row.get("sessionId"), row.get("session_id"))
         if kind in ("user", "assistant") and "content" in as_dict(row.get("message")):
@@ -64,7 +68,13 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    yield from read_sessions(object_rows(log, report), log, report, agent="claude-code")
+    yield from read_sessions(_lines(log, report), log, report, agent="claude-code")
+
+
+def _lines(log: LogFile, report: Report) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, row in object_rows(log, report):
+        held = row.get(_LINES)
+        yield from only_objects(enumerate(held, 1), report) if isinstance(held, list) else [(number, row)]
 
 
 IMPORTER = Importer("claude_code", "Claude Code session", _detect, _read)

@@ -6,11 +6,13 @@ on their own. Its successor, Kimi Code, writes records instead (`kimi_records`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record, usage_of
+from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, if_most, object_rows
@@ -41,7 +43,9 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    rows = list(object_rows(log, report))
+    rows = SpooledList[tuple[int, dict[str, Any]]]()
+    for numbered in object_rows(log, report):
+        log.hold(numbered, rows)
     if any(is_record(row) for _, row in rows):
         yield from _read_records(log, rows, report)
         return
@@ -66,7 +70,7 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
 IMPORTER = Importer("kimi_cli", "Kimi CLI session", _detect, _read)
 
 
-def _read_records(log: LogFile, rows: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
+def _read_records(log: LogFile, rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
     """Yield the run of an agent of Kimi Code; `main` started the others."""
     records = KimiRecords(Transcript(), report)
     records.read(rows)
@@ -98,10 +102,10 @@ class _Events:
     times: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, bool] = field(default_factory=dict)
 
-    def messages(self, rows: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+    def messages(self, rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
         """Yield the messages of the events, and note what the events add to calls."""
         reply: dict[str, Any] = {}
-        for _, row in [*rows, (0, {"message": {"type": "TurnEnd"}})]:
+        for _, row in chain(rows, [(0, {"message": {"type": "TurnEnd"}})]):
             event = as_dict(row.get("message"))
             kind, payload = as_text(event.get("type")), as_dict(event.get("payload"))
             when = row.get("timestamp")
@@ -144,12 +148,12 @@ def _events_beside(log: LogFile, report: Report) -> _Events:
     if beside is not None:
         report.consume(beside.path)
         unused = Report()
-        for _ in events.messages(list(object_rows(beside, unused)), unused):
+        for _ in events.messages(object_rows(beside, unused), unused):
             pass
     return events
 
 
-def _context(rows: list[tuple[int, dict[str, Any]]], events: _Events, report: Report) -> Iterator[dict[str, Any]]:
+def _context(rows: Iterable[tuple[int, dict[str, Any]]], events: _Events, report: Report) -> Iterator[dict[str, Any]]:
     for _, row in rows:
         role, content = as_text(row.get("role")), blocks(row.get("content"))
         if role in ("_checkpoint", "_usage"):

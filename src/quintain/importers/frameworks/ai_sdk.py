@@ -61,7 +61,8 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     begins = None
     for line, row in log.rows(report):
         if _is_message(row):
-            bare, begins = [*bare, row], begins or line
+            bare.append(row)
+            begins = begins or line
         elif messages := _held(row):
             yield from _run(messages, as_dict(row), report, line)
         else:

@@ -42,7 +42,8 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     begins, stopped = None, None
     for line, row in log.rows(report):
         if _is_message(row):
-            bare, begins = [*bare, row], begins or line
+            bare.append(row)
+            begins = begins or line
         elif _is_state(row):
             yield from _state_runs(row, report, line)
         elif _is_result(row) and bare:  # a stream ends with its result

@@ -53,7 +53,8 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         elif history := _prompted(row):
             yield from _runs(history, report, line, row["system_prompt"], task=_task(row), outcome=outcome_of(row))
         elif is_message(row):
-            bare, begins = [*bare, row], begins or line
+            bare.append(row)
+            begins = begins or line
         elif isinstance(row, dict) and _are_chats(row):
             for messages in row.values():
                 yield from _runs(_named_by_role(messages), report, line)

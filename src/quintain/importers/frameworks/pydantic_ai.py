@@ -49,7 +49,8 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
     begins = None
     for line, row in log.rows(report):
         if _is_message(row):
-            bare, begins = [*bare, row], begins or line
+            bare.append(row)
+            begins = begins or line
         elif (history := row if _is_history(row) else _held(row)) is not None:
             yield from _run(history, report, line)
         else:

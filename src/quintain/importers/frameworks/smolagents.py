@@ -55,7 +55,8 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         elif _is_memory(as_dict(row).get("intermediate_steps")):
             yield from _answered(row, report, line)
         elif isinstance(row, dict):
-            bare, begins = [*bare, row], begins or line
+            bare.append(row)
+            begins = begins or line
         else:
             report.reject(line, f"expected a step, got {type(row).__name__}")
     if bare:

@@ -7,9 +7,10 @@ it ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, if_most, object_rows
@@ -17,6 +18,7 @@ from quintain.importers.run_builder import COMPACTED, build_session_run, transcr
 from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 
+_Lines = SpooledList[tuple[int, dict[str, Any]]]
 _MESSAGES = ("message", "message_end")
 _DROID = "session_start"
 _HEADERS = {"session": "pi", _DROID: "droid"}
@@ -29,7 +31,8 @@ def _detect(probe: Probe) -> float:
     bodies = [row for row in probe.rows if isinstance(row, dict) and row.get("type") in _MESSAGES]
     has_messages = any(isinstance(row.get("message"), dict) for row in bodies)
     if as_text(head.get("type")) not in _HEADERS or probe.shape == "zip":
-        return if_most(0.8, probe, _is_line) if has_messages and _is_line(head) else 0.0
+        is_session = has_messages and _is_line(head) and not probe.text  # a page about them shows such lines too
+        return if_most(0.8, probe, _is_line) if is_session else 0.0
     if isinstance(head.get("harness"), str):
         return 0.97
     return 0.85 if "id" in head and has_messages else 0.0
@@ -37,21 +40,21 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     head: dict[str, Any] = {}
-    lines: list[tuple[int, dict[str, Any]]] = []
+    lines = _Lines()
     begin: int | None = None
     settings: dict[str, Any] = {}
     for line, row in object_rows(log, report):
         if as_text(row.get("type")) in _HEADERS:
             if begin is not None:
                 yield from _run(begin, settings | head, lines, report)
-            head, lines, begin = row, [], line
+            head, lines, begin = row, _Lines(), line
             if row["type"] == _DROID:
                 settings = {
                     "model": as_dict(log.sibling_document(f"{log.path.stem}.settings.json", report)).get("model")
                 }
         else:
             begin = begin if begin is not None else line
-            lines.append((line, row))
+            log.hold((line, row), lines)
     if begin is None:
         report.reject(None, "expected a session, got no line of one")
     else:
@@ -66,7 +69,7 @@ def _is_line(row: dict[str, Any]) -> bool:
     return {"type", "id", "parentId", "timestamp"} <= row.keys()
 
 
-def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
+def _run(begin: int, head: dict[str, Any], lines: _Lines, report: Report) -> Iterator[Run]:
     script = transcript_of(_messages(_branch(lines, report), report), report)
     is_openclaw = any((nonblank(row.get("customType")) or "").startswith("openclaw.") for _, row in lines)
     session, harness = nonblank(head.get("id")), nonblank(head.get("harness"), "openclaw" if is_openclaw else None)
@@ -83,21 +86,22 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
     )
 
 
-def _branch(lines: list[tuple[int, dict[str, Any]]], report: Report) -> list[tuple[int, dict[str, Any]]]:
+def _branch(lines: _Lines, report: Report) -> Iterable[tuple[int, dict[str, Any]]]:
     """Return the lines from the root to the last line if lines name their parents; else all lines.
 
     A parent is a line, or the call of a line that the next one answers. Where it is neither, the line before it counts.
     """
     known = {row["id"]: n for n, (_, row) in enumerate(lines) if nonblank(row.get("id"))}
-    if not any(nonblank(row.get("parentId")) in known for _, row in lines):
+    parents = [nonblank(row.get("parentId")) for _, row in lines]
+    if known.keys().isdisjoint(parents):
         return lines
     callers = {call: n for n, (_, row) in enumerate(lines) for call in _call_ids(row)}
-    roots = {None, *(nonblank(row.get("parentId")) for _, row in lines[:1])}
+    roots = {None, *parents[:1]}
     chain: list[int] = []
     at: int | None = len(lines) - 1
     while at is not None:
         chain.append(at)
-        parent = nonblank(lines[at][1].get("parentId"))
+        parent = parents[at]
         above = known.get(parent or "", callers.get(parent or ""))
         if above is None and parent not in roots and at:
             above = at - 1
@@ -105,7 +109,7 @@ def _branch(lines: list[tuple[int, dict[str, Any]]], report: Report) -> list[tup
     kept = set(chain)
     if left := sum(row.get("type") == "message" and n not in kept for n, (_, row) in enumerate(lines)):
         report.note(f"only the branch with the last line is imported: {left} messages of others are left out")
-    return [lines[n] for n in reversed(chain)]
+    return (line for n, line in enumerate(lines) if n in kept)
 
 
 def _call_ids(row: dict[str, Any]) -> list[str]:
@@ -120,7 +124,7 @@ def _call_ids(row: dict[str, Any]) -> list[str]:
     return [call_id for part in called if (call_id := nonblank(part.get("id")))]
 
 
-def _messages(lines: list[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
+def _messages(lines: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[dict[str, Any]]:
     model: str | None = None
     for line, row in lines:
         kind, message = as_text(row.get("type")), row.get("message")

@@ -96,15 +96,18 @@ def _trace(found: dict[str, Any], line: int, report: Report) -> Trace:
     )
     trace = Trace(id or f"line {line}", line=line)
     nodes = [TraceNode(span.id, span.parent, _kind(span), span) for span in spans]
-    add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report)
+    add_calls(trace, nodes, lambda span: _call(span, report), _tool_call, report, _agent)
     root = outermost(nodes)
     if root and _kind(root) != "tool":
         take_whole(trace, _value(root, "mlflow.spanInputs"), _value(root, "mlflow.spanOutputs"), root.start, report)
-    agents = [span.name for span in spans if _value(span, _TYPE) == "AGENT"]
-    trace.agent = nonblank(*agents, as_dict(info.get("tags")).get("mlflow.traceName"))
+    trace.agent = nonblank(as_dict(info.get("tags")).get("mlflow.traceName"), *map(_agent, spans))
     trace.extra = short_fields({"session": about.get("mlflow.trace.session"), "user": about.get("mlflow.trace.user")})
     trace.outcome = trace_outcome(root.error if root else None, _scores(as_list(info.get("assessments"))))
     return trace
+
+
+def _agent(span: Span) -> str | None:
+    return span.name if _value(span, _TYPE) == "AGENT" else None
 
 
 def _kind(span: Span) -> str:
