@@ -4,18 +4,18 @@
 """
 
 import logging
+from importlib import import_module
 from typing import Any
 
 # A library prints nothing: without a handler of the program's own, Python would write warnings to standard error.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.1.0"
+_PLACES = ("quintain.errors", "quintain.client")
 
 
 def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    for place in () if name.startswith("_") else ("quintain.errors", "quintain.client"):
+    for place in () if name.startswith("_") else _PLACES:
         module = import_module(place)
         if name in module.__all__:
             return getattr(module, name)
@@ -23,7 +23,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from importlib import import_module
-
-    errors, client = import_module("quintain.errors"), import_module("quintain.client")
-    return ["__version__", *errors.__all__, *client.__all__]
+    return ["__version__", *(name for place in _PLACES for name in import_module(place).__all__)]

@@ -138,9 +138,8 @@ def export_dataset(
     """
     curation = _checked_curation(kind, curation, scorer if path is None else None)
     mining = {"margin": margin, "max_pairs_per_task": max_pairs_per_task}
-    if pairs != "mined":
-        _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)
-    scorer, notes = _named(services, scorer, filter, trajectory_ids, curation)
+    _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)
+    scorer, tally = _named(services, scorer, filter, trajectory_ids, curation)
     making = _making(kind, scorer, min_score, curation, mining) if pairs == "mined" else _recorded(pairs)
     selection = {
         "outcomes": outcomes,
@@ -157,16 +156,13 @@ def export_dataset(
     )
     destination, format = _destination(services, push_to, format)
     require_format(format, options)
-    tally = ExportCounts(notes=notes)
     if path is not None:
         if filter is not None or trajectory_ids is not None:
             raise InvalidInput("`path` has the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
         written = freeze_path(services, path, columns or {}, options, tally)
     else:
         _require_runs(kind, columns, curation)
-        runs = select(services, filter, trajectory_ids)
-        if trajectory_ids is not None:
-            runs = _all_counted(runs, len(set(trajectory_ids)), tally)
+        runs = _all_counted(select(services, filter, trajectory_ids), len(set(trajectory_ids or ())), tally)
         written = freeze(services, lines_of(services, runs, options, tally), options, tally)
     return _pushed(services, _converted(services, _result(services, written, tally), written, format), destination)
 
@@ -203,12 +199,12 @@ def _named(
     filter: TrajectoryFilter | None,
     ids: Sequence[str] | None,
     curation: Curation,
-) -> tuple[str | None, list[str]]:
-    """Return the full name of the scorer and its warnings; None if outcomes decide."""
+) -> tuple[str | None, ExportCounts]:
+    """Return the full name of the scorer, None if outcomes decide, and counts that begin with its warnings."""
     if scorer is None:
-        return None, []
+        return None, ExportCounts()
     found = full_scorer_name(services, scorer, filter, ids, steps=curation.step_labels == "scores")
-    return found.name, list(found.warnings)
+    return found.name, ExportCounts(notes=list(found.warnings))
 
 
 def _shares(kind: str, shares: dict[SplitName, float]) -> dict[SplitName, float]:
@@ -289,6 +285,8 @@ def _making(
 
 
 def _require_recorded(kind: str, pairs: str, mining: dict[str, Any], curation: Curation) -> None:
+    if pairs == "mined":
+        return
     if kind not in _PAIRED:
         raise InvalidInput(f"`pairs` is {pairs!r}, but only kind 'dpo' and kind 'reward' make pairs; leave it out")
     if named := [name for name, value in mining.items() if value is not None]:
