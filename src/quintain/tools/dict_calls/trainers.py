@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from quintain.datasets.row_files import rows_of
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.importers.protocol import Report
-from quintain.scoring.registry import register
+from quintain.scoring.registry import register_by_name
 from quintain.settings import read_settings
 from quintain.tools.dict_calls.actions import DEFAULT_ROWS
 from quintain.tools.dict_calls.facade import RLTrainingTool
@@ -239,8 +239,6 @@ class GRPOTrainerWrapper(SFTTrainerWrapper):
         """
         super().__init__(model_name, dataset, **options)
         if callable(reward_fn):
-            name = str(getattr(reward_fn, "__name__", "reward_fn")).strip("<>")
-            register(name, reward_fn)
-            self._call["reward"] = name
+            self._call["reward"] = register_by_name(reward_fn)
         elif reward_fn is not None:
             self._call["reward"] = reward_fn
