@@ -95,6 +95,8 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
     )
     assert (sft["status"], sft["algorithm"], sft["dataset_size"]) == ("success", "SFT", 8), sft
     assert Path("output/sft/adapter_config.json").is_file()
+    project = run(action="train", max_samples=4, use_wandb=True, wandb_project="mine")
+    assert (project["status"], "set WANDB_PROJECT" in project["message"]) == ("error", True), project
     few = {"group_size": 2, "tasks_per_step": 2, "max_new_tokens": 8}
     grpo = run(
         action="train",
@@ -218,6 +220,10 @@ def test_rows_and_paths_are_datasets_and_without_gsm8k_the_answer_names_the_way(
     listed = run(action="train", dataset=rows, output_dir="./out", hyperparameters=steps)
     assert (listed["status"], listed["dataset_size"]) == ("success", 12), listed
     Path("mine.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:6]), encoding="utf-8")
+    given = run(action="train", custom_dataset=rows[:5], output_dir="./out", hyperparameters=steps)
+    assert (given["status"], given["dataset_size"]) == ("success", 5), given
+    inside = run(action="train", algorithm="grpo", max_samples=2, custom_reward=lambda completions, **columns: [0.5])
+    assert (inside["status"], "cannot reach a job" in inside["message"]) == ("error", True), "it is no module's"
     named = run(action="train", dataset="mine.jsonl", output_dir="./out2", hyperparameters=steps)
     assert (named["status"], named["dataset_size"]) == ("success", 6), named
     (gsm8k / "inbox" / "gsm8k.jsonl").unlink()

@@ -62,6 +62,13 @@ def register(name: str, function: RewardFunction) -> None:
     register_scorer(name, lambda: FunctionScorer(name, function))
 
 
+def register_by_name(function: RewardFunction) -> str:
+    """Make a function a scorer under its own name, which is returned; errors as of `register`."""
+    name = str(getattr(function, "__name__", "reward_fn")).strip("<>")
+    register(name, function)
+    return name
+
+
 def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
     """Make what `make` gives a scorer of this process; errors as of `register`."""
     if not is_scorer_name(name):

@@ -25,7 +25,7 @@ from quintain.records.hyperparameters.setting_aliases import SINKS
 from quintain.records.jobs.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record, shown
 from quintain.scoring.custom import RewardFunction
-from quintain.scoring.registry import register
+from quintain.scoring.registry import register, register_by_name
 from quintain.settings import read_settings
 from quintain.tools.catalog import CATALOG, Picture, ToolSpec
 from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
@@ -150,8 +150,7 @@ class RLTrainingTool:
                 f"expected action to be the name of an action, got {shown(action)}", code="unknown_action"
             )
         if callable(function := parameters.get("reward")):
-            parameters["reward"] = str(getattr(function, "__name__", "reward")).strip("<>")
-            register(parameters["reward"], function)
+            parameters["reward"] = register_by_name(function)
         if action in self._actions:
             return self._actions[action](parameters)
         spec = _TOOLS.get(_SHORT.get(action, action))
@@ -173,6 +172,7 @@ class RLTrainingTool:
     def _train(self, parameters: dict[str, Any]) -> dict[str, Any]:
         if str(parameters.get("algorithm")).lower() == EVOLVE:
             return self._evolve({name: value for name, value in parameters.items() if name != "algorithm"})
+        parameters = _with_objects(parameters)
         refuse_unknown("train", parameters, dict.fromkeys(sorted({*_TRAIN, *_SHARED})))
         if "config" in parameters:
             return self._train_from_file(parameters)
@@ -187,7 +187,8 @@ class RLTrainingTool:
         if "dataset" in parameters:
             call["dataset_id"] = parameters["dataset"]
         arguments = check(_TOOLS["start_training"], call)
-        settings = canonical_settings(method, arguments.get("hyperparameters"))
+        project = {"wandb_project": parameters.get("wandb_project")}
+        settings = canonical_settings(method, project | (arguments.get("hyperparameters") or {}))
         config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
         if (most := parameters.get("max_samples")) is not None:
             require_count("max_samples", most)
@@ -314,6 +315,16 @@ def _answer(result: Record) -> dict[str, Any]:
     if state is None or (state == JobStatus.SUCCEEDED and not isinstance(result, JobView)):
         return {"status": "success", **answer}
     return {"status": state, **answer}
+
+
+def _with_objects(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with HelloAgents' `custom_dataset` as rows, and its `custom_reward` as the name of a registered function."""
+    result = {name: value for name, value in parameters.items() if name not in ("custom_dataset", "custom_reward")}
+    if (rows := parameters.get("custom_dataset")) is not None:
+        result["dataset"] = list(rows)
+    if (function := parameters.get("custom_reward")) is not None:
+        result["reward"] = register_by_name(function) if callable(function) else function
+    return result
 
 
 def _with_prompts(config: TrainingConfig, n: int) -> TrainingConfig:
