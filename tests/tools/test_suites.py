@@ -14,7 +14,7 @@ from quintain.environments.registry import open_source
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
-from quintain.tools.data.row_references import test_rows
+from quintain.tools.data import row_references
 from quintain.tools.evaluation.compared_agents import environment_leaderboard
 from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
@@ -170,8 +170,8 @@ def test_the_test_split_of_a_file_of_rows_is_the_file_beside_it(services: Servic
     question = {"question": "What is 1 + 1?", "answer": "#### 2"}
     paths = {name: write_rows(home / "inbox" / f"{name}.jsonl", question) for name in ("gsm8k-test", "test")}
     for rows, split in (("gsm8k", "gsm8k-test"), ("gsm8k-train", "gsm8k-test"), ("train", "test")):
-        assert test_rows(services, f"{rows}.jsonl") == paths[split]
-    assert test_rows(services, "other-train.jsonl") is None
+        assert row_references.test_rows(services, f"{rows}.jsonl") == paths[split]
+    assert row_references.test_rows(services, "other-train.jsonl") is None
 
 
 SERVER = Path(__file__).parents[1] / "environments" / "notes_mcp_server.py"
