@@ -55,12 +55,14 @@ def test_files_that_nothing_reads_are_counted_in_the_last_sentences_with_what_re
     folder = tmp_path / "logs"
     folder.mkdir()
     row = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]}
-    (folder / "a.jsonl").write_text(json.dumps(row))
+    (folder / "a.jsonl").write_text(json.dumps(row | {"success": "ja"}))
     (folder / "b.jsonl").write_text(json.dumps({"nummer": 1, "verlauf": []}))
     (folder / "c.parquet").write_bytes(b"PAR1")
     first, second = (quintain("import", str(folder), home=tmp_path / "home").stdout for _ in range(2))
     assert "1 run came in" in first
     assert "0 rejected, 2 files not read; redacted" in first
+    assert "'ja' (1)" in first
+    assert "quintain export sft NAME --rows PATH --column label=success --column good=VALUE" in first
     for printed in (first, second):
         assert "not a log; quintain export sft NAME --rows PATH reads it" in printed
         assert "2 files not read: see `rejected`" in printed

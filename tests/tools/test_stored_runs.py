@@ -153,6 +153,22 @@ def test_a_search_counts_what_matches_however_short_the_page(
     assert ask("search_trajectories", filter={"tags": ["even"]}, limit=2)["count"] == 5
 
 
+def test_runs_are_found_by_the_ids_of_their_task_and_session_which_a_search_for_text_names(
+    ask: ToolCaller, services: Services
+) -> None:
+    sessions = {"G-0013": "S-75", "G-0014": "S-75", "G-0015": "S-76"}
+    first, second, _ = add_runs(
+        services, *(run(task, user(task[-1]), answer(), session_id=session) for task, session in sessions.items())
+    )
+    for asked, found in (({"session_id": "S-75"}, {first, second}), ({"task_id": "G-0013"}, {first})):
+        assert {item["id"] for item in ask("search_trajectories", filter=asked)["items"]} == found
+    both = {"session_id": "S-75", "task_id": "G-0014"}
+    assert [item["id"] for item in ask("search_trajectories", filter=both)["items"]] == [second]
+    nothing = ask("search_trajectories", filter={"text": "S-75"})
+    assert nothing["items"] == []
+    assert "search_trajectories(filter={'session_id': 'S-75'})" in nothing["next_step"]
+
+
 def _attempt(task: str, n: int, status: OutcomeStatus, *calls: tuple[str, bool]) -> Trajectory:
     steps = [call(tool, is_error=is_error, n=n) for tool, is_error in calls]
     return run(task, user(), *steps, answer(), status=status, episode_key=f"{task}-{n}", tags=("mine",))

@@ -19,7 +19,9 @@ class RunFilter(TypedDict, total=False):
     split: Literal["train", "validation", "test"] | None
     """Of `dataset_id`."""
     environment: str | None
+    task_id: str | None
     task_type: str | None
+    session_id: str | None
     outcome: Literal["success", "failure", "error", "truncated", "unknown"] | None
     tags: Sequence[str]
     """All of these."""

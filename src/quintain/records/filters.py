@@ -21,7 +21,9 @@ class TrajectoryFilter(Record):
     dataset_id: DatasetName | None = Field(default=None, description="Or its name.")
     split: SplitName | None = Field(default=None, description="Of `dataset_id`.")
     environment: str | None = None
+    task_id: str | None = None
     task_type: str | None = None
+    session_id: str | None = None
     outcome: OutcomeStatus | None = None
     tags: tuple[str, ...] = Field(default=(), max_length=50, description="All of these.")
     min_reward: float | None = Field(default=None, description="Excludes unknown rewards.")

@@ -71,7 +71,11 @@ def why_none(services: Services, filter: TrajectoryFilter) -> Hint:
     """Return why a filter finds no run, with the remedy."""
     if services.store.trajectories.count(TrajectoryFilter()):
         asked = filter.model_dump(mode="json", exclude_defaults=True)
-        return Hint(f"no stored run matches {asked}; loosen the filter, or look with ", call("search_trajectories"))
+        step = Hint(f"no stored run matches {asked}; loosen the filter, or look with ", call("search_trajectories"))
+        if filter.text is None:
+            return step
+        named = [call("search_trajectories", filter={name: filter.text}) for name in ("session_id", "task_id")]
+        return Hint(step, "; `text` is not looked for in ids: ", named[0], " and ", named[1], " find those")
     collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
     return Hint("no run is stored; record or import runs, or let an agent make some with ", collect)
 

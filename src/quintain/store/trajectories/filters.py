@@ -40,7 +40,9 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
         # A label without a version is a bare name, and bare names do not contain "@".
         "agent_label" if agent and "@" in agent else "agent": agent,
         "environment": filter.environment,
+        "task_id": filter.task_id,
         "task_type": filter.task_type,
+        "session_id": filter.session_id,
         "outcome": filter.outcome and filter.outcome.value,
         "personal_data": filter.personal_data,
     }

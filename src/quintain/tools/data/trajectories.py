@@ -123,7 +123,7 @@ def search_trajectories(
         bool, Field(description="Figures of all: success, pass^k, tools, failures, cost, confusion of labels.")
     ] = False,
 ) -> SearchResult:
-    """Find stored runs, newest first, by job, agent, environment, outcome, tags, reward, time or text.
+    """Find stored runs, newest first.
 
     Read one with get_trajectory; score_trajectories and export_dataset take the same filter.
     """
