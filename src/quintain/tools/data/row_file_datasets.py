@@ -26,6 +26,7 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput
 from quintain.files import sha256_of
+from quintain.importers.files.probing import probe
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.pipeline import ImportOptions, import_logs
@@ -161,7 +162,8 @@ def freeze_file(
         if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
-    _require_readable(path, columns, runs, options, tally)
+        has_fields = bool(runs) or any(_has_fields(origin.lines) for origin in origins)
+    _require_readable(path, columns, runs, options, tally, has_fields=has_fields)
     statements, ids = _row_statements(runs, options, tally)
     criteria = replace(options.criteria, good=frozenset(run.id for run in runs if run.good))
     if statements.pairs:
@@ -197,8 +199,22 @@ def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
         )
 
 
+def _has_fields(path: Path) -> bool:
+    """Whether a file begins with rows that have named fields."""
+    try:
+        return bool(probe(path, path.parent).fields)
+    except InvalidInput:
+        return False
+
+
 def _require_readable(
-    path: str, columns: Mapping[str, str], runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts
+    path: str,
+    columns: Mapping[str, str],
+    runs: Sequence[_StoredRun],
+    options: ExportOptions,
+    tally: ExportCounts,
+    *,
+    has_fields: bool,
 ) -> None:
     """Refuse a file without a row that can be read, or without a mark where the kind learns from marks."""
     if not runs and not tally.rejected and (left_out := tally.dropped["not_where"] + tally.dropped["not_a_number"]):
@@ -210,9 +226,11 @@ def _require_readable(
     if not runs and not tally.rejected:
         raise InvalidInput(f"expected rows in {clip(path)}, got none; write one JSON object per line", code="no_rows")
     examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
+    if not runs and not has_fields:  # each reason names what to do with its file
+        raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}", code="no_rows")
     if not runs:
         remedy = (
-            'name their fields with `columns`, such as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
+            'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
             "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
             "environment='quintain/tasks?file=PATH'"
         )
