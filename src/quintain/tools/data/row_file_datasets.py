@@ -26,7 +26,6 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput
 from quintain.files import sha256_of
-from quintain.importers.files.probing import probe
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.pipeline import ImportOptions, import_logs
@@ -44,6 +43,7 @@ from quintain.tools.data.row_reading import (
     SPLIT,
     VALUES,
     chosen_rows,
+    has_fields,
     is_rated,
     note_left_out,
     of_split,
@@ -162,8 +162,8 @@ def freeze_file(
         if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
-        has_fields = bool(runs) or any(_has_fields(origin.lines) for origin in origins)
-    _require_readable(path, columns, runs, options, tally, has_fields=has_fields)
+        is_named = bool(runs) or any(has_fields(origin.lines) for origin in origins)
+    _require_readable(path, columns, runs, options, tally, is_named=is_named)
     statements, ids = _row_statements(runs, options, tally)
     criteria = replace(options.criteria, good=frozenset(run.id for run in runs if run.good))
     if statements.pairs:
@@ -199,14 +199,6 @@ def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
         )
 
 
-def _has_fields(path: Path) -> bool:
-    """Whether a file begins with rows that have named fields."""
-    try:
-        return bool(probe(path, path.parent).fields)
-    except InvalidInput:
-        return False
-
-
 def _require_readable(
     path: str,
     columns: Mapping[str, str],
@@ -214,9 +206,12 @@ def _require_readable(
     options: ExportOptions,
     tally: ExportCounts,
     *,
-    has_fields: bool,
+    is_named: bool,
 ) -> None:
-    """Refuse a file without a row that can be read, or without a mark where the kind learns from marks."""
+    """Refuse a file without a row that can be read, or without a mark where the kind learns from marks.
+
+    `is_named` is whether the rows of some file have named fields.
+    """
     if not runs and not tally.rejected and (left_out := tally.dropped["not_where"] + tally.dropped["not_a_number"]):
         raise InvalidInput(
             f"curation.where: expected rows of {clip(path)} with {shown(options.criteria.curation.where)}, got none of "
@@ -226,7 +221,7 @@ def _require_readable(
     if not runs and not tally.rejected:
         raise InvalidInput(f"expected rows in {clip(path)}, got none; write one JSON object per line", code="no_rows")
     examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
-    if not runs and not has_fields:  # each reason names what to do with its file
+    if not runs and not is_named:  # each reason names what to do with its file
         raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}", code="no_rows")
     if not runs:
         remedy = (
