@@ -13,12 +13,13 @@ from quintain.cli.main import command
 from quintain.cli.table import COMMANDS, SECTIONS
 from quintain.errors import Unavailable, disk_remedy
 from quintain.records.agent import Agent, ModelRef
+from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import open_services
 from terminal import quintain
-from trajectory_runs import run
+from trajectory_runs import answer, call, run, user
 
 
 def test_doctor_runs_a_real_job_which_can_be_listed_and_shown(home: Path) -> None:
@@ -67,6 +68,33 @@ def test_help_is_in_sections_and_names_commands_where_tools_name_tools(home: Pat
     assert "replay, talk, export_agent, fetch" in str(helps["jobs list"]), "a choice is no tool"
     assert quintain("jobs", "list", "--help").stdout.count("queued") == 1, "choices are listed once"
     assert "quintain export --scorer SCORER --min-score MIN_SCORE" in str(helps["score"])
+
+
+def test_the_help_names_the_home_and_leaves_out_the_words_of_json() -> None:
+    assert "QUINTAIN_HOME" in quintain("--help").stdout
+    helps = {param.name: getattr(param, "help", None) or "" for param in command("preview").params}
+    assert helps["hyperparameters"] == "Settings of that training: max_length, chunk, ...; KEY=VALUE, repeat"
+    texts = [getattr(param, "help", None) or "" for name in COMMANDS for param in command(name).params]
+    assert [text for text in texts if "ull:" in text] == []
+
+
+def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings) -> None:
+    services = open_services(settings, trusted=True)
+    good, bad = OutcomeStatus.SUCCESS, OutcomeStatus.FAILURE
+    runs = [
+        run(f"t{n // 2}", user(), call("look"), answer(), status=one, episode_key=f"{n}")
+        for n, one in enumerate((good, good, good, bad))
+    ]
+    services.store.trajectories.add_many(runs, services.clock())
+    services.close()
+    shown = quintain("runs", "--summary", "--limit", "1", home=settings.home).stdout
+    assert "runs: 4 runs of 2 tasks" in shown
+    assert "outcomes: success 3, failure 1" in shown
+    assert "success: 75.0% of 4 with a verdict (95 %: " in shown
+    assert "pass@k: k=1 75.0%, k=2 100.0%" in shown
+    assert "pass^k: k=1 75.0%, k=2 50.0%" in shown
+    assert [line.split() for line in shown.splitlines() if line.startswith("look")] == [["look", "4", "0", "4", "3"]]
+    assert "success:" not in quintain("runs", home=settings.home).stdout
 
 
 def test_a_new_home_is_named_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from quintain.cli.main import command
 from quintain.exporters.registry import EXPORTERS
 from quintain.records.dataset import DatasetKind
-from quintain.records.trajectory import OutcomeStatus
+from quintain.records.trajectory import Actor, OutcomeStatus, Step
 from quintain.settings import Settings
 from quintain.tools.services import open_services
 from terminal import quintain
@@ -89,3 +89,39 @@ def test_the_help_names_every_format_and_kind() -> None:
     helps = {parameter.name: parameter.help for parameter in command("export").params}  # type: ignore[attr-defined]
     assert [known.name for known in EXPORTERS if known.name not in helps["format"]] == []
     assert [kind for kind in get_args(DatasetKind) if kind not in helps["kind"]] == []
+
+
+def test_rows_that_a_format_leaves_out_are_counted_with_the_format(settings: Settings) -> None:
+    services = open_services(settings, trusted=True)
+    said = run("t0", user("Find."), answer("Box."))
+    thought = run("t1", user("Find it."), Step(actor=Actor.AGENT, thought="Hm."))
+    services.store.trajectories.add_many([said, thought], services.clock())
+    services.close()
+    done = export("sft", "boxes", "--all", "--format", "openai", home=settings.home)
+    assert "2 rows of kind sft\n" in done.stdout
+    assert "format openai: 1 of the 2 rows (train 1) in " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "advice"),
+    [
+        ("rows.csv", b"frage,antwort\nWo?,Da.\n", "such as --column prompt=PROMPT --column response=RESPONSE"),
+        ("rows.csv", "prompt,response\nGrüße?,Da.\n".encode("cp1252"), None),
+        ("rows.xlsx", b"PK\x03\x04 broken", None),
+    ],
+    ids=["unknown columns", "another encoding", "a broken workbook"],
+)
+def test_columns_are_advised_where_a_file_has_fields(
+    stored: Path, tmp_path: Path, name: str, content: bytes, advice: str | None
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    done = export("sft", "x", "--rows", str(tmp_path / name), home=stored)
+    assert (done.returncode, "[no_rows]" in done.stderr) == (2, True), done.stderr
+    assert advice in done.stderr if advice else "--column" not in done.stderr
+
+
+def test_the_form_of_a_name_is_described_in_words(stored: Path) -> None:
+    for line in (("export", "sft", "Köln Bot", "--all"), ("register", "Köln Bot", "--model", "starter")):
+        done = quintain(*line, home=stored)
+        assert "[invalid_input] NAME: expected a name of 1 to 100 letters from a to z, digits, dots" in done.stderr
+        assert "A-Z" not in done.stderr

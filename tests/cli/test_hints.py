@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from jobs_in_process import in_process
-from quintain.cli.command_lines import command_line
+from quintain.cli.command_lines import command_line, in_options
 from quintain.datasets.selection import drop_remedy
 from quintain.errors import QuintainError
 from quintain.jobs.processes import try_lock, unlock
@@ -278,9 +278,10 @@ def test_every_hint_is_carried_out_as_a_call_and_as_a_command(flow: Flow) -> Non
 
 
 LISTINGS = """
-    runs; runs --sort reward; show RUN; show DATASET; show AGENT; show EVALUATION; show COMPARISON; show JOB; agents; datasets;
-    environments; library evaluations; library scorers; library methods; jobs list; jobs show JOB --detail metrics; lineage RUN;
-    plan --method sft; prefer list; search; get RUN; judge --agreement; compare EVALUATION EVALUATION_2; import LOGS --again; version
+    runs; runs --summary; runs --sort reward; show RUN; show DATASET; show AGENT; show EVALUATION; show COMPARISON; show JOB;
+    agents; datasets; environments; library evaluations; library scorers; library methods; jobs list; jobs show JOB --detail
+    metrics; lineage RUN; plan --method sft; prefer list; search; get RUN; judge --agreement; compare EVALUATION EVALUATION_2;
+    import LOGS --again; version
 """
 
 
@@ -393,3 +394,35 @@ def test_every_tool_has_a_command_with_an_option_for_each_argument() -> None:
         option for option in options_of(COMMANDS["train"], tool("start_training")) if option.argument == "method"
     )
     assert set(methods.choices) == {*DATASET_KINDS, "evolve"} - {None}
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "shown"),
+    [
+        ("export", "export again with curation.near_duplicates=1.0", "export again with --near-duplicates 1.0"),
+        ("export", "seed=7 meets it", "--seed 7 meets it"),
+        (
+            "export",
+            'such as columns={"prompt": ..., "label": "thumbs"}',
+            "such as --column prompt=PROMPT --column label=thumbs",
+        ),
+        ("export", "or outcomes=['unknown']; or pairs='mined'", "or --keep unknown; or --pairs mined"),
+        ("export", "export_dataset(kind=..., name='a', test_share=0.1)", "quintain export KIND a --test-share 0.1"),
+        ("import", "With `again`, set format='trl'", "With --again, set --format trl"),
+        ("compare", "or set sequential=true", "or set --sequential"),
+        ("evaluate", "export with validation_share=0.1", "export with validation_share=0.1"),
+        ("export", "environment='quintain/tasks?seed=3'", "environment='quintain/tasks?seed=3'"),
+        ("train", "quintain train --set seed=3", "quintain train --set seed=3"),
+    ],
+)
+def test_an_argument_in_a_text_is_shown_as_the_option_of_its_command(command: str, text: str, shown: str) -> None:
+    assert in_options(text, command) == shown
+
+
+def test_after_a_training_and_an_evaluation_both_agents_are_named(flow: Flow) -> None:
+    """`starter` was the start of the training, and the trained agent was measured."""
+    trained = next(agent for agent in flow.evaluated.values() if agent != "starter")
+    pairs = [one.arguments["agents"] for one in flow.calls.values() if one.tool == "compare_agents"]
+    assert ["agent:starter@1", trained] in pairs
+    measured = next(name for name, agent in flow.evaluated.items() if agent == trained and name.startswith("eval-"))
+    assert ["agent:starter@1", measured] in pairs

@@ -90,7 +90,7 @@ def test_bad_rows_are_listed_with_their_line_and_the_rest_comes_in(services: Ser
         (b"\x00\x01\x02", r"odd\.jsonl: "),
         (
             b'{"ask": "2+2?", "say": "4"}',
-            r"no_rows.*ask, say.*name their fields with `columns`.*quintain/tasks\?file=PATH",
+            r"no_rows.*ask, say.*name their fields, such as columns=.*quintain/tasks\?file=PATH",
         ),
     ],
     ids=["empty", "unreadable as a whole", "other fields"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def test_pruning_shows_first_and_deletes_what_no_agent_or_process_uses(settings:
     shown = quintain(*line, home=settings.home).stdout
     assert (done.id in shown, failed.id in shown) == (True, False)
     assert "Would free 0.0 MiB of 1 job" in shown
+    deleting = shlex.join(["quintain", *line, "--home", str(settings.home), "--delete"])
+    assert deleting in shown, "the command deletes what was shown"
     assert weights.exists()
 
     held = try_lock(services.jobs.directory(done.id) / "lock")

@@ -227,8 +227,10 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
         stored(waiting, job_id, TrainSpec(agent=STARTER, name="n", output_dir="unused", **given), running=True)
         result = JobResult(agent="agent:n@1")
         waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
-        evaluate, _ = get_job(waiting, job_id).next_step.calls
+        evaluate, start, compare = get_job(waiting, job_id).next_step.calls
         assert evaluate.arguments == {"agent": "agent:n@1", **measured}
+        assert start.arguments == {"agent": STARTER.id or STARTER.name, **measured}
+        assert compare.arguments == {"agents": [start.arguments["agent"], "agent:n@1"]}
 
 
 def test_an_evaluation_without_verdicts_and_losses_is_not_to_be_compared(waiting: Services) -> None:

@@ -101,6 +101,8 @@ def test_a_rater_gets_what_they_have_not_judged_and_is_told_when_nothing_is_left
 def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_one_by_one(services: Services) -> None:
     add_runs(services, *(run(f"t{n}") for n in range(4)))
     batch = get_judging_batch(services, 4)
+    again = "Correct the rejected answers by their reasons and submit those items again"
+    assert submit(services, batch, {"item_id": "i9", "scores": GOOD}).next_step == f"{again}."
     entries: list[Any] = [
         {"item_id": "i1", "scores": GOOD, "rationale": "done, with a detour"},
         {"item_id": "i2", "scores": {"task_completion": 1.5, "process": 0.5}},
@@ -118,7 +120,7 @@ def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_on
         None,
     ]
     result = submit(services, batch, *entries)
-    assert result.accepted == 1
+    assert (result.accepted, result.next_step) == (1, f"{again}; the others are stored.")
     assert [one.item_id for one in result.rejected] == ["i2", "i3", "i9", *["i4"] * 8, None, None]
     reasons = [one.reason for one in result.rejected]
     words = [

@@ -36,6 +36,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent
 from quintain.tools.training.start import start_training
 from store_shelves import base_agent, job, measured, trained, training
+from terminal import quintain
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
 
@@ -400,6 +401,9 @@ def test_copies_in_datasets_exports_and_finished_jobs_are_deleted_on_request(
         (inputs / "train.jsonl").write_bytes((Path(dataset.path) / "train.jsonl").read_bytes())
         (inputs.parent / "log").write_text("step 1")
     assert {path.split("/")[0] for path in _held(home)} == {"datasets", "exports", "jobs"}
+    planned = forget(services, runs[0], trajectory_ids=[runs[4]], twins=True)
+    assert {str(home / f"jobs/job-{name}") for name in ("done", "busy")} <= set(planned.copies)
+    assert planned.next_step.startswith("3 places with copies would stay; `copies` deletes them too. ")
     done = forget(services, runs[0], trajectory_ids=[runs[4]], dry_run=False, twins=True, copies=True)
     assert done.runs == 4
     assert _held(home) == {"jobs/job-busy/inputs/train.jsonl"}
@@ -417,6 +421,17 @@ def test_copies_in_datasets_exports_and_finished_jobs_are_deleted_on_request(
     assert services.store.datasets.member_ids(again.dataset_id) == [runs[3]]
     repeated = forget(services, runs[0], dry_run=False, copies=True)
     assert (repeated.runs, repeated.before, repeated.removed) == (0, 1, ())
+
+
+def test_a_dry_run_at_the_terminal_names_the_runs_that_a_filter_chooses(
+    services: Services, runs: list[str], home: Path
+) -> None:
+    export_dataset(services, "sft", "good", trajectory_ids=runs, outcomes=["unknown", "success"])
+    shown = quintain("forget", "--tag", "mine", home=home).stdout
+    assert {one for one in runs if one in shown.partition("Would forget")[0]} == set(runs[:4])
+    assert "Would stay on the disk: " in shown
+    assert "--copies deletes them too" in shown
+    assert "Still on the disk" not in shown
 
 
 def _model(services: Services, name: str) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from mcp_client import ToolCaller
+from quintain.datasets.splits import split_of, task_key
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import call as tool_call
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.dataset import BenchmarkRow, Curation, LabelledRow, PairRow
+from quintain.records.dataset import BenchmarkRow, Curation, LabelledRow, PairRow, SplitName
 from quintain.records.evaluation import Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.learning_rates import default_rate
@@ -183,6 +184,22 @@ def test_runs_of_unknown_outcome_are_sent_to_a_scorer_that_tells_them_apart(serv
         assert "which values 12 of 12 runs looked at" in note
 
 
+def test_a_validation_split_is_advised_by_whether_one_was_asked_for(services: Services) -> None:
+    shares: dict[SplitName, float] = {"validation": 0.1}
+    add_runs(services, *(one for one in map(made, range(9)) if split_of(task_key(one), shares, 0) == "train"))
+    every = TrajectoryFilter(outcome=OutcomeStatus.SUCCESS)
+    without = export_dataset(services, "sft", "without", every)
+    (advice,) = [one for note in plan_training(services, dataset_id=without.dataset_id).notes for one in note.calls]
+    split = {"kind": "sft", "name": "without", "filter": {"dataset_id": without.dataset_id}, "validation_share": 0.1}
+    assert (advice.tool, advice.arguments) == ("export_dataset", split)
+    empty = export_dataset(services, "sft", "empty", every, validation_share=0.1)
+    assert not empty.splits.get("validation")
+    (warning,) = empty.warnings
+    assert "meets it" in warning
+    (note,) = plan_training(services, dataset_id=empty.dataset_id).notes
+    assert note == f"The validation split that was asked for is empty, so overfitting goes unnoticed: {warning}."
+
+
 def test_steps_that_rules_cannot_rank_are_not_sent_to_rules(services: Services) -> None:
     settings = {"step_weighting": "reward"}
     for kind, advice in (("rules", "score_trajectories(scorer='rules'"), ("judging", "leave `step_weighting` out")):
@@ -252,7 +269,7 @@ def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remed
     better = plan_training(services, environment=INVENTORY)
     assert (better.method, better.environment, better.blockers) == ("evolve", INVENTORY, ())
     assert better.estimate.duration_s is None
-    assert "iterations=1" in better.estimate.unknown["duration_s"]
+    assert "hyperparameters={'iterations': 1}" in better.estimate.unknown["duration_s"]
     nowhere = plan_training(services, goal=("improve_by_acting",))
     assert (nowhere.method, codes(nowhere)) == ("grpo", ["no_environment"])
     assert "list_library(kind='environments')" in nowhere.blockers[0].remedy

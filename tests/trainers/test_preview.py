@@ -13,11 +13,13 @@ import pytest
 
 from quintain.datasets.near_duplicates import drop_near_duplicates
 from quintain.datasets.selection import ExportCounts, ValuedRun
+from quintain.evaluation.reports.preview_page import describe_counts
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS
 from quintain.records.jobs.job import PreviewSpec
 from quintain.records.jobs.preview import PreviewReport, Sample
+from quintain.records.record import counted
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models.loading import open_tokenizer
@@ -387,7 +389,21 @@ def test_tasks_that_ask_in_the_same_words_on_both_sides_leak(model_folder: Path,
     two = with_step(two, message="Nothing is the same.")
     report = look(tmp_path / "ds", model_folder, [DatasetRow(trajectory=one)], [DatasetRow(trajectory=two)])
     assert report.statistics.verdict.startswith("Fix first: 1 task outside train asks in the same words")
-    assert "export again with near_duplicates=1.0" in report.statistics.verdict
+    assert "export again with curation.near_duplicates=1.0" in report.statistics.verdict
+
+
+def test_the_verdict_counts_every_warning_as_a_fault_or_as_a_note(model_folder: Path, tmp_path: Path) -> None:
+    """A leak blocks; calls without any schema do not."""
+    one = of_task("same", 2).model_copy(update={"tools": ()})
+    two = with_step(one, message="Another answer.")
+    report = look(tmp_path / "ds", model_folder, [DatasetRow(trajectory=one)], [DatasetRow(trajectory=two)])
+    named = [warning[1:].partition("]")[0] for warning in report.statistics.warnings]
+    assert named[0] == "leak"
+    assert "missing_schema" in named
+    assert report.statistics.verdict.endswith(f". {counted(len(named) - 1, 'note')}: {', '.join(named[1:])}.")
+    counts = dict(describe_counts(report))
+    assert counts["no schemas"] == "times 1; rows 1; lines 1"
+    assert "(" not in counts["tools"], "no empty list, and names in plain text"
 
 
 def test_equal_rows_of_two_tasks_are_mended_by_what_is_advised(model_folder: Path, tmp_path: Path) -> None:

@@ -105,6 +105,35 @@ def _command_of_text(written: str) -> str:
     return f"quintain {min(commands, key=lambda found: len(found[1].fixed))[0]}"
 
 
+_ASSIGNED = re.compile(
+    r"""(?<![\w.&?/`-])(?<!--set )(?<!--column )([a-z_]+)(?:\.([a-z_]+))?="""
+    r"""('[^']*'|"[^"]*"|\{[^{}]*\}|\[[^][]*\]|\w+(?:\.\w+)*)"""
+)
+"""An argument, or a member of one, with its value in Python syntax."""
+_CONSTANTS = {"true": "True", "false": "False", "null": "None"}
+
+
+def in_options(text: str, command: str) -> str:
+    """Return a text as `in_commands`, with arguments of a command, as `again` or seed=3, as its options."""
+    options = [option for option in stored_forms().get(command, ()) if option.flag is not None]
+
+    def written(found: re.Match[str]) -> str:
+        argument, member, text = found.groups()
+        try:
+            value = ast.literal_eval(_CONSTANTS.get(text, text))
+        except (SyntaxError, ValueError):
+            value = text
+        own = [option for option in options if option.argument == argument]
+        given = {argument: value if member is None else {member: value}}
+        return (shlex.join(_arguments(COMMANDS[command], own, given)) if own else "") or found[0]
+
+    text = _ASSIGNED.sub(written, in_commands(text))
+    for option in options:
+        if option.member is None:
+            text = text.replace(f"`{option.argument}`", str(option.flag).split("/")[0])
+    return text
+
+
 def command_line(call: ToolCall) -> str:
     """Return the command line that makes a call; a word in capitals is a value that the caller chooses."""
     name, command = _command_of(call)

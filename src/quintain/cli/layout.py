@@ -15,6 +15,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
+from quintain.records.record import number_text
 from quintain.records.text import printable
 
 _PIPE_WIDTH = 200
@@ -166,7 +167,7 @@ def _hanging(text: str, width: int) -> list[str]:
 def _number(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "" if value is None else number_text(value) if isinstance(value, float) else str(value)
 
 
 def print_facts(console: Console, facts: Mapping[str, Any]) -> None:

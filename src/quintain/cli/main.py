@@ -192,7 +192,7 @@ def _tool_command(name: str) -> TyperCommand:
 
     def run(**values: Any) -> None:
         own = {one.name: values[one.name] for one in about.own}
-        with Session(values["home"], flags=flags) as session:
+        with Session(values["home"], flags=flags, command=name) as session:
             arguments = arguments_of(about, options, values)
             printer, detach = _loaded(about.show), values.get("detach", False)
             use = CommandRun(spec, arguments, own, values["json_out"], session, printer, detach)
@@ -241,7 +241,9 @@ def _loaded(place: str) -> Any:
 
 app = typer.Typer(
     cls=Commands,
-    help="Train agents by conversation: an MCP server and its tools. Begin with `quintain demo` or `quintain import PATH`.",
+    help="Train agents by conversation: an MCP server and its tools. Begin with `quintain demo` or `quintain import PATH`."
+    "\n\nWhat is stored lies in the home folder: that of --home after a command, else of the variable QUINTAIN_HOME, else the "
+    "platform's data folder; `quintain doctor` names it.",
     no_args_is_help=True,
     context_settings={"help_option_names": _HELP_OPTIONS},
 )

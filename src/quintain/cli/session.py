@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from quintain.cli.command_lines import for_terminal, in_commands
+from quintain.cli.command_lines import for_terminal, in_options
 from quintain.errors import InvalidInput, QuintainError
-from quintain.records.record import Record
+from quintain.records.record import Record, number_text
 from quintain.records.text import printable
 from quintain.settings import Settings
 from quintain.tools.catalog import ToolSpec
@@ -42,6 +42,8 @@ class Session:
     """URL of the page of what the last call was about, while a web page shows the home."""
     flags: Mapping[str, str] = field(default_factory=dict)
     """Argument of the tool -> what the command line calls it, for errors."""
+    command: str = ""
+    """The command, whose options errors name; empty: none."""
     _opened: list[Services] = field(default_factory=list)
 
     def settings(self) -> Settings:
@@ -64,7 +66,7 @@ class Session:
         for services in self._opened:
             services.close()
         if isinstance(error, QuintainError):
-            print_error(error, self.flags)
+            print_error(error, self.flags, self.command)
             raise typer.Exit(REFUSED) from None
 
 
@@ -159,17 +161,18 @@ def plain_console(*, stderr: bool = False) -> Console:
     return Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
-def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyType({})) -> None:
+def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyType({}), command: str = "") -> None:
     """Print an error as one line on stderr, with the names of the command line in place of those of arguments."""
-    text = printable(f"[{error.code}] {in_commands(for_terminal(error.message))}")
+    text = printable(f"[{error.code}] {in_options(for_terminal(error.message), command)}")
     for argument, flag in flags.items():
-        text = text.replace(f"`{argument}`", flag)
+        text = text.replace(f"`{argument}`", flag).replace(f"arguments.{argument}:", f"{flag}:")
     plain_console(stderr=True).print(text, style="red")
 
 
-def show_next_step(console: Console, result: Any) -> None:
-    """Print the next step of a result, with its calls as command lines."""
-    console.print(printable(for_terminal(result.next_step)))
+def show_next_step(console: Console, result: Any, command: str = "") -> None:
+    """Print the next step of a result: calls as command lines, and arguments of the command itself as its options."""
+    text = for_terminal(result.next_step)
+    console.print(printable(in_options(text, command) if command else text))
 
 
 def in_line(value: Any) -> str:
@@ -177,5 +180,5 @@ def in_line(value: Any) -> str:
     if isinstance(value, dict):
         return "  ".join(f"{name}={in_line(one)}" for name, one in value.items() if one not in (None, [], {}))
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return number_text(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -266,7 +266,9 @@ def _singular(name: str, shape: Shape) -> str:
 
 
 def _help(field: FieldInfo, shape: Shape, listed: str | None, default: Any, choices: Sequence[str]) -> str:
-    text = in_commands(field.description or "").replace("`", "").rstrip(".")
+    text = in_commands(field.description or "").replace("`", "")
+    text = text.replace("Null:", "Left out:").replace("null:", "left out:")
+    text = text if text.endswith("...") else text.removesuffix(".")
     parts = [text] if text else []
     if listed:
         module, _, name = listed.partition(":")

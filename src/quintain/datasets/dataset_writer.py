@@ -87,6 +87,8 @@ class _Contents:
     logged_labels: int = 0
     """Labelled runs of unknown outcome."""
     leaks: LeakCheck = field(default_factory=LeakCheck)
+    uneven: str | None = None
+    """What `uneven_split` warns of."""
     sides: dict[str, SplitName] = field(default_factory=dict)
     """Key of a task -> its split; empty for train only."""
     task_labels: dict[str, set[bool]] = field(default_factory=dict)
@@ -211,6 +213,7 @@ def _fill(
         contents.move(moves)
     if not contents.rows[rest]:
         raise InvalidInput(_nothing_left(contents.rows, tally, options), code="empty_dataset")
+    contents.uneven = uneven_split(contents.sides, shares, options.seed) if shares else None
     notes = check_terms(contents.models, options.model_terms)
     dataset = Dataset(
         id=options.dataset_id,
@@ -228,7 +231,7 @@ def _fill(
         created_at=options.created_at,
     )
     counts = {"trajectories": len(contents.members), **contents.labels}
-    warnings = (*tally.notes, *notes, *_row_warnings(contents, options, shares))
+    warnings = (*tally.notes, *notes, *_row_warnings(contents, options))
     contents.redactions.update(tally.redactions)
     facts = {**counts, "tasks_without_row": dict(tally.tasks_dropped)}
     write_manifest(aside, dataset, selection=_selection(options), counts=facts, more=_more(options, contents, tally))
@@ -279,6 +282,7 @@ def _more(options: ExportOptions, contents: _Contents, tally: ExportCounts) -> d
         "model_terms": options.model_terms,
         "redactions": dict(contents.redactions),
         "leaking_tasks": contents.leaks.tasks,
+        "uneven_split": contents.uneven,
         "distribution": tally.distribution,
         "preferences": tally.preferences,
         "notes": tally.notes,
@@ -287,7 +291,7 @@ def _more(options: ExportOptions, contents: _Contents, tally: ExportCounts) -> d
     return {**options.about, **{name: value for name, value in facts.items() if value or name == "model_terms"}}
 
 
-def _row_warnings(contents: _Contents, options: ExportOptions, shares: Mapping[SplitName, float]) -> Iterator[str]:
+def _row_warnings(contents: _Contents, options: ExportOptions) -> Iterator[str]:
     """Yield what to know about the rows before training on them."""
     if contents.unlike_prompts:
         yield (
@@ -306,8 +310,8 @@ def _row_warnings(contents: _Contents, options: ExportOptions, shares: Mapping[S
         yield (
             f"{tasks} {ask} in the same words as a task in train, so {look} better than it is; {one_side(options.kind)}"
         )
-    if shares and (uneven := uneven_split(contents.sides, shares, options.seed)):
-        yield uneven
+    if contents.uneven is not None:
+        yield contents.uneven
     yield from _label_warnings(contents)
 
 

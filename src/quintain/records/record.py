@@ -47,7 +47,8 @@ def _in_utc(value: datetime) -> datetime:
 Instant = Annotated[datetime, AfterValidator(_in_utc)]
 """A time in UTC, ISO 8601 in JSON. A time without a zone is interpreted as UTC."""
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+Name = Annotated[str, Field(pattern=_NAME_PATTERN)]
 """A name given by users. It can become part of a file name, hence letters, digits, `.`, `_` and `-` only."""
 
 
@@ -83,6 +84,11 @@ def exact(value: float) -> str:
     """Return a number as short as it can be without being another one."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
+
+
+def number_text(value: float) -> str:
+    """Return a number with four significant digits; from 1000 on all digits before the point, without an exponent."""
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def counted(n: int, noun: str) -> str:
@@ -166,6 +172,11 @@ def explain(
             valid = literal_eval(f"[{fault['ctx']['expected'].replace(' or ', ', ')}]")  # pydantic joins their reprs
             near = nearest(fault["input"], map(str, valid)) if isinstance(fault["input"], str) else ""
             parts.append(f"{path}: expected one of {', '.join(map(str, valid))}, got {shown(fault['input'])}{near}")
+        elif fault.get("ctx", {}).get("pattern") == _NAME_PATTERN:
+            form = (
+                "a name of 1 to 100 letters from a to z, digits, dots, dashes and underscores, a letter or digit first"
+            )
+            parts.append(f"{path}: expected {form}, got {shown(fault['input'])}")
         else:
             parts.append(f"{path}: {_expectation(fault['msg'], shown(fault.get('input')))}")
     if more := [_path(root, fault["loc"]) for fault in faults[_EXPLAINED:]]:

@@ -77,7 +77,7 @@ def _invalid(tool: str, error: ValidationError, model: type[BaseModel]) -> Inval
     name = str(fault["loc"][0]) if fault["loc"] else ""
     fields = valid_fields(error, model)
     # What a whole object allows is no help against a wrong value within it, and some messages list the valid values.
-    inner, listed = len(fault["loc"]) > 1, fault["type"] in CHOICES or "error" in fault.get("ctx", {})
+    inner, listed = len(fault["loc"]) > 1, fault["type"] in CHOICES or {"error", "pattern"} & {*fault.get("ctx", {})}
     schema = (
         {} if inner or listed else inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
     )
@@ -106,7 +106,7 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     if low is not None and high is not None:
         return f"{low}..{high}"
     limits = [("at least", low), ("above", schema.get("exclusiveMinimum"))]
-    limits += [("at most", high), ("below", schema.get("exclusiveMaximum")), ("matching", schema.get("pattern"))]
+    limits += [("at most", high), ("below", schema.get("exclusiveMaximum"))]
     return ", ".join(f"{word} {bound}" for word, bound in limits if bound is not None)
 
 

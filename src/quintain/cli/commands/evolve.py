@@ -41,7 +41,8 @@ def run_evolve(use: CommandRun) -> int:
     folder = config.absolute().parent if config is not None else Path.cwd()
     services = use.services()
     document |= request_of(use.arguments)
-    view = follow_start(services, use, start_config(services, document, {**settings, **chosen}, folder))
+    where = "arguments" if config is None else "config"
+    view = follow_start(services, use, start_config(services, document, {**settings, **chosen}, folder, where=where))
     return show_job(use, view, _show)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from quintain.cli.command_lines import in_commands
+from quintain.cli.command_lines import for_terminal, in_options
 from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.datasets.dataset_writer import folder_aside
@@ -80,9 +80,9 @@ def _copy(source: Path, out: Path) -> None:
 def _show(console: Console, result: ExportResult) -> None:
     splits = ", ".join(f"{name} {n:,}" for name, n in result.splits.items())
     rows, runs = counted(result.dataset_rows, "row"), counted(result.trajectories, "run")
-    if result.rows != result.dataset_rows:
-        rows = f"{result.rows:,} of {rows}" if result.rows < result.dataset_rows else f"{result.rows:,} from {rows}"
-    console.print(f"{result.dataset_id}: {rows} of kind {result.kind} ({splits})", style="bold")
+    is_whole = result.rows == result.dataset_rows
+    shown = f" ({splits})" if is_whole else ""
+    console.print(f"{result.dataset_id}: {rows} of kind {result.kind}{shown}", style="bold")
     source = f"from {runs}; " if result.trajectories else ""
     console.print(f"{source}left out: {_counted(result.dropped)}")
     if result.redactions:
@@ -92,9 +92,11 @@ def _show(console: Console, result: ExportResult) -> None:
     for row in result.rejected:
         console.print(printable(f"  {row.place}: {row.reason}"), style="yellow")
     for warning in result.warnings:
-        console.print(printable(f"  note: {in_commands(warning)}"))
-    console.print(f"format {result.format}: {result.path}")
-    show_next_step(console, result)
+        console.print(printable(f"  note: {in_options(for_terminal(warning), 'export')}"))
+    of = "of" if result.rows < result.dataset_rows else "from"
+    part = "" if is_whole else f"{result.rows:,} {of} the {rows} ({splits}) in "
+    console.print(printable(f"format {result.format}: {part}{result.path}"))
+    show_next_step(console, result, "export")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

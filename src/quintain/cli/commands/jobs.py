@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from quintain.cli.command_lines import command_line, for_terminal, in_commands
+from quintain.cli.command_lines import command_line, for_terminal, in_commands, in_options
 from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import (
     INTERRUPTED,
@@ -109,7 +109,8 @@ def follow_start(services: Services, use: CommandRun, started: JobStarted | Comp
     """
     assert started.job_id is not None
     for warning in started.warnings if isinstance(started, JobStarted) else ():
-        plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
+        text = in_options(for_terminal(warning), use.session.command)
+        plain_console(stderr=True).print(printable(text), style="yellow")
     if use.detach:
         use.show(started, lambda console, _: console.print(started.job_id))
         raise typer.Exit
@@ -153,7 +154,8 @@ def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult]
     else:
         console = plain_console()
         for warning in view.warnings:
-            plain_console(stderr=True).print(printable(for_terminal(warning)), style="yellow")
+            text = in_options(for_terminal(warning), use.session.command)
+            plain_console(stderr=True).print(printable(text), style="yellow")
         if view.error is not None:
             print_error_of(console, view)
         if view.result is not None:

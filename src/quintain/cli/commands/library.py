@@ -11,6 +11,8 @@ from rich.console import Console
 from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import show_next_step
+from quintain.records.record import counted
+from quintain.records.run_summary import RunSummary
 from quintain.tools.results import LibraryResult, SearchResult
 
 Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
@@ -26,7 +28,47 @@ def show_runs(console: Console, found: SearchResult) -> None:
     ]
     if rows:
         print_table(console, ("run", "outcome", *numbers, "agent", Column("task", cut=True)), rows)
+    if found.summary is not None:
+        _show_summary(console, found.summary)
     show_next_step(console, found)
+
+
+def _show_summary(console: Console, figures: RunSummary) -> None:
+    """Print the figures of all runs that a search found."""
+    rate = figures.rate
+    success = None
+    if rate is not None and rate.value is not None:
+        success = (
+            f"{share(rate.value)} of {rate.n} with a verdict (95 %: {share(rate.ci_low)} to {share(rate.ci_high)})"
+        )
+    known = figures.model_dump(mode="json")
+    tokens = ("input_tokens", "output_tokens", "tokens_per_success")
+    console.print()
+    print_facts(
+        console,
+        {
+            "runs": f"{counted(figures.runs, 'run')} of {counted(figures.tasks, 'task')}",
+            "outcomes": known["outcomes"],
+            "success": success,
+            "pass@k": {f"k={one.k}": share(one.value) for one in figures.pass_at_k},
+            "pass^k": {f"k={one.k}": share(one.value) for one in figures.pass_hat_k},
+            "failures": known["failures"],
+            "turns of a run": figures.mean_turns,
+            **{name: known[name] for name in (*tokens, "cost_usd", "cost_per_success", "accuracy", "macro_f1")},
+        },
+    )
+    if figures.tools:
+        columns = [Column("tool"), *(Column(name, right=True) for name in ("calls", "errors", "runs", "successes"))]
+        tools = [(name, one.calls, one.errors, one.runs, one.successes) for name, one in figures.tools.items()]
+        print_table(console, columns, tools)
+    if figures.labels:
+        columns = [Column("label"), *(Column(name, right=True) for name in ("precision", "recall", "f1"))]
+        rows = [
+            (name, one.precision, one.recall, one.f1, ", ".join(f"{answer} {n}" for answer, n in one.answered.items()))
+            for name, one in figures.labels.items()
+        ]
+        print_table(console, [*columns, Column("answered")], rows)
+    console.print()
 
 
 def show_library(console: Console, found: LibraryResult) -> None:
@@ -43,7 +85,7 @@ def show_library(console: Console, found: LibraryResult) -> None:
             console.print(f"{item['id']}: {note}", markup=False)
     if found.next_cursor:
         console.print(f"There are more: --limit up to 200, or --cursor {found.next_cursor}")
-    show_next_step(console, found)
+    show_next_step(console, found, "library")
 
 
 def moment(value: object) -> str:

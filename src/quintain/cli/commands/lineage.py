@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.tree import Tree
 
-from quintain.cli.layout import print_table
+from quintain.cli.layout import Column, print_table
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.records.text import printable
 from quintain.tools.data.lineage import node_text
 from quintain.tools.jobs.plots import lineage_picture
 from quintain.tools.results import ForgetResult, LineageResult
+from quintain.tools.services import Services
 
 _STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow", "removed": "red"}
+_CHOSEN = 5
+"""Runs of a filter that a dry run names."""
 
 
 def run_lineage(use: CommandRun) -> int:
@@ -42,6 +47,7 @@ def run_forget(use: CommandRun) -> int:
     if use.arguments.get("dry_run", True) or not use.own["yes"]:
         planned = use.call(services, dry_run=True)
         if not use.json_out:
+            _print_chosen(console, services, use.arguments.get("filter"))
             _print_report(console, planned)
         elif use.arguments.get("dry_run", True):
             use.print_json(planned)
@@ -52,6 +58,14 @@ def run_forget(use: CommandRun) -> int:
     done = use.call(services)
     use.show(done, _print_report)
     return 0
+
+
+def _print_chosen(console: Console, services: Services, chosen: dict[str, Any] | None) -> None:
+    """Print the first runs that a filter chooses, so that a person sees whether they are the right ones."""
+    if chosen is not None:
+        found = services.store.trajectories.search(TrajectoryFilter.model_validate(chosen), limit=_CHOSEN).items
+        rows = [(one.id, one.outcome.value, one.prompt or one.task_id) for one in found]
+        print_table(console, ("run", "outcome", Column("task", cut=True)), rows)
 
 
 def _print(console: Console, found: LineageResult) -> None:
@@ -111,8 +125,10 @@ def _print_report(console: Console, report: ForgetResult) -> None:
     if report.touched:
         rows = [(thing.kind, thing.id, thing.state, thing.remedy) for thing in report.touched]
         print_table(console, ("touched", "id", "state", "remedy"), rows)
-    removed = "Would be removed" if report.dry_run else "Removed"
-    for title, paths in ((removed, report.removed), ("Still on the disk, delete it yourself", report.copies)):
+    removed, left = "Removed", "Still on the disk, delete it yourself"
+    if report.dry_run:
+        removed, left = "Would be removed", "Would stay on the disk"
+    for title, paths in ((removed, report.removed), (left, report.copies)):
         for path in paths:
             console.print(printable(f"{title}: {path}"), soft_wrap=True, markup=False)
-    show_next_step(console, report)
+    show_next_step(console, report, "forget")

@@ -6,7 +6,7 @@ import json
 
 from rich.console import Console
 
-from quintain.cli.command_lines import for_terminal
+from quintain.cli.command_lines import for_terminal, in_options
 from quintain.cli.session import show_next_step
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.text import printable
@@ -23,7 +23,7 @@ def show_plan(console: Console, plan: TrainingPlan) -> None:
     for branch in plan.branches:
         console.print(printable(f"- {branch.question} {branch.answer} Otherwise: {branch.otherwise}."))
     for note in plan.notes:
-        console.print(printable(f"- {for_terminal(note)}"))
+        console.print(printable(f"- {in_options(for_terminal(note), 'export')}"))
     for name, how in plan.estimate.unknown.items():
         console.print(printable(f"- {name} is not known: {for_terminal(how)}"))
     for blocker in plan.blockers:

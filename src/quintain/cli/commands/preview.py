@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from quintain.cli.command_lines import in_options
 from quintain.cli.session import INTERRUPTED, CommandRun, collected_interrupts, write_file
 from quintain.evaluation.reports.preview_page import describe_counts, describe_row, preview_page
 from quintain.records.jobs.job import Job, PreviewSpec
@@ -96,9 +97,11 @@ def _show(console: Console, report: PreviewReport) -> None:
     console.print(table)
     _bars(console, statistics.lengths)
     for warning in statistics.warnings:
-        console.print(Text(f"- {printable(warning)}"))
+        console.print(Text(f"- {printable(in_options(warning, 'export'))}"))
     ready = statistics.verdict.startswith("Ready")
-    console.print(Text(printable(statistics.verdict), style="bold green" if ready else "bold red"))
+    console.print(
+        Text(printable(in_options(statistics.verdict, "export")), style="bold green" if ready else "bold red")
+    )
 
 
 def _bars(console: Console, lengths: Histogram) -> None:

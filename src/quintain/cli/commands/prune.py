@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -18,11 +19,13 @@ from quintain.records.record import counted
 from quintain.tools.jobs.descriptions import label_of
 
 _LISTED = 50
+_DAYS = 30
+"""Least days since the end of a job, where none are given."""
 
 
 def prune_command(
     delete: Annotated[bool, typer.Option("--delete", help="Delete; without it nothing changes.")] = False,
-    older_than: Annotated[int, typer.Option(min=0, help="Least days since the end of a job.")] = 30,
+    older_than: Annotated[int, typer.Option(min=0, help="Least days since the end of a job.")] = _DAYS,
     unsuccessful: Annotated[
         bool, typer.Option("--unsuccessful", help="Also failed and cancelled jobs, which then cannot be resumed.")
     ] = False,
@@ -39,10 +42,17 @@ def prune_command(
         statuses = ENDED if unsuccessful else (JobStatus.SUCCEEDED,)
         found = prunable(services.store, folder, now, older_than=timedelta(days=older_than), statuses=statuses)
         freed = sum(prune(one, folder) for one in found) if delete else 0
-        _show(found, freed, deleted=delete, older_than=older_than, json_out=json_out)
+        given = [
+            *(["--older-than", str(older_than)] if older_than != _DAYS else []),
+            *(["--unsuccessful"] if unsuccessful else []),
+            *(["--home", str(home)] if home is not None else []),
+        ]
+        again = None if delete else shlex.join(["quintain", "jobs", "prune", *given, "--delete"])
+        _show(found, freed, again, older_than=older_than, json_out=json_out)
 
 
-def _show(found: list[Prunable], freed: int, *, deleted: bool, older_than: int, json_out: bool) -> None:
+def _show(found: list[Prunable], freed: int, again: str | None, *, older_than: int, json_out: bool) -> None:
+    """Print what is freed; `again` is the command that deletes it, None: it was deleted."""
     console, total = plain_console(), sum(one.bytes for one in found)
     if json_out:
         items = [
@@ -54,7 +64,7 @@ def _show(found: list[Prunable], freed: int, *, deleted: bool, older_than: int, 
             }
             for one in found
         ]
-        console.print(json.dumps({"dry_run": not deleted, "items": items, "bytes": total, "freed": freed}))
+        console.print(json.dumps({"dry_run": again is not None, "items": items, "bytes": total, "freed": freed}))
         return
     columns = ("job", "status", "ended (UTC)", Column("MiB", right=True), Column("work", cut=True))
     rows = [
@@ -66,10 +76,10 @@ def _show(found: list[Prunable], freed: int, *, deleted: bool, older_than: int, 
     if len(found) > _LISTED:
         console.print(f"and {len(found) - _LISTED} more; --json lists all")
     of_jobs = f"of {counted(len(found), 'job')} that ended at least {counted(older_than, 'day')} ago"
-    if deleted:
+    if again is None:
         console.print(f"Freed {_mib(freed)} MiB {of_jobs}.")
     elif found:
-        console.print(f"Would free {_mib(total)} MiB {of_jobs}; delete with quintain jobs prune --delete.")
+        console.print(f"Would free {_mib(total)} MiB {of_jobs}; delete with {again}.")
     else:
         console.print(
             f"Nothing to free: no job that ended at least {counted(older_than, 'day')} ago has checkpoints or inputs."

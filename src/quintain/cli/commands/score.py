@@ -6,7 +6,7 @@ from collections import Counter
 
 from rich.console import Console
 
-from quintain.cli.command_lines import for_terminal
+from quintain.cli.command_lines import for_terminal, in_options
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.labels.audit import AuditReport
 from quintain.records.record import counted
@@ -65,12 +65,12 @@ def _show(console: Console, result: ScoreResult) -> None:
     for name, summary in ({"value": result.summary} | dict(result.components)).items():
         console.print(printable(f"  {name:<24} {_statistics(summary)}"))
     for reason, n in Counter(result.reasons).most_common():
-        console.print(printable(f"  unscored {n:,}: {for_terminal(reason)}"), style="yellow")
+        console.print(printable(f"  unscored {n:,}: {in_options(for_terminal(reason), 'score')}"), style="yellow")
     for name, calibration in result.calibrations.items():
         console.print(printable(f"  {name} goes through calibration {calibration}"))
     if result.audit is not None:
         _show_audit(console, AuditReport.model_validate(result.audit))
-    show_next_step(console, result)
+    show_next_step(console, result, "score")
 
 
 def _statistics(summary: ScoreSummary) -> str:
@@ -87,6 +87,6 @@ def _show_audit(console: Console, report: AuditReport) -> None:
     )
     for finding in report.findings:
         console.print(printable(f"  {finding.severity} {finding.check} ({finding.count:,}): {finding.evidence}"))
-        console.print(printable(f"    {for_terminal(finding.remedy)}"))
+        console.print(printable(f"    {in_options(for_terminal(finding.remedy), 'score')}"))
     for check, why in report.unchecked.items():
         console.print(printable(f"  not checked: {check}: {why}"))

@@ -40,7 +40,8 @@ def run_train(use: CommandRun) -> int:
         text = f"{named} gets no copy of the model, because --detach returns before; use quintain export-agent later"
         plain_console(stderr=True).print(printable(text))
     with output_folder(None if use.detach else named) as target:
-        started = start_config(services, document, settings, folder)
+        where = "arguments" if config is None else "config"
+        started = start_config(services, document, settings, folder, where=where)
     view = follow_start(services, use, started)
     if target is not None and view.result is not None and view.result.agent:
         agent = services.store.agents.get(view.result.agent)
@@ -76,7 +77,8 @@ def _document(config: Path | None, arguments: Mapping[str, Any]) -> dict[str, An
 def _show(console: Console, result: JobResult) -> None:
     facts = {
         "agent": result.agent,
-        "final loss": result.final_loss,
+        "loss of the last step": result.final_loss,
+        "validation loss": result.report.get("best_validation_loss"),
         "success rate": result.success_rate,
         "evaluation": result.evaluation_id,
     }
@@ -85,5 +87,4 @@ def _show(console: Console, result: JobResult) -> None:
             console.print(printable(f"{name}: {in_line(value)}"))
     for stage in result.report.get("stages", ()):
         results = {name: stage.get(name) for name in ("agent", "final_loss", "success_rate")}
-        known = {name: value for name, value in results.items() if value is not None}
-        console.print(printable(f"  {stage['stage']}: {known}"))
+        console.print(printable(f"  {stage['stage']}: {in_line(results)}"))

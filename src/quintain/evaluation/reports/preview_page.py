@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -63,16 +63,20 @@ def describe_counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
 
 
 def _describe(value: Any) -> str:
-    """Return a finding as text, long lists cut."""
-    if isinstance(value, Mapping):
-        parts = [
-            f"{name} ({_describe(of)})" if isinstance(of, Mapping | list) else f"{name} {of}"
-            for name, of in value.items()
-        ]
-    else:
-        parts = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+    """Return a finding as text, long lists cut and empty ones left out."""
+    if not isinstance(value, Mapping):
+        return _cut([str(item) for item in value] if isinstance(value, list | tuple) else [str(value)])
+    parts = [
+        f"{name.replace('_', ' ')} {_cut([f'{key} {n}' for key, n in of.items()]) if isinstance(of, Mapping) else _describe(of)}"
+        for name, of in value.items()
+        if of not in ([], (), {})
+    ]
+    return "; ".join(parts)
+
+
+def _cut(parts: Sequence[str]) -> str:
     more = [f"and {len(parts) - _LISTED} more"] if len(parts) > _LISTED else []
-    return ", ".join(parts[:_LISTED] + more)
+    return ", ".join([*parts[:_LISTED], *more])
 
 
 def describe_row(row: PreviewRow) -> str:

@@ -21,7 +21,7 @@ from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, Pr
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.record import counted
 from quintain.tools.data.lineage import datasets_of
-from quintain.tools.data.removal import delete_path, free_disk, remove_records
+from quintain.tools.data.removal import delete_path, free_disk, remove_records, staying_copies
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.run_selection import RunFilter, select
@@ -118,6 +118,9 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
     found = dict.fromkeys(path for path in _deletable(services, done, copies=request.copies) if path.exists())
     folders = [Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets]
     sources = [path for folder in folders for path in source_files(folder)]
+    copied = 0
+    if request.dry_run and not request.copies:
+        copied = sum(path.exists() for path in {*_deletable(services, done, copies=True)} - {*found})
     removed = [path for path in found if request.dry_run or delete_path(path)]
     left = list(_copies(services, done, set(removed), [*folders, *sources]))
     return ForgetResult(
@@ -133,11 +136,12 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
         twins=done.twins[:_SHOWN],
         twins_count=len(done.twins),
         twins_forgotten=request.twins and bool(done.twins),
-        next_step=_next_step(request, done, left, touched=bool(things)),
+        next_step=_next_step(request, done, left, touched=bool(things), copied=copied),
     )
 
 
-def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touched: bool) -> Hint:
+def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touched: bool, copied: int) -> Hint:
+    """Return what to do next; `copied` is how many copies `copies` would delete."""
     steps: list[Hint | str] = []
     if done.twins and not request.twins:
         steps.append(
@@ -153,6 +157,7 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
             )
         )
     if request.dry_run:
+        steps.append(staying_copies(copied))
         options = {name: True for name in ("twins", "copies") if getattr(request, name)}
         steps += [
             "Nothing was changed. To forget for good: ",
@@ -162,7 +167,9 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
         return Hint(*steps)
     if touched:
         steps.append("Work through `touched`, each with its remedy. ")
-    steps.append("Delete the files in `copies` that you no longer need." if left else "No copy of them is known.")
+    steps.append(
+        "Delete the copies that are left when you no longer need them." if left else "No copy of them is known."
+    )
     return Hint(*steps)
 
 

@@ -61,8 +61,8 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
         for agent in agents:
             store.agents.remove(agent.id or "", now)
     home = services.settings.home.resolve()
-    inside = [path for path in others if copies and path.resolve().is_relative_to(home)]
-    wanted = [path for path in dict.fromkeys([*own, *inside]) if path.exists()]
+    inside = [path for path in dict.fromkeys(others) if path.exists() and path.resolve().is_relative_to(home)]
+    wanted = [path for path in dict.fromkeys([*own, *(inside if copies else ())]) if path.exists()]
     removed = [path for path in wanted if dry_run or delete_path(path)]
     left = [path for path in dict.fromkeys([*own, *others, *sources]) if path.exists() and path not in removed]
     touched = list(_touched(refs, derived, busy, dry_run=dry_run))
@@ -73,7 +73,7 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
         removed=tuple(map(str, removed)),
         copies=tuple(map(str, left[:_SHOWN])),
         copies_count=len(left),
-        next_step=_next_step(refs, busy, left, dry_run=dry_run, copies=copies),
+        next_step=_next_step(refs, busy, left, inside, dry_run=dry_run, copies=copies),
     )
 
 
@@ -145,14 +145,32 @@ def _touched(
             yield TouchedThing(kind=node.kind, id=node.id, state="kept", remedy=Hint("Its results stay."))
 
 
-def _next_step(refs: Sequence[Ref], busy: Sequence[Job], left: Sequence[Path], *, dry_run: bool, copies: bool) -> Hint:
+def staying_copies(n: int) -> str:
+    """Return a note of the places with copies that a dry run without `copies` leaves; empty without any."""
+    return f"{counted(n, 'place')} with copies would stay; `copies` deletes them too. " if n else ""
+
+
+def _next_step(
+    refs: Sequence[Ref],
+    busy: Sequence[Job],
+    left: Sequence[Path],
+    inside: Sequence[Path],
+    *,
+    dry_run: bool,
+    copies: bool,
+) -> Hint:
     if not dry_run:
-        return Hint("Delete the files in `copies` that you no longer need." if left else "No copy of them is known.")
+        return Hint(
+            "Delete the copies that are left when you no longer need them." if left else "No copy of them is known."
+        )
     if busy:
         return Hint("Nothing was changed. First ", call("cancel_job", job_id=busy[0].id), ", which uses them.")
     more: dict[str, Any] = {"trajectory_ids": [ref.id for ref in refs[1:]]} if len(refs) > 1 else {}
     more |= {"copies": True} if copies else {}
-    return Hint("Nothing was changed. To remove for good: ", call("forget", id=refs[0].id, **more, dry_run=False), ".")
+    note = "" if copies else staying_copies(len(set(inside) & set(left)))
+    return Hint(
+        note, "Nothing was changed. To remove for good: ", call("forget", id=refs[0].id, **more, dry_run=False), "."
+    )
 
 
 def delete_path(path: Path) -> bool:

@@ -43,6 +43,7 @@ from quintain.tools.data.row_reading import (
     SPLIT,
     VALUES,
     chosen_rows,
+    has_fields,
     is_rated,
     note_left_out,
     of_split,
@@ -161,7 +162,8 @@ def freeze_file(
         if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
-    _require_readable(path, columns, runs, options, tally)
+        is_named = bool(runs) or any(has_fields(origin.lines) for origin in origins)
+    _require_readable(path, columns, runs, options, tally, is_named=is_named)
     statements, ids = _row_statements(runs, options, tally)
     criteria = replace(options.criteria, good=frozenset(run.id for run in runs if run.good))
     if statements.pairs:
@@ -198,9 +200,18 @@ def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
 
 
 def _require_readable(
-    path: str, columns: Mapping[str, str], runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts
+    path: str,
+    columns: Mapping[str, str],
+    runs: Sequence[_StoredRun],
+    options: ExportOptions,
+    tally: ExportCounts,
+    *,
+    is_named: bool,
 ) -> None:
-    """Refuse a file without a row that can be read, or without a mark where the kind learns from marks."""
+    """Refuse a file without a row that can be read, or without a mark where the kind learns from marks.
+
+    `is_named` is whether the rows of some file have named fields.
+    """
     if not runs and not tally.rejected and (left_out := tally.dropped["not_where"] + tally.dropped["not_a_number"]):
         raise InvalidInput(
             f"curation.where: expected rows of {clip(path)} with {shown(options.criteria.curation.where)}, got none of "
@@ -210,9 +221,11 @@ def _require_readable(
     if not runs and not tally.rejected:
         raise InvalidInput(f"expected rows in {clip(path)}, got none; write one JSON object per line", code="no_rows")
     examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
+    if not runs and not is_named:  # each reason names what to do with its file
+        raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}", code="no_rows")
     if not runs:
         remedy = (
-            'name their fields with `columns`, such as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
+            'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
             "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
             "environment='quintain/tasks?file=PATH'"
         )

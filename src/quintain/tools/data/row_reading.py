@@ -15,6 +15,7 @@ from typing import Any
 from quintain.datasets.row_files import HUB_NAME, is_rows, joined_columns, split_named, write_lines
 from quintain.datasets.selection import ExportCounts
 from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.importers.files.probing import probe
 from quintain.importers.files.tables import as_cell_number
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import as_label
@@ -54,6 +55,14 @@ SPLIT = "split"
 """Name in `columns` of the column by which rows name their split."""
 _SAMPLE = 5
 """Rows with a value of the column that are read with it and without it."""
+
+
+def has_fields(path: Path) -> bool:
+    """Whether a file begins with rows that have named fields."""
+    try:
+        return bool(probe(path, path.parent).fields)
+    except InvalidInput:
+        return False
 
 
 def require_read_columns(columns: Mapping[str, str], rows: Sequence[Any], folder: Path, *, text: bool) -> None:

@@ -11,7 +11,7 @@ from quintain.environments.references import parse_reference, parts_of
 from quintain.environments.registry import option_names, task_source
 from quintain.environments.scripted_policy import expert_of
 from quintain.errors import InvalidInput
-from quintain.next_step import Hint
+from quintain.next_step import Hint, call
 from quintain.records.agent import Sampling
 from quintain.records.dataset import MEASURABLE_KINDS, Dataset, SplitName
 from quintain.records.hyperparameters.online import MAX_ACTORS
@@ -361,8 +361,17 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
             code="no_such_split",
         )
     raise InvalidInput(
-        f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with validation_share=0.1, or "
-        "measure on what was trained on with split='train'",
+        Hint(
+            f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with a validation split, ",
+            call(
+                "export_dataset",
+                kind=dataset.kind,
+                name=dataset.name,
+                filter={"dataset_id": dataset.id},
+                validation_share=0.1,
+            ),
+            ", or measure on what was trained on with split='train'",
+        ),
         code="nothing_held_out",
     )
 

@@ -95,8 +95,12 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         errors = f"; {counted(result.n_error, 'episode')} ended with an error" if result.n_error else ""
         return Hint(f"No task has a verdict, so there is nothing to compare{errors}.")
     if result.evaluation_id:
-        compare = call("compare_agents", agents=[result.evaluation_id, ...])
-        return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
+        parent = getattr(getattr(job.spec, "agent", None), "parent", None)
+        if parent is None:
+            compare = call("compare_agents", agents=[result.evaluation_id, ...])
+            return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
+        compare = call("compare_agents", agents=[parent, result.evaluation_id])
+        return Hint("Compare it with the agent that it was trained from, measured on the same tasks: ", compare, ".")
     if result.agent:
         return _after_training(services, job.spec, result.agent)
     if isinstance(job.spec, ImportSpec) and job.spec.dry_run:
@@ -179,11 +183,16 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
         methods = [stage.method for stage in spec.stages if stage.kind == "train"]
     role = ROLES.get(methods[-1]) if methods else None
     if role is None:
+        start = spec.agent if isinstance(spec, TrainSpec | RecipeSpec) else None
+        began = ... if start is None else start.id or start.name
+        suite = _measured_on(services, spec)
         return Hint(
             "Measure the new agent and the one that it began with: ",
-            call("evaluate_agent", agent=agent_id, **_measured_on(services, spec)),
+            call("evaluate_agent", agent=agent_id, **suite),
+            " and ",
+            call("evaluate_agent", agent=began, **suite),
             ", then ",
-            call("compare_agents", agents=[..., agent_id]),
+            call("compare_agents", agents=[began, agent_id]),
             ".",
         )
     if role == "retriever":

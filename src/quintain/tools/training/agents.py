@@ -78,7 +78,7 @@ def register_agent(
             parent=origin.id,
         )
     except ValidationError as error:
-        raise InvalidInput(explain(error, "agent")) from None
+        raise InvalidInput(explain(error, "arguments")) from None
     stored = services.store.agents.add(agent, services.clock())
     return AgentResult(
         agent=stored.without_install_path(),

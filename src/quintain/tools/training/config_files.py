@@ -121,11 +121,17 @@ def _hyperparameters(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_config(
-    services: Services, document: Mapping[str, Any], changes: Mapping[str, Any] | None = None, folder: Path = Path()
+    services: Services,
+    document: Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    folder: Path = Path(),
+    *,
+    where: str = "config",
 ) -> JobStarted:
     """Start what a config file asks for: a recipe where it has `stages`, else one training.
 
-    `changes` are hyperparameters that take the place of the file's; paths of texts begin at `folder`.
+    `changes` are hyperparameters that take the place of the file's; paths of texts begin at `folder`; `where` names the
+    document in errors.
 
     Raises:
         InvalidInput: a key is unknown, a value is wrong, or a recipe comes with changes.
@@ -140,7 +146,7 @@ def start_config(
         return start_recipe(services, document, folder)
     method = _method_of(document)
     settings = canonical_settings(method, settings_of(document))
-    request = read_request(document, "config")
+    request = read_request(document, where)
     settings = merge_settings(settings, canonical_settings(method, changes))
     if method == EVOLVE:
         for key in ("dataset", "text", "max_samples"):

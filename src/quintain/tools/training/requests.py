@@ -79,8 +79,10 @@ def read_request(document: Mapping[str, Any], where: str) -> Request:
     try:
         return Request.model_validate({name: document[name] for name in Request.model_fields if name in document})
     except ValidationError as error:
-        name = str(error.errors()[0]["loc"][0])
-        raise InvalidInput(f"{explain(error, where)}; {name}: {describe_settings(Request)[name]}") from None
+        fault = error.errors()[0]
+        name = str(fault["loc"][0])
+        valid = "" if fault["type"] == "string_pattern_mismatch" else f"; {name}: {describe_settings(Request)[name]}"
+        raise InvalidInput(f"{explain(error, where)}{valid}") from None
 
 
 def start_agent(services: Services, method: str, model: str) -> Agent:

@@ -52,6 +52,8 @@ def conclude(survey: Survey) -> Conclusion:
     if blocking:
         first, more = blocking[0], len(blocking) - 1
         others = f" Then fix {more} more: {', '.join(w.code for w in blocking[1:])}." if more else ""
+        if codes := [warning.code for warning in found if not warning.blocks]:
+            others += f" {counted(len(codes), 'note')}: {', '.join(codes)}."
         return Conclusion(warnings, f"Fix first: {first.text}; {first.fix}.{others}")
     train, longest, length = survey.train, survey.longest, survey.maker.max_length
     cut = "nothing is cut"

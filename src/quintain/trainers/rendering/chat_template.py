@@ -85,7 +85,8 @@ def _after_header(header: str, finished: str) -> int:
     if not ends:
         raise InvalidInput(
             f"expected the header {header!r} before the last turn of a chat template that rewrites earlier turns, got none: "
-            "the agent's text cannot be located; register the agent with template='react' (register_agent), or use another model",
+            "the agent's text cannot be located; take what register_agent(name=..., model=..., template='react') gives, or use "
+            "another model",
             code="template_refused",
         )
     return max(ends)

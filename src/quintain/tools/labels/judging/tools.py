@@ -311,9 +311,8 @@ def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str]
     more = call("get_judging_batch", limit=5, judge=batch.judge, mode=batch.mode, rubric=batch.rubric.name, **own)
     refused = [str(one.item_id) for one in done.rejected]
     if any(name not in gone and name not in batch.forms for name in refused):
-        return Hint(
-            "Correct the rejected answers by their reasons and submit those items again; the others are stored."
-        )
+        others = "; the others are stored" if done.accepted else ""
+        return Hint(f"Correct the rejected answers by their reasons and submit those items again{others}.")
     rejected = f"Rejected: {', '.join(refused)}, see `rejected`. " if refused else ""
     if open_ones := [name for name in remaining if name not in batch.forms]:
         return Hint(f"{counted(len(open_ones), 'item')} open: submit {', '.join(open_ones[:5])} too, or leave them.")
@@ -322,9 +321,8 @@ def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str]
         return Hint(f"{rejected}{open_items} open, which only the person answers: ", more, " asks them.")
     if gone:
         names = ", ".join(gone[:5])
-        return Hint(
-            f"{names} can no longer be judged in this batch: ", more, " makes a new one. The other answers are stored."
-        )
+        others = " The other answers are stored." if batch.answered else ""
+        return Hint(f"{names} can no longer be judged in this batch: ", more, f" makes a new one.{others}")
     use, what = call("score_trajectories", scorer="people" if batch.judge == "person" else "judge", filter=...), "reads"
     if batch.mode in _ORDERS:
         use, what = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...), "makes pairs of"

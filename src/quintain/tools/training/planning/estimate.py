@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
 from quintain.records.jobs.job import Job, JobStatus, TrainSpec
@@ -318,8 +318,9 @@ def _on_data(
         return result
     if rate is None:
         unknown["duration_s"] = Hint(
-            "this machine has no earlier training of this kind, and the rate cannot be measured before one: start one with "
-            "max_steps=2, then plan again"
+            "this machine has no earlier training of this kind, and the rate cannot be measured before one: start a short one, ",
+            _short_training(asked, max_steps=2),
+            ", then plan again",
         )
         return result
     if counted is not None:
@@ -327,6 +328,12 @@ def _on_data(
     low, high = (_duration(asked, asked.model, data, tokens, rate) for tokens in data.tokens_range)
     unknown["duration_s"] = unknown["tokens"]
     return result.model_copy(update={"duration_range_s": (low, high)})
+
+
+def _short_training(asked: EstimateRequest, **fewer: int) -> ToolCall:
+    agent = ... if asked.agent is None else asked.agent.id or asked.agent.name
+    where = {"dataset_id": asked.dataset_id, "environment": asked.environment}
+    return call("start_training", method=asked.method, model=agent, **where, hyperparameters=fewer)
 
 
 def _duration(asked: EstimateRequest, model: ModelFacts, data: DataFacts, tokens: float, rate: float) -> float:
@@ -356,9 +363,9 @@ def _acting(
 ) -> Estimate:
     """A method that acts: how long its episodes are nobody knows before one has run."""
     unknown.setdefault("memory_mb", Hint("the caches of episodes come on top: the first run shows how much"))
-    remedy = Hint(
-        "the duration of episodes is unknown: start it with fewer rounds (rollouts=1, or iterations=1), then plan again"
-    )
+    fewer = {"iterations": 1} if asked.method == EVOLVE else {"rollouts": 1}
+    short = _short_training(asked, **fewer)
+    remedy = Hint("the duration of episodes is unknown: start it with fewer rounds, ", short, ", then plan again")
     config = asked.config
     if asked.method == EVOLVE or not isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig):
         unknown["duration_s"] = remedy

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from quintain.datasets.manifest import notes_of
+from quintain.datasets.manifest import manifest_entries, notes_of
 from quintain.datasets.step_labels import score_labels, unweighted_reason
 from quintain.endpoints.profiles import read_profiles
 from quintain.errors import QuintainError
@@ -218,10 +218,27 @@ def data_concerns(services: Services, method: str, dataset: Dataset) -> Concerns
         elif not outcomes["success"] and outcomes["unknown"]:
             notes.append(_scoring_note(services, dataset))
     if not dataset.splits.get("validation"):
-        notes.append(
-            Hint("There is no validation split, so overfitting goes unnoticed: export with validation_share=0.1.")
-        )
+        notes += _no_validation(dataset)
     return Concerns(tuple(blockers), tuple(notes))
+
+
+def _no_validation(dataset: Dataset) -> list[Hint]:
+    """Return how to get a validation split: by asking for one, or by what the export noted where one was asked for."""
+    manifest = manifest_entries(Path(dataset.path))
+    selection, uneven = manifest.get("selection"), manifest.get("uneven_split")
+    shares = selection.get("shares") if isinstance(selection, dict) else None
+    unnoticed = "so overfitting goes unnoticed: "
+    if isinstance(shares, dict) and shares.get("validation"):
+        why = uneven if isinstance(uneven, str) else "export with another seed or more tasks"
+        return [Hint("The validation split that was asked for is empty, ", unnoticed, why, ".")]
+    export = call(
+        "export_dataset",
+        kind=dataset.kind,
+        name=dataset.name,
+        filter={"dataset_id": dataset.id},
+        validation_share=0.1,
+    )
+    return [Hint("There is no validation split, ", unnoticed, export, ".")]
 
 
 def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hint, ...]:
