@@ -67,6 +67,15 @@ def test_agents_without_a_common_suite_are_told_the_call_that_makes_them_compara
     assert ("share 3 of 4 tasks" in again, call in again) == (True, True), again
 
 
+def test_an_agent_that_was_not_measured_is_sent_where_the_other_one_was(services: Services) -> None:
+    error = error_of(compare_agents, services, ["a", "b"])
+    assert error.code == "not_evaluated"
+    assert "evaluate_agent(agent='agent:a@1', environment='quintain/inventory')" in error.message
+    stored(services, "a", "0101", max_turns=5, seed=3)
+    call = "evaluate_agent(agent='agent:b@1', environment='test/env', split='held_out', n_tasks=4, repeats=1, seed=3, max_turns=5)"
+    assert call in error_of(compare_agents, services, ["a", "b"]).message
+
+
 def test_tasks_that_were_played_alike_are_no_proof_that_there_is_no_difference(services: Services) -> None:
     """11 of 20 tasks differ: 5 points would take some hundred tasks, and the interval is wide."""
     for name, outcomes in (("a", "1" * 6 + "0" * 14), ("b", "0" * 6 + "1" * 5 + "0" * 9)):

@@ -28,11 +28,11 @@ from quintain.records.trajectory import Actor, Step, Trajectory, text_of
 from quintain.tools.evaluation.compared_agents import NOTE, ancestors_of, learning_curves, recorded_evaluations
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.sequential import compare_sequentially, named_dataset
-from quintain.tools.evaluation.suites import chosen_environment, trained_on_tasks
+from quintain.tools.evaluation.suites import DEFAULT_ENVIRONMENT, chosen_environment, default_suite, trained_on_tasks
 from quintain.tools.jobs.plots import saved_picture
 from quintain.tools.results import CompareResult, Contrast, RunOutline
 from quintain.tools.run_selection import count_fitting
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 from quintain.tools.training.agents import resolve_agent
 
 _FLIPS = 8
@@ -170,7 +170,7 @@ def _evaluations(services: Services, agents: Sequence[str], environment: str | N
         raise InvalidInput(
             f"`agents` names {sorted({a for a in agents if agents.count(a) > 1})} twice; name different ones"
         )
-    candidates = [_candidates(services, name, environment) for name in agents]
+    candidates = [_candidates(services, name, environment, agents) for name in agents]
     shared = set.intersection(*({item.suite_hash for item in items} for items in candidates))
     if not shared:
         raise _without_common_suite(agents, candidates)
@@ -182,8 +182,8 @@ def _evaluations(services: Services, agents: Sequence[str], environment: str | N
     return chosen
 
 
-def _candidates(services: Services, name: str, environment: str | None) -> list[Evaluation]:
-    """Return the evaluations by which a name can be compared, the one to prefer first."""
+def _candidates(services: Services, name: str, environment: str | None, others: Sequence[str]) -> list[Evaluation]:
+    """Return the evaluations by which a name can be compared with others, the one to prefer first."""
     if name.startswith("eval-"):
         return _of_fixed_size([services.store.evaluations.get(name)])
     agent = resolve_agent(services, name)
@@ -192,16 +192,29 @@ def _candidates(services: Services, name: str, environment: str | None) -> list[
     found.sort(key=lambda item: item.purpose == "selection")  # stable: by which rounds were chosen last
     if not found:
         where = f" in {environment}" if environment else ""
-        on = {
-            "dataset_id" if (environment or "").startswith("ds-") else "environment": environment
-            or "quintain/inventory"
-        }
-        evaluate = call("evaluate_agent", agent=agent.id, **on)
+        evaluate = _first_evaluation(services, str(agent.id), environment, others)
         raise NotFound(
             Hint(f"{agent.id} has no finished evaluation{where}; call ", evaluate, " and wait for it"),
             code="not_evaluated",
         )
     return _of_fixed_size(found)
+
+
+def _first_evaluation(services: Services, agent: str, environment: str | None, others: Sequence[str]) -> ToolCall:
+    """Return the call that measures an agent: in the place named, else as another one was, else where one of them learned."""
+    if environment is not None:
+        place = "dataset_id" if environment.startswith("ds-") else "environment"
+        return call("evaluate_agent", **{"agent": agent, place: environment})
+    stored = [find(services.store.agents.get, name) for name in others]
+    known = [one.id for one in stored if one is not None and one.id is not None]
+    measured = [found[0] for one in known if (found := services.store.evaluations.of_agent(one))]
+    if measured:
+        return _call_for(agent, measured[0])
+    suites = [{"environment": DEFAULT_ENVIRONMENT}]
+    for one in known:
+        with suppress(InvalidInput):  # what it learned from says nothing of where to measure it
+            suites.append(default_suite(services, one))
+    return call("evaluate_agent", agent=agent, **next((suite for suite in suites if suite != suites[0]), suites[0]))
 
 
 def _of_fixed_size(found: list[Evaluation]) -> list[Evaluation]:
