@@ -169,11 +169,12 @@ def result_of(
 def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> Hint:
     these: Any = {"tags": list(tags)} if tags else ...
     unread = _unread_step(report)
+    first = Hint(unread, " ") if unread else unread
     if not report.imported and report.n_refused == report.n_files:
-        return Hint("No run was found. ", unread, "Set `format` if the logs have a known format.")
+        return Hint("No run was found. ", first, "Set `format` if the logs have a known format.")
     if dry_run and not (report.unchanged and not report.imported):
         return Hint(
-            unread, "Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong."
+            first, "Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong."
         )
     gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""
     if report.imported or report.updated:
@@ -188,36 +189,36 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
             call("score_trajectories", scorer="rules", filter=these),
             ", or learn from them although some may be failures: ",
             call("export_dataset", kind="sft", name="runs", filter=these, outcomes=["success", "unknown"]),
-            ". ",
-            unread,
+            ".",
+            *((" ", unread) if unread else ()),
         )
     if report.duplicates or report.unchanged:
         is_all = not report.n_rejected and not report.n_refused
         known = "Nothing new: these runs were imported before. " if is_all else "No run is new. "
-        return Hint(gone, known, unread, "With `again`, unchanged files are read again.")
+        return Hint(gone, known, first, "With `again`, unchanged files are read again.")
     if gone:
         return Hint(
             f"{gone}Nothing else was in these logs; ",
             call("get_lineage", id=...),
             " shows what a forgotten run had touched.",
         )
-    return Hint("No run was imported. ", unread, "Set `format` if the logs have a known format.")
+    return Hint("No run was imported. ", first, "Set `format` if the logs have a known format.")
 
 
 def _unread_step(report: ImportReport) -> Hint:
     """Return how much was not read, and what reads tables and JSON of no known format; empty if everything was read."""
     counts = {"file": (report.n_refused, "not read"), "record": (report.n_rejected, "rejected")}
     unread = [f"{counted(n, noun)} {what}" for noun, (n, what) in counts.items() if n]
-    step = Hint(f"{' and '.join(unread)}: see `rejected` for the reasons. " if unread else "")
+    step = Hint(f"{' and '.join(unread)}: see `rejected` for the reasons." if unread else "")
     if not report.n_unknown_rows:
         return step
     rows = call("export_dataset", kind="sft", name="rows", path=..., columns={"prompt": ..., "response": ...})
     return Hint(
         step,
-        "Tables and rows with columns of their own become a dataset by ",
+        " Tables and rows with columns of their own become a dataset by ",
         rows,
         "; where a row is one message, name session_id, role and content. A format of your own is read by an importer in a "
-        "package of yours. ",
+        "package of yours.",
     )
 
 

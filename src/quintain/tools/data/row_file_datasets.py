@@ -14,14 +14,7 @@ from typing import NamedTuple
 
 from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
-from quintain.datasets.row_files import (
-    RowFiles,
-    hub_rows,
-    needs_lines,
-    row_files,
-    rows_of,
-    write_lines,
-)
+from quintain.datasets.row_files import RowFiles, hub_rows, needs_lines, row_files, rows_of, write_lines
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput
