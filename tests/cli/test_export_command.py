@@ -105,7 +105,7 @@ def test_rows_that_a_format_leaves_out_are_counted_with_the_format(settings: Set
 @pytest.mark.parametrize(
     ("name", "content", "advice"),
     [
-        ("rows.csv", b"frage,antwort\nWo?,Da.\n", "such as --column prompt=PROMPT --column response=RESPONSE"),
+        ("rows.csv", b"frage,antwort\nWo?,Da.\n", "such as --column prompt=VALUE --column response=VALUE"),
         ("rows.csv", "prompt,response\nGrüße?,Da.\n".encode("cp1252"), None),
         ("rows.xlsx", b"PK\x03\x04 broken", None),
     ],

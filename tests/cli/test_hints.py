@@ -404,7 +404,7 @@ def test_every_tool_has_a_command_with_an_option_for_each_argument() -> None:
         (
             "export",
             'such as columns={"prompt": ..., "label": "thumbs"}',
-            "such as --column prompt=PROMPT --column label=thumbs",
+            "such as --column prompt=VALUE --column label=thumbs",
         ),
         ("export", "or outcomes=['unknown']; or pairs='mined'", "or --keep unknown; or --pairs mined"),
         ("export", "export_dataset(kind=..., name='a', test_share=0.1)", "quintain export KIND a --test-share 0.1"),

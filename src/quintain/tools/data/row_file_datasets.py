@@ -201,10 +201,7 @@ def _require_readable(
     *,
     is_named: bool,
 ) -> None:
-    """Refuse a file without a row that can be read, or without a mark where the kind learns from marks.
-
-    `is_named` is whether the rows of some file have named fields.
-    """
+    """Refuse files without a readable row, whose rows have fields if `is_named`, or without the marks that the kind needs."""
     if not runs and not tally.rejected and (left_out := tally.dropped["not_where"] + tally.dropped["not_a_number"]):
         raise InvalidInput(
             f"curation.where: expected rows of {clip(path)} with {shown(options.criteria.curation.where)}, got none of "
