@@ -20,7 +20,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dpo", {"reference_sync_steps": 8, "kl_stop": 0.1}, "set kl_stop to null"),
     ("dpo", {"reference_sync_steps": 8, "sharding": "full", "processes": 2}, "set sharding to 'none'"),
     ("dpo", {"reference_sync_steps": 8, "lora": {}}, "set reference_mixup to 1"),
-    ("dpo", {"sync_ref_model": True}, "give reference_sync_steps"),
     ("sft", {"use_lora_plus": True}, "give lora.b_rate_ratio"),
     ("sft", {"frozen_layers": 1, "lora": {}}, "set frozen_layers to 0"),
     ("sft", {"frozen_layers": 1, "sharding": "full", "processes": 2}, "set sharding to 'none'"),

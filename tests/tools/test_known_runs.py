@@ -150,7 +150,7 @@ def test_forgetting_takes_no_word_for_yes(tool: Caller) -> None:
 
 
 ADVICE: list[tuple[str, dict[str, Any], list[str], list[str]]] = [
-    ("sft", {}, ["outcomes=['unknown']", "--keep unknown", "min_score"], []),
+    ("sft", {}, ["outcomes=['unknown']", "min_score"], []),
     ("dpo", {}, ["scorer='rules'"], ["outcomes=['unknown']", "sft"]),
     ("dpo", {"outcomes": ["unknown"]}, ["scorer='rules'"], ["outcomes=['unknown']"]),
     ("kto", {}, ["scorer='rules'"], ["sft"]),
