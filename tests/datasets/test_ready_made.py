@@ -213,6 +213,16 @@ def test_a_table_of_messages_is_a_chat_of_each_conversation_in_the_order_of_its_
     assert {row.trajectory.session_id for row in _rows(made)} == {"8", "9"}
 
 
+def test_an_outcome_in_the_last_row_of_a_chat_is_that_of_the_run(services: Services) -> None:
+    """A value beside an earlier message is of that message: it says nothing of the run."""
+    rows = [("s1", "user", "Hi", ""), ("s1", "assistant", "Hello.", "true"), ("s2", "user", "Bye", "")]
+    rows += [("s2", "assistant", "No.", "false"), ("s3", "user", "Why", "true"), ("s3", "assistant", "So.", "")]
+    _write_table(services, "desk.csv", [("session_id", "role", "content", "success"), *rows])
+    made = _export(services, "sft", "desk.csv")
+    assert [row.trajectory.task.prompt for row in read_rows(Path(made.path), "train", kind="sft")] == ["Hi", "Why"]
+    assert made.dropped == {"outcome_failure": 1}
+
+
 def test_messages_of_unnamed_conversations_are_one_chat_with_a_warning_that_names_the_column(
     services: Services,
 ) -> None:

@@ -38,6 +38,8 @@ class _Held(NamedTuple):
 class _Chat:
     shared: dict[str, Any]
     """Columns that have one value in all messages."""
+    stated: dict[str, tuple[Any, int] | None] = field(default_factory=dict)
+    """Column -> its value and line if only one message has it; None: several have."""
     messages: list[_Held] = field(default_factory=list)
 
 
@@ -65,6 +67,9 @@ class LooseMessages:
                 f"{self._log.path.name} has a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
             )
         chat.shared = dict(chat.shared.items() & columns.items())
+        for name, value in columns.items():
+            if value != "":
+                chat.stated[name] = None if name in chat.stated else (value, line)
         if session is None:
             for name, value in columns.items():
                 if len(values := self._values.setdefault(name, set())) <= _MAX_VALUES:
@@ -74,7 +79,10 @@ class LooseMessages:
         chat.messages.append(_Held(line, _order(message), held))
 
     def chats(self, report: Report) -> Iterator[tuple[int, dict[str, Any], Iterator[Any]]]:
-        """Yield the first line of each chat, the columns that all of its messages share, and the messages in order."""
+        """Yield the first line of each chat, its columns and its messages in order.
+
+        Columns of a chat are those with one value in all messages, and those that its last message alone has: an outcome.
+        """
         for session, chat in self._chats.items():
             begins, messages = chat.messages[0].line, chat.messages
             if session is None:
@@ -84,7 +92,8 @@ class LooseMessages:
                 orders = [held.order for held in messages]
                 if None not in orders and len({order[0] for order in orders if order}) == 1:
                     messages = sorted(messages, key=lambda held: held.order or ())
-                yield begins, {**chat.shared, SESSIONS[0]: session}, self._read(messages)
+                at_end = {name: one[0] for name, one in chat.stated.items() if one and one[1] == messages[-1].line}
+                yield begins, {**at_end, **chat.shared, SESSIONS[0]: session}, self._read(messages)
 
     def _read(self, messages: list[_Held]) -> Iterator[Any]:
         for held in messages:
