@@ -92,9 +92,13 @@ def _rows() -> list[DatasetRow]:
 
 def train_starter(folder: Path, steps: int, reporter: TrialReporter | None = None) -> TrialReporter:
     """Train the starter model for some steps with a checkpoint after each; go on where an earlier attempt died."""
+    import torch
+
     from quintain.trainers.run_setup import Data
     from quintain.trainers.train import train
 
+    # A copy of a process has no pool of threads, and threads that read weights would race to make it ("Invalid thread pool!").
+    torch.set_num_threads(1)
     settings = {"max_steps": steps, "epochs": 1000, "batch_size": 2, "schedule": "constant", "warmup_ratio": 0.0}
     config = CONFIGS["sft"](**settings, checkpoint_every_steps=1, keep_checkpoints=KEPT)
     spec = TrainSpec(
