@@ -149,14 +149,17 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     services.close()
     Path(made.path, "train.jsonl").unlink()
     old, new = (settings.datasets_dir / f".ds-{name}" for name in ("old", "new"))
-    for path in (old, new):
+    of_user = settings.datasets_dir / ".git"
+    for path in (old, new, of_user):
         path.mkdir()
-    os.utime(old, (0, 0))
+    for path in (old, of_user):
+        os.utime(path, (0, 0))
     assert run_doctor(settings.home) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert f"dataset {made.dataset_id} has lost its file 'train.jsonl'" in printed
     assert f"an agent has lost its model {lost.path}" in printed
     assert (old.exists(), new.exists()) == (False, True), "another process may still write the new one"
+    assert of_user.exists(), "a hidden folder of the user is no half-written dataset"
 
 
 def test_doctor_and_export_see_that_a_home_cannot_be_written(

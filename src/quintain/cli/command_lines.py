@@ -118,11 +118,11 @@ def in_options(text: str, command: str) -> str:
     options = [option for option in stored_forms().get(command, ()) if option.flag is not None]
 
     def written(found: re.Match[str]) -> str:
-        argument, member, text = found.groups()
+        argument, member, literal = found.groups()
         try:
-            value = ast.literal_eval(_CONSTANTS.get(text, text))
+            value = ast.literal_eval(_CONSTANTS.get(literal, literal))
         except (SyntaxError, ValueError):
-            value = text
+            value = literal
         own = [option for option in options if option.argument == argument]
         given = {argument: value if member is None else {member: value}}
         return (shlex.join(_arguments(COMMANDS[command], own, given)) if own else "") or found[0]

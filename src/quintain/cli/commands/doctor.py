@@ -42,6 +42,8 @@ LEAST_FREE_MB = 500
 
 _LONGEST_WRITE_S = 86_400
 """Age from which a half-written dataset or model is that of a killed process."""
+_HALF_WRITTEN = (".ds-*", ".*.partial", ".*.job-*")
+"""Names that writers of datasets and models give to what they have not finished; other hidden files are the user's."""
 
 _MUCH_UNUSED = 100 * 1024**2
 """Unused bytes of the database from which a vacuum is proposed."""
@@ -207,9 +209,8 @@ def _disk(services: Services) -> str:
 
 def _half_written(services: Services) -> str:
     """Remove what killed processes have left half-written beside datasets and agents."""
-    found = [
-        path for folder in (services.settings.datasets_dir, services.settings.agents_dir) for path in folder.glob(".*")
-    ]
+    folders = services.settings.datasets_dir, services.settings.agents_dir
+    found = {path for folder in folders for name in _HALF_WRITTEN for path in folder.glob(name)}
     left = [path for path in found if time.time() - path.stat().st_mtime > _LONGEST_WRITE_S]
     for path in left:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
