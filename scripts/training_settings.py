@@ -6,7 +6,8 @@ import textwrap
 from pathlib import Path
 
 from quintain.records.hyperparameters.foreign_settings import RENAMED
-from quintain.records.hyperparameters.setting_aliases import ACCUMULATION, PRECISIONS
+from quintain.records.hyperparameters.setting_aliases import ACCUMULATION
+from quintain.records.hyperparameters.setting_switches import PRECISIONS
 from quintain.tools.training.methods import describe_methods
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "training-settings.md"

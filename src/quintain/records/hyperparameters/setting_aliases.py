@@ -1,8 +1,8 @@
 """Aliases: the names of other trainers for the settings here, translated or refused with the reason.
 
-The names are in `foreign_settings.toml`. A null value is
-ignored, and so is a zero or a disabled switch for a feature that the method does not have. Translation happens once, where a call or a
-config file comes in (`tools.training.methods`); stored records carry the canonical names only.
+The names are in `foreign_settings.toml`. A null value is ignored, and so is a zero or a disabled switch for a feature that
+the method does not have. Translation happens once, where a call or a config file comes in (`tools.training.methods`); stored
+records carry the canonical names only.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from quintain.records.hyperparameters.foreign_settings import (
     RENAMED,
     WITHOUT_EFFECT,
     with_switches,
+)
+from quintain.records.hyperparameters.setting_switches import (
+    PRECISIONS,
+    QUANTIZATIONS,
+    SINKS,
+    added_sinks,
+    chosen_formats,
 )
 from quintain.records.record import clip, list_names, nearest, shown
 
@@ -94,15 +101,6 @@ ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
 SIZES = ("batch_size", "per_device_train_batch_size", "micro_batch_size")
 """Names of the batch size, which `ACCUMULATION` multiplies."""
 
-PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
-"""Switch -> `precision`; fp32 where all given switches are off."""
-
-QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8", "use_4bit": "nf4", "use_8bit": "int8"}
-"""Switch -> `quantization`."""
-
-SINKS = {"use_wandb": "wandb", "use_tensorboard": "tensorboard"}
-"""Switch -> the member of `report_to` that it adds."""
-
 QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
 """Setting -> the switches that give it an effect; without one it is ignored by methods that lack the switch."""
 
@@ -140,6 +138,30 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
         _require_text(name)
     values = _nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
+    _refuse(values, fixed, fields)
+    values = _with_batch_size(_stated(with_schedule(in_steps(values)), fields))
+    yield from chosen_formats(values)
+    sinks = list(added_sinks(values))
+    yield from sinks
+    read = {
+        *fixed,
+        *WITHOUT_EFFECT,
+        *PRECISIONS,
+        *QUANTIZATIONS,
+        *SINKS,
+        *(setting for setting, _, _ in sinks),
+    }
+    for name, value in values.items():
+        if name in COMPONENTS and isinstance(value, Mapping):
+            yield from _component(name, value)
+        elif name in GROUPS:
+            yield from _group(name, value, fields)
+        elif name not in read and not _has_no_effect(name, values, fields):
+            yield from _setting(name, value, values, fields)
+
+
+def _refuse(values: Mapping[str, Any], fixed: Collection[str], fields: Collection[str]) -> None:
+    """Raise where a value asks for a feature that does not exist here, or a block of another trainer is none of ours."""
     blocks = {name: value for name, value in values.items() if _is_foreign_block(name, value, fields)}
     faults: dict[str, list[str]] = {}
     for name, value in values.items():
@@ -150,41 +172,32 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     if refused:
         rest = {name: value for name, value in values.items() if name not in fixed and name not in blocks}
         raise _fault("; ".join([*refused, *_further_faults(rest, fields)]))
-    values = _with_batch_size(
-        {
-            name: value
-            for name, value in with_schedule(in_steps(values)).items()
-            if (name not in UNSET or value != UNSET[name]) and (value is not None or name in {*fields, *RENAMED})
-        }
-    )
-    yield from _switches(values)
-    yield from _sinks(values)
-    for name, value in values.items():
-        if name in WITHOUT_EFFECT or name in SINKS or (name == "report_to" and _adds_sinks(values)):
-            continue
-        if name in COMPONENTS and isinstance(value, Mapping):
-            yield from _component(name, value)
-            continue
-        if name in SINGLE and isinstance(value, list) and len(value) == 1:
-            (value,) = value
-        translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | int) else value
-        if name in fixed:
-            continue
-        if name in RENAMED:
-            paths = _paths(name, values, fields)
-            known = paths[0].split(".")[0] in fields
-            if translated is not None and (known or value != 0):
-                for path in paths if known else (name,):
-                    yield path, name, _comparable(translated)
-        elif name in GROUPS and name in fields:
-            yield from _group(name, value)
-        elif not (
-            name in PRECISIONS
-            or name in QUANTIZATIONS
-            or (name in GROUPS and value is False)
-            or _has_no_effect(name, values, fields)
-        ):
-            yield name, name, _comparable(translated)
+
+
+def _stated(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    """Return the settings without those that other trainers leave unset by a value, and without unknown ones that are null."""
+    return {
+        name: value
+        for name, value in values.items()
+        if (name not in UNSET or value != UNSET[name]) and (value is not None or name in {*fields, *RENAMED})
+    }
+
+
+def _setting(
+    name: str, value: Any, values: Mapping[str, Any], fields: Collection[str]
+) -> Iterator[tuple[str, str, Any]]:
+    """Yield what one name sets: itself, or the settings of which it is an alias."""
+    if name in SINGLE and isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    translated = _comparable(VALUES.get(name, {}).get(value, value) if isinstance(value, str | int) else value)
+    if name not in RENAMED:
+        yield name, name, translated
+        return
+    paths = _paths(name, values, fields)
+    if paths[0].split(".")[0] not in fields:
+        paths = () if value == 0 else (name,)
+    if translated is not None:
+        yield from ((path, name, translated) for path in paths)
 
 
 def _nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -273,10 +286,13 @@ def _has_no_effect(name: str, values: Mapping[str, Any], fields: Collection[str]
     return name in QUALIFIERS and name not in fields and not any(values.get(switch) for switch in QUALIFIERS[name])
 
 
-def _group(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+def _group(name: str, value: Any, fields: Collection[str]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the members of a group, and whether it is enabled; nothing where it is disabled and the method has none."""
     if isinstance(value, BaseModel):
         value = value.model_dump(exclude_unset=True)
-    if isinstance(value, Mapping):
+    if name not in fields:
+        yield from () if value is False else ((name, name, _comparable(value)),)
+    elif isinstance(value, Mapping):
         yield name, name, True
         for member, inner in value.items():
             _require_text(member)
@@ -328,42 +344,6 @@ def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(result[size], int) and not isinstance(result[size], bool):
             result[size] *= factor
     return result
-
-
-def _switches(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the number formats that switches choose; fp32 where all those of `precision` are off."""
-    for setting, formats in (("precision", PRECISIONS), ("quantization", QUANTIZATIONS)):
-        switches = {name: values[name] for name in formats if values.get(name) is not None}
-        for name, on in switches.items():
-            if formats is PRECISIONS and on == "auto":
-                yield setting, name, on
-            elif not isinstance(on, bool):
-                known = ", ".join(dict.fromkeys(formats.values()))
-                raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give {setting}, such as {known}")
-            elif on:
-                yield setting, name, formats[name]
-            elif formats is PRECISIONS and not any(switches.values()):
-                yield setting, name, "fp32"
-
-
-def _adds_sinks(values: Mapping[str, Any]) -> bool:
-    return any(values.get(name) is True for name in SINKS)
-
-
-def _sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield `report_to` with the sinks that switches add to it."""
-    switches = {name: values[name] for name in SINKS if values.get(name) is not None}
-    for name, on in switches.items():
-        if not isinstance(on, bool):
-            raise _fault(f"`{name}`: expected true or false, got {shown(on)}; or give report_to: [{SINKS[name]}]")
-    if added := [SINKS[name] for name, on in switches.items() if on]:
-        reported = values.get("report_to") or ()
-        stated = (reported,) if isinstance(reported, str) else tuple(reported)
-        yield (
-            "report_to",
-            " and ".join(name for name, on in switches.items() if on),
-            tuple(dict.fromkeys((*stated, *added))),
-        )
 
 
 def _require_text(name: Any) -> None:

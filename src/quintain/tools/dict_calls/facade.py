@@ -21,7 +21,7 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.records.dataset import DatasetKind
 from quintain.records.documents import read_document
 from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
-from quintain.records.hyperparameters.setting_aliases import SINKS
+from quintain.records.hyperparameters.setting_switches import SINKS
 from quintain.records.jobs.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record, shown
 from quintain.scoring.custom import RewardFunction

@@ -1,0 +1,54 @@
+"""Switches of other trainers that choose a value of one setting here: number formats and where a run is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.records.record import shown
+
+PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
+"""Switch -> `precision`; fp32 where all given switches are off."""
+
+QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8", "use_4bit": "nf4", "use_8bit": "int8"}
+"""Switch -> `quantization`."""
+
+SINKS = {"use_wandb": "wandb", "use_tensorboard": "tensorboard"}
+"""Switch -> the member of `report_to` that it adds."""
+
+
+def chosen_formats(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the number formats that switches choose; fp32 where all those of `precision` are off."""
+    for setting, formats in (("precision", PRECISIONS), ("quantization", QUANTIZATIONS)):
+        switches = {name: values[name] for name in formats if values.get(name) is not None}
+        for name, on in switches.items():
+            if formats is PRECISIONS and on == "auto":
+                yield setting, name, on
+            elif not isinstance(on, bool):
+                known = ", ".join(dict.fromkeys(formats.values()))
+                raise InvalidInput(
+                    f"hyperparameters: `{name}`: expected true or false, got {shown(on)}; or give {setting}, such as {known}"
+                )
+            elif on:
+                yield setting, name, formats[name]
+            elif formats is PRECISIONS and not any(switches.values()):
+                yield setting, name, "fp32"
+
+
+def added_sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield `report_to` with the sinks that switches add to it."""
+    switches = {name: values[name] for name in SINKS if values.get(name) is not None}
+    for name, on in switches.items():
+        if not isinstance(on, bool):
+            raise InvalidInput(
+                f"hyperparameters: `{name}`: expected true or false, got {shown(on)}; or give report_to: [{SINKS[name]}]"
+            )
+    if added := [SINKS[name] for name, on in switches.items() if on]:
+        reported = values.get("report_to") or ()
+        stated = (reported,) if isinstance(reported, str) else tuple(reported)
+        yield (
+            "report_to",
+            " and ".join(name for name, on in switches.items() if on),
+            tuple(dict.fromkeys((*stated, *added))),
+        )
