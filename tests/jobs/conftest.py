@@ -77,16 +77,16 @@ class JobHome:
         self.until(there, f"{job_id} is {status}")
         return self.store.jobs.get(job_id)
 
-    def wait_for_step(self, job_id: str, step: int, attempt: int = 1) -> int:
-        """Wait until the worker of this attempt has written this step or a later one; return the worker's process id."""
+    def wait_for_step(self, job_id: str, step: int, attempt: int | None = 1) -> int:
+        """Wait until the worker of this (or any) attempt has written this step or a later one; return the worker's process id."""
         events = self.directory(job_id).events
 
         def reached() -> bool:
             lines, _ = read_lines(events, 0)
             written = (JobEvent.model_validate_json(line) for line in lines)
-            return any(event.attempt == attempt and (event.step or 0) >= step for event in written)
+            return any(attempt in (event.attempt, None) and (event.step or 0) >= step for event in written)
 
-        self.until(reached, f"step {step} of attempt {attempt}")
+        self.until(reached, f"step {step} of attempt {attempt or 'any'}")
         shim = self.directory(job_id).shim()
         return shim.worker
 
