@@ -12,6 +12,7 @@ from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quintain.datasets.selection import agent_digest
 from quintain.datasets.step_labels import step_values_of, unweighted_reason
@@ -193,44 +194,37 @@ class ExampleMaker:
         """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking and PPO.
 
         Every reward counts in the group's mean, also of a run that cannot be rendered, or is left out because it was cut off.
-        Advantages of PPO and of self-play are those of a whole rollout (`trainers.rollouts`), so that equal rewards teach too.
         """
         config = self.config
-        whole = isinstance(config, PPOConfig) or (isinstance(config, GRPOConfig) and config.by_role)
-        grpo = isinstance(config, GRPOConfig) and not whole
+        whole = _takes_whole_rollouts(config)
         if len(row.rewards) < 2 and (not whole or (isinstance(config, PPOConfig) and config.compares)):
             return "group_of_one"
         members: Iterable[tuple[int, list[TokenRow]]] = self._members(row, batch)
         if isinstance(config, GRPOConfig) and config.overlong_tokens is not None:
             members = list(members)  # lengths are needed before advantages
             row = row.model_copy(update={"rewards": penalised_rewards(row, dict(members), config)})
-        costs = [cost_of(run, constraint) for run in row.trajectories] if (constraint := constraint_of(config)) else []
-        advantages = (
-            None if whole else group_advantages(row.rewards, scale=isinstance(config, GRPOConfig) and config.scales)
-        )
-        if advantages is None and (whole or (grpo and group_advantages(costs, scale=False) is not None)):
-            advantages = np.zeros(len(row.rewards))
+        constraint = constraint_of(config)
+        costs = [cost_of(run, constraint) if constraint else 0.0 for run in row.trajectories]
+        advantages = _advantages(row.rewards, costs, config)
         if advantages is None:
             return "no_variance"
-        left_out = Counter[str]()
-        rows, member, values, known = list[TokenRow](), list[int](), list[float](), list[float]()
+        kept, left_out = list[tuple[int, list[TokenRow]]](), Counter[str]()
         for place, run in members:
-            if reason := self._left_out(row.trajectories[place], costs[place] if costs else 0.0):
+            if reason := self._left_out(row.trajectories[place], costs[place]):
                 left_out[reason] += 1
-                continue
-            known += [cost for cost in costs[place : place + 1] if cost is not None]
-            member += [len(values)] * len(run)
-            rows += self._with_advantage(run, row, place, float(advantages[place]), batch) if grpo else run
-            values.append(row.rewards[place])
+            else:
+                kept.append((place, self._with_advantage(run, row, place, float(advantages[place]), batch)))
         batch.left_out_members.update(left_out)
-        if not rows:
+        if not kept:
             return "all_truncated" if left_out["truncated"] else "no_member_rendered"
-        if grpo or whole:
-            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key, cost=tuple(known))
+        rows = tuple(one for _, run in kept for one in run)
+        member = tuple(n for n, (_, run) in enumerate(kept) for _ in run)
+        values = tuple(row.rewards[place] for place, _ in kept)
+        if whole or isinstance(config, GRPOConfig):
+            known = tuple(cost for place, _ in kept if constraint and (cost := costs[place]) is not None)
+            return Example(rows, member, values, 1.0, row.key, cost=known)
         n_pairs = sum(a > b for a in values for b in values)
-        if not n_pairs:
-            return "no_variance"
-        return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
+        return Example(rows, member, values, float(n_pairs), row.key, divisible=False) if n_pairs else "no_variance"
 
     def _left_out(self, run: Trajectory, cost: float | None) -> str | None:
         """Return why a run of a group has no part in the loss; None if it has."""
@@ -315,8 +309,9 @@ class ExampleMaker:
     def _with_advantage(
         self, rows: Sequence[TokenRow], group: GroupRow, place: int, advantage: float, batch: ExampleBatch
     ) -> list[TokenRow]:
-        """Return the rows of a run with its advantage, spread over its steps where `step_level` is on."""
-        assert isinstance(self.config, GRPOConfig)
+        """Return the rows of a run with its advantage in GRPO, spread over its steps where `step_level` is on."""
+        if not isinstance(self.config, GRPOConfig) or _takes_whole_rollouts(self.config):
+            return list(rows)
         if not self.config.step_level:
             return [replace(row, advantage=np.full(len(row), advantage, np.float32)) for row in rows]
         trajectory = group.trajectories[place]
@@ -324,6 +319,24 @@ class ExampleMaker:
         batch.unweighted.update(filter(None, [unweighted_reason(values)]))
         by_step = dict(zip(_agent_indices(trajectory), step_advantages(advantage, values), strict=True))
         return [replace(row, advantage=row.at_steps(by_step, advantage)) for row in rows]
+
+
+def _takes_whole_rollouts(config: TrainingConfig) -> bool:
+    """Whether advantages are those of a whole rollout (`trainers.rollouts`), so that groups of equal rewards teach too."""
+    return isinstance(config, PPOConfig) or (isinstance(config, GRPOConfig) and config.by_role)
+
+
+def _advantages(
+    rewards: Sequence[float], costs: Sequence[float | None], config: TrainingConfig
+) -> NDArray[np.float64] | None:
+    """Return the advantages of a group's runs: 0 where only their costs or the whole rollout teach, None where nothing does."""
+    if _takes_whole_rollouts(config):
+        return np.zeros(len(rewards))
+    if not isinstance(config, GRPOConfig):
+        return group_advantages(rewards, scale=False)
+    advantages = group_advantages(rewards, scale=config.scales)
+    costs_differ = group_advantages(costs, scale=False) is not None
+    return np.zeros(len(rewards)) if advantages is None and costs_differ else advantages
 
 
 def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]:
