@@ -54,7 +54,8 @@ _KINDS = (
     (b"Rar!", "a rar archive; unpack it first"),
     (b"version https://git-lfs", "a Git LFS pointer without the file that it stands for; run `git lfs pull` first"),
 )
-_MARK_BYTES = max(len(mark) for mark, _ in _KINDS)
+_MARKS = tuple(mark for mark, _ in _KINDS)
+_MARK_BYTES = max(map(len, _MARKS))
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|"|[\[\]{},]', re.DOTALL)
 
 
@@ -85,41 +86,59 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
     Raises:
         InvalidInput: as `probe`.
     """
-    parts = path.relative_to(root).parts
     with open_regular(path, root) as file:
         start = file.read(_MARK_BYTES)
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        with archive(path, root) as opened:
-            names = tuple(opened.names[:_MAX_NAMES])
-        what = (
-            "an Excel workbook; save it as CSV" if WORKBOOK in names else f"a zip archive {_UNKNOWN}; unpack it first"
-        )
-        return ProbeResult(Probe(parts, "zip", rows=names), what)
+        return _archive(path, root)
     if start.startswith(DATABASE):
-        with open_regular(path, root) as file:
-            names = tables(file.read(MAX_BYTES + 1))
-        return ProbeResult(Probe(parts, "sqlite", rows=names[:_MAX_NAMES]), _kind(start, start))
-    if is_table(path) and not start.startswith(tuple(mark for mark, _ in _KINDS)):
-        try:
-            rows = [row for _, row in islice(table_rows(path, root, ReadState(), Report()), MAX_ROWS)]
-        except InvalidInput as error:
-            return ProbeResult(Probe(parts, "other"), error.message)
-        what = f"a table {_UNKNOWN}{_keys(rows)}" if rows else "a table without rows"
-        return ProbeResult(Probe(parts, "lines", rows=tuple(rows)), what)
+        return _database(path, root, start)
+    if is_table(path) and not start.startswith(_MARKS):
+        return _table(path, root)
+    return _json(path, root, start)
+
+
+def _archive(path: Path, root: Path) -> ProbeResult:
+    with archive(path, root) as opened:
+        names = tuple(opened.names[:_MAX_NAMES])
+    other = f"a zip archive {_UNKNOWN}; unpack it first"
+    what = "an Excel workbook; save it as CSV" if WORKBOOK in names else other
+    return ProbeResult(Probe(path.relative_to(root).parts, "zip", rows=names), what)
+
+
+def _database(path: Path, root: Path, start: bytes) -> ProbeResult:
+    with open_regular(path, root) as file:
+        names = tables(file.read(MAX_BYTES + 1))
+    probed = Probe(path.relative_to(root).parts, "sqlite", rows=names[:_MAX_NAMES])
+    return ProbeResult(probed, _kind(start, start))
+
+
+def _table(path: Path, root: Path) -> ProbeResult:
+    parts = path.relative_to(root).parts
+    try:
+        rows = [row for _, row in islice(table_rows(path, root, ReadState(), Report()), MAX_ROWS)]
+    except InvalidInput as error:
+        return ProbeResult(Probe(parts, "other"), error.message)
+    what = f"a table {_UNKNOWN}{_keys(rows)}" if rows else "a table without rows"
+    return ProbeResult(Probe(parts, "lines", rows=tuple(rows)), what)
+
+
+def _json(path: Path, root: Path, start: bytes) -> ProbeResult:
+    """Return the probe of a JSON document, an array or lines of JSON, and of what is neither."""
+    parts = path.relative_to(root).parts
     reading = ReadState()
     content = _bounded(chunks(path, root, reading), reading)
     head = next(content, b"")
     by_line, opening = is_lines(head), head.lstrip()[:1]
     rows, parsed, damage = _rows((lines if by_line else elements)(chain([head], content)), reading)
     was_cut = reading.unpacked >= MAX_PROBE_BYTES
-    is_outlined = not rows and was_cut and opening in (b"{", b"[")
+    is_json = opening in (b"{", b"[")
+    is_outlined = not rows and was_cut and is_json
     if is_outlined:
         outlined = outline(head.decode("utf-8", errors="replace"))
         rows = outlined[:MAX_ROWS] if isinstance(outlined, list) else [outlined]
         was_cut, damage = isinstance(outlined, list), None
-    is_json = opening in (b"{", b"[")
     text = "" if is_json or b"\0" in head else head[:_TEXT_BYTES].decode("utf-8", errors="replace")
-    is_marked = start.startswith(tuple(mark for mark, _ in _KINDS))  # a database has rows of JSON between its pages
+    is_marked = start.startswith(_MARKS)  # a database has rows of JSON between its pages
     if is_marked or not any(isinstance(row, dict | list) for row in rows):
         is_read = damage is None and (bool(rows) or opening == b"[")
         nothing = _without_object(rows, opening) if is_read and not is_marked else _kind(start, head)
@@ -130,9 +149,8 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
     if is_object and not {".jsonl", ".ndjson"} & set(path.suffixes):
         what = "too large to detect from its beginning (set its format)" if is_outlined else _UNKNOWN
         return ProbeResult(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
-    return ProbeResult(
-        Probe(parts, "lines", rows=tuple(rows), text=text), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed
-    )
+    what = f"lines of JSON {_UNKNOWN}{_keys(rows)}"
+    return ProbeResult(Probe(parts, "lines", rows=tuple(rows), text=text), what, None, parsed)
 
 
 def _bounded(content: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:
