@@ -199,65 +199,69 @@ def _turn(step: Step, number: int, index: ToolIndex, read_only: Set[str], *, use
 
 
 def _call(action: Action, turn: int, index: ToolIndex, read_only: Set[str], seen: Observation | None) -> Call:
-    known = index.find(action.tool)
-    if known is None and action.tool in read_only:
-        known = ToolProfile(name=bare_name(action.tool).casefold(), category="read")
     args = action.args if action.args is not None else {}
-    category: ToolCategory | None = None
-    if known:
-        mode = args.get("command") if known.modes else None
-        category = known.modes.get(mode, known.category) if isinstance(mode, str) else known.category
-        tool = known.name
-    else:
-        tool = bare_name(action.tool).casefold()
-    compared = args
-    target = _target(args, known.target) if known and known.target else ""
-    activity = read_call(action, seen, turn)
-    effect, purpose, command = Effect.ANY, Purpose.OTHER, ""
-    lines, polls = None, False
-    if category == "execute":
-        command = command_text(args)
-        if tool == "git" and command and not command.startswith("git"):
-            command = f"git {command}"
-        if tool in {"bash", "git"} and command:
-            commands = parse_script(command)
-            effect, purpose = classify(commands)
-            polls = waits(commands)
-            # A script is one call in one folder, whatever the other arguments explain.
-            compared = {"command": canonical_text(commands), "folder": first_text(args, FOLDER_NAMES)}
-            if effect is Effect.NONE and (part := printed_part(commands)):
-                category, target, lines = "read", posixpath.normpath(part.path), (part.first, part.last)
-                if lines == (1, None) and len(commands) == 1 and commands[0].program != "head":
-                    tool, compared = "read_file", {"path": part.path}
-    elif category in {"read", "search", "think"}:
-        effect = Effect.NONE
-        lines = line_range(args) if category == "read" else None
-    elif category == "write":
-        target = target or _only_changed(activity)
-        effect = Effect.TARGET if target else Effect.ANY
-    if category == "read" and tool == "read_file" and len(compared) == 1 and target:
-        key = f"read_file\n{target}"  # `Read(file_path=a)`, `cat a` and `read_file(path=a)` are one call
-    else:
-        key = f"{bare_name(action.tool).casefold()}\n{_written(action, compared, turn)}"
-    return Call(
+    known = index.find(action.tool)
+    name = bare_name(action.tool).casefold()
+    if known is None and action.tool in read_only:
+        known = ToolProfile(name=name, category="read")
+    call = Call(
         turn=turn,
         name=action.tool,
-        tool=tool,
-        category=category,
-        key=key,
+        tool=known.name if known else name,
+        category=_category(known, args) if known else None,
+        key="",
         args=args,
-        target=target,
-        effect=effect,
-        purpose=purpose,
+        target=_target(args, known.target) if known and known.target else "",
+        effect=Effect.ANY,
+        purpose=Purpose.OTHER,
         result=None if seen is None else seen.content if isinstance(seen.content, str) else text_of(seen.content),
         failed=seen is not None and seen.is_error,
         readable=action.args is not None,
         repeatable=known is not None and known.repeatable,
-        command=command,
-        lines=lines,
-        polls=polls,
-        activity=activity,
+        activity=read_call(action, seen, turn),
     )
+    compared: Mapping[str, Any] = args
+    if call.category == "execute":
+        compared = _read_script(call)
+    elif call.category in {"read", "search", "think"}:
+        call.effect = Effect.NONE
+        call.lines = line_range(args) if call.category == "read" else None
+    elif call.category == "write":
+        call.target = call.target or _only_changed(call.activity)
+        call.effect = Effect.TARGET if call.target else Effect.ANY
+    if call.category == "read" and call.tool == "read_file" and len(compared) == 1 and call.target:
+        call.key = f"read_file\n{call.target}"  # `Read(file_path=a)`, `cat a` and `read_file(path=a)` are one call
+    else:
+        call.key = f"{name}\n{_written(action, compared, turn)}"
+    return call
+
+
+def _category(known: ToolProfile, args: Mapping[str, Any]) -> ToolCategory | None:
+    """Return what a tool does in the mode of this call, as an editor's `view` or `create`."""
+    mode = args.get("command") if known.modes else None
+    return known.modes.get(mode, known.category) if isinstance(mode, str) else known.category
+
+
+def _read_script(call: Call) -> Mapping[str, Any]:
+    """Add to a call what its command line does; return what makes it equal to another call.
+
+    A script is one call in one folder, whatever the other arguments explain. One that only prints part of a file reads it.
+    """
+    call.command = command_text(call.args)
+    if call.tool == "git" and call.command and not call.command.startswith("git"):
+        call.command = f"git {call.command}"
+    if call.tool not in {"bash", "git"} or not call.command:
+        return call.args
+    commands = parse_script(call.command)
+    call.effect, call.purpose = classify(commands)
+    call.polls = waits(commands)
+    part = printed_part(commands) if call.effect is Effect.NONE else None
+    if part:
+        call.category, call.target, call.lines = "read", posixpath.normpath(part.path), (part.first, part.last)
+        if call.lines == (1, None) and len(commands) == 1 and commands[0].program != "head":
+            call.tool = "read_file"
+            return {"path": part.path}
+    return {"command": canonical_text(commands), "folder": first_text(call.args, FOLDER_NAMES)}
 
 
 def _only_changed(activity: FileCall) -> str:
