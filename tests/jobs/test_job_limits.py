@@ -37,7 +37,7 @@ def test_a_suspended_worker_is_ended_after_the_silence_allowed_and_the_job_goes_
     assert steps == list(range(1, 21)), "one row a step, although the second attempt repeats what was not saved"
 
 
-def test_a_job_over_its_time_or_memory_ends_with_the_limit_and_the_remedy(jobs: JobHome) -> None:
+def test_a_job_over_its_time_memory_or_disk_ends_with_the_limit_and_the_remedy(jobs: JobHome) -> None:
     timed = jobs.runner_with(limits=JobLimits(max_s=0.2)).start(SLOW, request_key="time").job
     large = jobs.runner_with(limits=JobLimits(memory_mb=1)).start(SLOW, request_key="memory").job
     ended = jobs.wait(timed.id, JobStatus.INTERRUPTED)
@@ -46,6 +46,11 @@ def test_a_job_over_its_time_or_memory_ends_with_the_limit_and_the_remedy(jobs: 
     failed = jobs.wait(large.id, JobStatus.FAILED)
     assert failed.error.code == "memory_limit"
     assert "MB of memory, the limit is 1" in failed.error.message
+    full = jobs.runner_with(limits=JobLimits(disk_mb=1e-6)).start(SLOW, request_key="disk").job
+    ended = jobs.wait(full.id, JobStatus.INTERRUPTED)
+    assert ended.error.code == "disk_limit"
+    assert "its folder has" in ended.error.message
+    assert "QUINTAIN_JOB_DISK_MB" in ended.error.hint
 
 
 def test_a_job_may_not_take_all_memory_of_its_machine_where_no_limit_is_set(

@@ -191,10 +191,17 @@ def test_a_read_only_server_offers_what_reads_plans_previews_and_compares(settin
     assert "[read_only] expected sequential=false" in serve(create_server(settings, read_only=True), "auto", talk)
 
 
-def test_a_next_step_marks_the_calls_that_this_server_leaves_out(settings: Settings) -> None:
+def test_a_next_step_and_an_error_mark_the_calls_that_this_server_leaves_out(settings: Settings) -> None:
     async def talk(client: Client) -> str:
         result = await client.call_tool("list_library", {"kind": "environments"})
         assert json.loads(result.content[0].text) == result.structured_content
+        export = {"kind": "sft", "name": "good", "filter": {"environment": "none"}}
+        refused = (await client.call_tool("export_dataset", export)).content[0].text
+        if "export_dataset" in {tool.name for tool in (await client.list_tools()).tools}:
+            assert (
+                "collect_rollouts(agent='starter', environment='quintain/inventory') (left out by this server)"
+                in refused
+            )
         return str(result.structured_content["next_step"])
 
     marked = "collect_rollouts(agent='starter', environment=...) (left out by this server)"

@@ -130,7 +130,9 @@ def test_the_list_of_tools_is_sorted_and_says_what_each_tool_may_do(small: Quint
         assert add.input_schema["properties"]["text"] == {"type": "string"}
         assert add.output_schema["properties"]["pages"] == {"type": "integer"}
         assert add.output_schema["properties"].keys().isdisjoint({"title", "value"})
-        assert add.output_schema["required"] == ["title", "text", "value"]
+        assert add.output_schema["required"] == ["title", "text", "value", "extra"], (
+            "texts, objects and what may be null"
+        )
         assert "description" not in json.dumps(add.output_schema)
         assert tools["draw_note"].output_schema is None
         hints = tools["odd_note"].annotations

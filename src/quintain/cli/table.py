@@ -222,6 +222,15 @@ COMMANDS: Mapping[str, Command] = {
         positional=("id",),
         own=(_switch("yes", "Do not ask before forgetting."),),
     ),
+    "backup": Command(
+        "back_up_home",
+        show="commands.backup:show_backup",
+        positional=("name",),
+        hidden=("action",),
+        title="Back up the database, datasets, agents and jobs.",
+        summary="Here NAME is the path of a new folder, or of an archive that ends with .tar or .tar.gz. Caches, inbox/ and exports/ "
+        "are left out. A last file, manifest.json, has the hash of every other one. `quintain restore` checks and restores.",
+    ),
     "plan": Command(
         "plan_training",
         show="commands.plan:show_plan",
@@ -331,7 +340,6 @@ FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "jobs prune": ("commands.prune:prune_command", "Free the disk space of jobs that ended long ago."),
     "prefer list": ("commands.prefer:list_preferences", "List stored preferences."),
     "install": ("commands.install:install", "Add the server to an MCP client, or its skill."),
-    "backup": ("commands.backup:backup_command", "Back up the database, datasets, agents and jobs."),
     "restore": ("commands.backup:restore_command", "Restore a backup into an empty home."),
     "doctor": ("commands.doctor:doctor", "Check this installation, with a real job from start to end."),
     "version": ("main:version", "Print the version."),

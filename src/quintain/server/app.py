@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
@@ -107,7 +108,7 @@ class QuintainServer(Server[Running]):
             if name not in self.bindings:
                 raise failures.unknown_tool(name, self.bindings)
             spec = self.bindings[name].spec.for_operator
-            binding = replace(self.bindings[name], spec=spec, elsewhere={}, written=written)
+            binding = replace(self.bindings[name], spec=spec, written=written)
             return await call(binding, arguments, await self.services())
         except Exception as error:
             return failures.tool_failure(name, error, written=written)
@@ -227,11 +228,13 @@ async def _list_tools(tools: ListToolsResult, ctx: _Context, params: PaginatedRe
 async def _call_tool(
     bindings: Mapping[str, Binding], ctx: _Context, params: CallToolRequestParams
 ) -> CallToolResult | InputRequiredResult:
-    hidden = None
+    hidden: Path | None = None
+    written: Callable[[ToolCall], str] = str
     try:
         if params.name not in bindings:
             raise failures.unknown_tool(params.name, bindings)
         binding = bindings[params.name]
+        written = binding.written
         services = await ctx.lifespan_context.services()
         if ctx.request is not None:  # a client over HTTP, who may be on another machine
             hidden = services.settings.home
@@ -244,7 +247,7 @@ async def _call_tool(
         await log.result(result)
         return apps.for_client(result, ctx)
     except Exception as error:
-        return failures.tool_failure(params.name, error, hidden)
+        return failures.tool_failure(params.name, error, hidden, written)
 
 
 async def _list_resources(

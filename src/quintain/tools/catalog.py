@@ -206,6 +206,7 @@ CATALOG: tuple[ToolSpec, ...] = (
     _read("data.library:list_library", "List methods, scorers and environments", short="library"),
     _read("data.lineage:get_lineage", "Show where a thing comes from", short="lineage"),
     _write("data.forgetting:forget", "Forget runs", short="forget", destructive=True, dry_run_with="dry_run"),
+    _write("data.backups:back_up_home", "Back up the home", short="backup", idempotent=False),
     _write("labels.scoring:score_trajectories", "Score runs", short="score"),
     _write("labels.preferences:record_preferences", "Prefer runs", short="prefer"),
     _write("labels.calibration:fit_calibration", "Calibrate scores by labels", short="calibrate", idempotent=False),

@@ -7,38 +7,24 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from quintain import __version__
 from quintain.cli.session import Session, plain_console
-from quintain.errors import Conflict, Refused
+from quintain.errors import Conflict
 from quintain.records.record import counted
 from quintain.settings import read_settings
-from quintain.store.database.backup import BackupManifest, back_up
+from quintain.store.database.backup import BackupManifest
 from quintain.store.database.restore import read_manifest, restore, verify
+from quintain.tools.results import BackupResult
 from quintain.tools.services import open_services, utc_now
 
 _HOME = typer.Option(help="Home folder; default: QUINTAIN_HOME, else the platform's data folder.")
 _JSON = typer.Option("--json", help="Print the result as JSON.")
 
 
-def backup_command(
-    target: Annotated[Path, typer.Argument(help="New folder, or archive that ends with .tar or .tar.gz.")],
-    home: Annotated[Path | None, _HOME] = None,
-    json_out: Annotated[bool, _JSON] = False,
-) -> None:
-    """Back up the database with datasets, agents and jobs, while jobs and servers may go on.
-
-    Caches, inbox/ and exports/ are left out. A last file, manifest.json, has the hash of every other one.
-    """
-    with Session(home) as session:
-        services = session.services()
-        if services.settings.database_url:
-            raise Refused(
-                f"expected a SQLite database in the home, got {services.store.description()}; copy the home folder beside it",
-                code="not_sqlite",
-            )
-        manifest = back_up(services.settings.home, target, version=__version__, now=utc_now())
-        _show("Backed up", target, manifest, json_out=json_out)
+def show_backup(console: Console, made: BackupResult) -> None:
+    """Print what was backed up."""
+    _print(console, f"Backed up: {made.path}", made.files, made.bytes, made.left_out)
 
 
 def restore_command(
@@ -90,9 +76,11 @@ def _show(what: str, path: Path, manifest: BackupManifest, *, json_out: bool, **
         counts = {"path": str(path.absolute()), "files": len(manifest.files), "bytes": manifest.total_bytes}
         console.print(json.dumps({**document, **counts, **more}))
         return
-    size = f"{manifest.total_bytes / 2**20:,.1f} MiB"
-    console.print(
-        f"{what}: {path} ({counted(len(manifest.files), 'file')}, {size}, of {manifest.created_at:%Y-%m-%d %H:%M} UTC)"
-    )
-    for name in manifest.left_out:
+    of = f", of {manifest.created_at:%Y-%m-%d %H:%M} UTC"
+    _print(console, f"{what}: {path}", len(manifest.files), manifest.total_bytes, manifest.left_out, of)
+
+
+def _print(console: Console, what: str, files: int, size: int, left_out: tuple[str, ...], of: str = "") -> None:
+    console.print(f"{what} ({counted(files, 'file')}, {size / 2**20:,.1f} MiB{of})")
+    for name in left_out:
         console.print(f"  not copied, no regular file: {name}")

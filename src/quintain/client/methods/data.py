@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from quintain.client.runs import Trajectory
     from quintain.client.session import Reference
     from quintain.records.dataset import Curation
-    from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, LineageResult, PreviewResult
+    from quintain.tools.results import (
+        BackupResult,
+        ForgetResult,
+        ImportResult,
+        LibraryResult,
+        LineageResult,
+        PreviewResult,
+    )
 
 
 class DataMethods(Calls):
@@ -191,4 +198,16 @@ class DataMethods(Calls):
         """
         result: ForgetResult = self.session.call("forget", {"id": thing, "trajectory_ids": trajectories,
             "dry_run": dry_run, "twins": twins, "copies": copies, "filter": filter, "ended_days": ended_days})
+        return result
+
+    def back_up_home(self, name: str, *, action: Literal["create", "check", "restore"] = "create") -> BackupResult:
+        """Back up the database, datasets, agents and jobs of the home, while all go on.
+
+        Nothing in this home is ever replaced by a backup.
+
+        Args:
+            name: In `backups/` of the home; NAME.tar.gz: an archive.
+            action: check: every file by its hash; restore: make a new home of it.
+        """
+        result: BackupResult = self.session.call("back_up_home", {"name": name, "action": action})
         return result

@@ -10,7 +10,7 @@ import base64
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ import anyio.to_thread
 from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, Tool, ToolAnnotations
 
 from quintain.errors import InvalidInput, Refused
-from quintain.next_step import Hint, ToolCall
+from quintain.next_step import ToolCall
 from quintain.records.record import Record
 from quintain.server.apps import TOOL_META, app_data
 from quintain.server.calls.record_json import facts, scrub
@@ -50,12 +50,10 @@ class Binding:
 
     spec: ToolSpec
     listing: Tool
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Tools of the catalog that this server leaves out, with their toolsets."""
     read_only: bool = False
     """Whether this server refuses what changes anything."""
     written: Callable[[ToolCall], str] = str
-    """How hints in its results name calls."""
+    """How hints in its results and errors name calls."""
 
 
 def bind_all(
@@ -63,8 +61,12 @@ def bind_all(
 ) -> dict[str, Binding]:
     """Return the chosen tools of a catalog by name, each with its listing; arguments as `select`."""
     chosen = select(catalog, toolsets=toolsets, read_only=read_only)
-    elsewhere = {spec.name: spec.toolset for spec in catalog if spec not in chosen}
-    return {spec.name: replace(bind(spec), elsewhere=elsewhere, read_only=read_only) for spec in chosen}
+    left_out = {spec.name for spec in catalog if spec not in chosen}
+
+    def written(call: ToolCall) -> str:
+        return f"{call} (left out by this server)" if call.tool in left_out else str(call)
+
+    return {spec.name: replace(bind(spec), read_only=read_only, written=written) for spec in chosen}
 
 
 def bind(spec: ToolSpec) -> Binding:
@@ -186,7 +188,7 @@ def to_result(binding: Binding, value: Record | Picture, home: Path) -> CallTool
         picture = [] if value.png is None else [_image(value.png)]
         text_block = TextContent(type="text", text=scrub(value.text))
         return CallToolResult(content=[text_block, *picture], meta=app_data(value.figure, value.job))
-    text, values = facts(_with_offered_calls(value, binding.elsewhere), binding.written)
+    text, values = facts(value, binding.written)
     if (url := page_url(home, values)) is not None:
         values = {**values, "ui_url": url}
         text = f'{text[:-1]},"ui_url":{json.dumps(url)}}}'
@@ -199,15 +201,3 @@ def to_result(binding: Binding, value: Record | Picture, home: Path) -> CallTool
 
 def _image(png: bytes) -> ImageContent:
     return ImageContent(type="image", data=base64.b64encode(png).decode("ascii"), mime_type="image/png")
-
-
-def _with_offered_calls(value: Record, elsewhere: Mapping[str, str]) -> Record:
-    """Mark the calls in `next_step` that this server leaves out, so that no client looks for them."""
-    hint = getattr(value, "next_step", None)
-    if not isinstance(hint, Hint) or not any(call.tool in elsewhere for call in hint.calls):
-        return value
-
-    def written(call: ToolCall) -> str:
-        return f"{call} (left out by this server)" if call.tool in elsewhere else str(call)
-
-    return value.model_copy(update={"next_step": Hint(hint.render(written))})

@@ -29,6 +29,9 @@ _UPPER_BOUNDS = ("maximum", "maxItems")
 _FAR = 10_000
 """Upper bounds from here on protect the machine. The server checks them, and no caller chooses a value by them."""
 
+_PLAIN = tuple({"type": name} for name in ("string", "array", "object"))
+"""Outlines that say nothing of a result that its reader does not see: texts, and lists and objects without their members."""
+
 _USUAL = (("additionalProperties", True), ("maxItems", MAX_ENTRIES))
 """Keywords that add nothing: objects are open, and every list has this bound unless it sets its own."""
 
@@ -45,12 +48,13 @@ def input_schema(arguments: type[BaseModel]) -> Schema:
 
 
 def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schema:
-    """Return the schema of the result: the names and types of its fields, with the choices where they are few.
+    """Return the schema of the result: the names of its fields, the types of numbers and switches, and choices where they are few.
 
-    The members of lists and objects, titles, descriptions and bounds are left out: full schemas would take half of the list
-    of tools. `next_step` is left out too, because the instructions name it for every answer. Objects stay open, so that a
-    client with a cached list of tools accepts the fields of a newer server. A text, and a field that can be null and so has no single
-    type, is only named, among the required ones. A result that another tool describes in full lists only its required names.
+    Members of lists and objects, titles, descriptions and bounds are left out: full schemas would take half of the list of
+    tools. `next_step` is left out too, because the instructions name it for every answer. Objects stay open, so that a client
+    with a cached list of tools accepts the fields of a newer server. A text, a list, an object, and a field that can be null
+    and so has no single type, is only named, among the required ones. A result that another tool describes in full lists only
+    its required names.
     """
     annotation = get_type_hints(function, include_extras=True)["return"]
     full = TypeAdapter(annotation).json_schema(mode="serialization")
@@ -65,11 +69,11 @@ def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schem
 
 
 def _outline(field: Schema, records: Schema) -> Schema:
-    """A field's type and its choices if it has any; nothing for a text, and for several types, which not every host reads."""
+    """A field's type and its choices if it has any; nothing for plain ones, and for several types, which not every host reads."""
     if "$ref" in field:
         field = records[field["$ref"].rpartition("/")[2]]
     outline: Schema = {key: field[key] for key in ("enum", "type") if key in field}
-    return {} if outline == {"type": "string"} else outline
+    return {} if outline in _PLAIN else outline
 
 
 def _rewritten(schema: Any, shorten: Callable[[Schema], Schema]) -> Any:

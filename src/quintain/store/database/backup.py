@@ -114,6 +114,12 @@ def back_up(home: Path, target: Path, *, version: str, now: datetime) -> BackupM
     return manifest
 
 
+def home_bytes(home: Path) -> int:
+    """Return the size of what a backup of a home copies."""
+    paths = [home / DATABASE, *(path for _, path in _walk(home) if path is not None)]
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE})
 """Codes of SQLite for a disk that takes no more."""
 

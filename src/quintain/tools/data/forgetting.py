@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 100
 """Affected objects, twins and copies in an answer; the rest is counted."""
+_EARLIER = ("quintain.db.before-*", "before-restore-*", "backups/[!.]*", "restored/[!.]*")
+"""Copies of the home or its database, by migrations, restorations and backups."""
 
 
 class _Request(NamedTuple):
@@ -309,7 +311,7 @@ def _copies(services: Services, done: Forgotten, removed: Collection[Path], data
     exports = (path for one in done.touched.datasets for path in sorted(settings.exports_dir.glob(f"{one}-*")))
     jobs = (settings.jobs_dir / job_id for job_id in dict.fromkeys((*done.made_by, *_learning(services, done.touched))))
     jobs = (folder for folder in jobs if _has_copy(services, folder, done, removed))
-    backups = sorted(settings.home.glob("quintain.db.before-*"))
+    backups = [path for kept in _EARLIER for path in sorted(settings.home.glob(kept))]
     logs = (path for source in done.sources if (path := _local(source)) is not None)
     for path in dict.fromkeys((*datasets, *exports, *jobs, *backups, *logs)):
         if path.exists() and path not in removed:
