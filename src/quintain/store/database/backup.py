@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -116,8 +116,11 @@ def back_up(home: Path, target: Path, *, version: str, now: datetime) -> BackupM
 
 def home_bytes(home: Path) -> int:
     """Return the size of what a backup of a home copies."""
-    paths = [home / DATABASE, *(path for _, path in _walk(home) if path is not None)]
-    return sum(path.stat().st_size for path in paths if path.exists())
+    size = 0
+    for path in (home / DATABASE, *(path for _, path in _walk(home) if path is not None)):
+        with suppress(FileNotFoundError):  # jobs go on
+            size += path.stat().st_size
+    return size
 
 
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE})
