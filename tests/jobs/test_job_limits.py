@@ -28,11 +28,12 @@ SLOW = SelftestSpec(steps=3, step_s=60)
 def test_a_suspended_worker_is_ended_after_the_silence_allowed_and_the_job_goes_on(jobs: JobHome) -> None:
     runner = jobs.runner_with(limits=JobLimits(stall_s=8), grace_s=0.5)
     job = runner.start(SelftestSpec(steps=20, step_s=0.05)).job
-    os.kill(jobs.wait_for_step(job.id, 3), signal.SIGSTOP)
+    os.kill(jobs.wait_for_step(job.id, 3, attempt=None), signal.SIGSTOP)  # the first may start too slowly beside others
+    attempt = jobs.directory(job.id).shim().attempt
     done = jobs.wait(job.id, JobStatus.SUCCEEDED)
-    assert (done.attempt, len(done.warnings)) == (2, 1)
-    assert "no report for" in done.warnings[0]
-    assert "the limit is 8" in done.warnings[0]
+    assert (done.attempt, len(done.warnings)) == (attempt + 1, attempt)
+    assert "no report for" in done.warnings[-1]
+    assert "the limit is 8" in done.warnings[-1]
     steps = [event.step for event in jobs.store.jobs.events(job.id, type="progress")]
     assert steps == list(range(1, 21)), "one row a step, although the second attempt repeats what was not saved"
 

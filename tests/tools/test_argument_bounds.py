@@ -157,6 +157,7 @@ CONTRACT: dict[str, tuple[str, str]] = {
     "plot_job": ("job_id", ""),
     "show_training_dashboard": ("", ""),
     "get_lineage": ("id", "ancestors descendants edges counts next_step resource_uri"),
+    "back_up_home": ("name", "action path created_at files bytes left_out home interrupted_jobs next_step"),
     "forget": ("", "dry_run runs before touched removed copies twins next_step"),
     "list_library": ("kind", "items next_cursor"),
 }

@@ -226,7 +226,6 @@ COMMANDS: Mapping[str, Command] = {
         "back_up_home",
         show="commands.backup:show_backup",
         positional=("name",),
-        hidden=("action",),
         title="Back up the database, datasets, agents and jobs.",
         summary="Here NAME is the path of a new folder, or of an archive that ends with .tar or .tar.gz. Caches, inbox/ and exports/ "
         "are left out. A last file, manifest.json, has the hash of every other one. `quintain restore` checks and restores.",

@@ -342,6 +342,7 @@ class AsyncHome:
     library = awaited(Home.library)
     lineage = awaited(Home.lineage)
     forget = awaited(Home.forget)
+    back_up_home = awaited(Home.back_up_home)
     score = awaited(Home.score)
     record_preferences = awaited(Home.record_preferences)
     calibrate = awaited(Home.calibrate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -379,22 +379,6 @@ class ForgetResult(Record):
     twins_count: int = 0
     twins_forgotten: bool = Field(default=False, description="Whether `twins` are among the forgotten runs.")
     freed_bytes: int | None = Field(default=None, description="Bytes of removed job folders.")
-    next_step: Hint
-
-
-class BackupResult(Record):
-    """`back_up_home`."""
-
-    action: Literal["create", "check", "restore"]
-    path: str = Field(description="Of the backup.")
-    quintain: str = Field(description="Version of the program that wrote it.")
-    schema_revision: str = Field(description="Revision of its database's schema.")
-    created_at: Instant
-    files: int
-    bytes: int
-    left_out: tuple[str, ...] = Field(description="Links and special files, which are not copied.")
-    home: str | None = Field(default=None, description="The new home that was made of it.")
-    interrupted_jobs: int | None = Field(default=None, description="Jobs in it that were under way.")
     next_step: Hint
 
 

@@ -15,16 +15,21 @@ from quintain.records.record import counted
 from quintain.settings import read_settings
 from quintain.store.database.backup import BackupManifest
 from quintain.store.database.restore import read_manifest, restore, verify
-from quintain.tools.results import BackupResult
+from quintain.tools.data.backups import BackupResult
 from quintain.tools.services import open_services, utc_now
 
 _HOME = typer.Option(help="Home folder; default: QUINTAIN_HOME, else the platform's data folder.")
 _JSON = typer.Option("--json", help="Print the result as JSON.")
 
+_CHECKED = "Every file is as it was backed up"
+_DONE = {"create": "Backed up", "check": _CHECKED, "restore": "Restored"}
+
 
 def show_backup(console: Console, made: BackupResult) -> None:
-    """Print what was backed up."""
-    _print(console, f"Backed up: {made.path}", made.files, made.bytes, made.left_out)
+    """Print what was backed up, checked or restored."""
+    _print(console, f"{_DONE[made.action]}: {made.path}", made.files, made.bytes, made.left_out)
+    if made.home is not None:
+        console.print(f"home: {made.home}")
 
 
 def restore_command(
@@ -40,7 +45,7 @@ def restore_command(
     """
     with Session(home):
         if check:
-            _show("Every file is as it was backed up", source, verify(source), json_out=json_out)
+            _show(_CHECKED, source, verify(source), json_out=json_out)
         else:
             _restore(source, home, yes=yes, json_out=json_out)
 
@@ -59,7 +64,7 @@ def _restore(source: Path, home: Path | None, *, yes: bool, json_out: bool) -> N
         done = restore(source, folder, replace=True, now=utc_now())
     open_services(read_settings(folder), trusted=True).close()  # migrates an older database
     more = {"home": str(folder), "interrupted_jobs": done.interrupted, "replaced": done.replaced and str(done.replaced)}
-    _show("Restored", source, done.manifest, json_out=json_out, **more)
+    _show(_DONE["restore"], source, done.manifest, json_out=json_out, **more)
     if not json_out:
         console = plain_console()
         console.print(f"home: {folder}")

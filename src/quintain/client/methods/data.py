@@ -17,14 +17,8 @@ if TYPE_CHECKING:
     from quintain.client.runs import Trajectory
     from quintain.client.session import Reference
     from quintain.records.dataset import Curation
-    from quintain.tools.results import (
-        BackupResult,
-        ForgetResult,
-        ImportResult,
-        LibraryResult,
-        LineageResult,
-        PreviewResult,
-    )
+    from quintain.tools.data.backups import BackupResult
+    from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, LineageResult, PreviewResult
 
 
 class DataMethods(Calls):

@@ -11,16 +11,31 @@ from pydantic import Field
 from quintain import __version__
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.next_step import Hint, call
-from quintain.records.record import clip, nearest
+from quintain.records.record import Instant, Record, clip, nearest
 from quintain.store.database.backup import ARCHIVES, BackupManifest, back_up, home_bytes
 from quintain.store.database.restore import read_manifest, restore, verify
-from quintain.tools.results import BackupResult
 from quintain.tools.services import Services
 
 IN_CALL_BYTES = 4 * 2**30
 """A larger home takes longer than a call of an assistant should; the terminal has no such bound."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class BackupResult(Record):
+    """`back_up_home`."""
+
+    action: Literal["create", "check", "restore"]
+    path: str = Field(description="Of the backup.")
+    quintain: str = Field(description="Version of the program that wrote it.")
+    schema_revision: str = Field(description="Revision of its database's schema.")
+    created_at: Instant
+    files: int
+    bytes: int
+    left_out: tuple[str, ...] = Field(description="Links and special files, which are not copied.")
+    home: str | None = Field(default=None, description="The new home that was made of it.")
+    interrupted_jobs: int | None = Field(default=None, description="Jobs in it that were under way.")
+    next_step: Hint
 
 
 def back_up_home(
