@@ -36,7 +36,7 @@ class _Member(NamedTuple):
 
 
 def loads(text: str) -> Any:
-    """Return the value of a text; an empty one is an empty object.
+    """Return the value of a text; one of spaces and comments alone is an empty object.
 
     Raises:
         Unreadable: With the line.
@@ -49,8 +49,9 @@ def loads(text: str) -> Any:
                 raise Unreadable(f"expected {name!r:.40} once in an object, got it twice", _line(text, place))
         return dict(pairs)
 
+    plain = _plain(text)
     try:
-        return json.loads(_strict(_plain(text)), object_pairs_hook=once)
+        return json.loads(_strict(plain), object_pairs_hook=once) if plain.strip() else {}
     except json.JSONDecodeError as error:
         raise Unreadable(f"{error.msg}: {text[error.pos : error.pos + 20]!r}", error.lineno) from None
     except RecursionError:
@@ -63,10 +64,11 @@ def with_entry(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str:
     Raises:
         Unreadable: The text is not JSON, or a name on the path has a value that is no object.
     """
-    if not text.strip():
-        return json.dumps(_nested(path, value), indent=2, ensure_ascii=False) + "\n"
     loads(text)
     plain = _plain(text)
+    if not plain.strip():
+        gap = "\n" if text.strip("\ufeff") and not text.endswith("\n") else ""
+        return f"{text}{gap}{json.dumps(_nested(path, value), indent=2, ensure_ascii=False)}\n"
     place, end = _past_space(plain, 0), 0
     indent = _indent_of(text, _members(plain, place)[0])
     for depth, name in enumerate(path):
@@ -88,10 +90,10 @@ def without_entry(text: str, path: Sequence[str]) -> str:
     Raises:
         Unreadable: The text is not JSON.
     """
-    if not text.strip():
-        return text
     loads(text)
     plain = _plain(text)
+    if not plain.strip():
+        return text
     place = _past_space(plain, 0)
     for name in path[:-1]:
         members, _ = _members(plain, place)
