@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
-from quintain.next_step import ToolCall
+from quintain.next_step import Hint, ToolCall
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
@@ -101,7 +101,8 @@ async def _guarded(site: _Site, function: Endpoint, changes: bool | None, reques
             _require(site, request, changes=changes)
         return await function(site, request)
     except QuintainError as error:
-        text = await _without_home(site.server, error.message)
+        text = error.message.render(site.written) if isinstance(error.message, Hint) else error.message
+        text = await _without_home(site.server, text)
         return error_response(QuintainError(text, code=error.code))
     except Exception:
         logger.exception("the web page's request for %r failed", request.url.path)
