@@ -219,6 +219,16 @@ def test_a_second_install_keeps_what_the_user_added_to_the_entry(user: Path, cli
     assert "\n\n\n" not in file.read_text()
 
 
+def test_a_file_of_many_tables_is_read_a_few_times_and_not_once_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codex writes a table for each trusted folder."""
+    text = "".join(f'[projects."/{n}"]\ntrust_level = "trusted"\n' for n in range(200)) + "[mcp_servers.files]\na = 1\n"
+    whole, loads = [], tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", lambda part: (whole.append(len(part) > 100), loads(part))[1])
+    added = toml.with_entry(text, ("mcp_servers", "quintain"), {"command": "x"})
+    assert toml.without_entry(added, ("mcp_servers", "quintain")) == text
+    assert sum(whole) < 10
+
+
 def test_toml_tables_are_replaced_with_their_subtables_and_nothing_else() -> None:
     path = ("mcp_servers", "quintain")
     text = '[mcp_servers.quintain]\ncommand = "old"\n[mcp_servers.quintain.env]\nA = "1"\n# of b\n[b]\n'

@@ -78,7 +78,7 @@ def _span(lines: Sequence[str], path: Sequence[str]) -> tuple[int, int] | None:
     start = end = None
     for number, line in enumerate(lines):
         header = _header(line)
-        if header is not None and not _is_whole(lines[:number]):
+        if header is not None and (start is not None or header == tuple(path)) and not _is_whole(lines[:number]):
             header = None  # within a text or list of several lines
         if start is None:
             if header == tuple(path):
