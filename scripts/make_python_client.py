@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from quintain.client import method_calls
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import Record
 from quintain.tools.catalog import CATALOG, ToolSpec
@@ -33,33 +34,26 @@ class Method(NamedTuple):
     """Object of its result: a method of `Calls`. Empty: the record of the tool."""
 
 
-METHODS: Mapping[str, Method] = {
-    "record_trajectory": Method("record_trajectory", "run"),
-    "import_trajectories": Method("import_logs"),
-    "export_dataset": Method("create_dataset", "dataset"),
-    "preview_dataset": Method("preview", "finished"),
-    "list_library": Method("library"),
-    "get_lineage": Method("lineage"),
-    "score_trajectories": Method("score"),
-    "record_preferences": Method("record_preferences"),
-    "fit_calibration": Method("calibrate"),
-    "get_judging_batch": Method("judging_batch"),
-    "submit_scores": Method("submit_scores"),
-    "plan_training": Method("plan"),
-    "start_training": Method("train", "job"),
-    "register_agent": Method("register_agent", "agent"),
-    "export_agent": Method("export_agent", "job"),
-    "list_jobs": Method("list_jobs", "jobs"),
-    "cancel_job": Method("cancel", "job"),
-    "resume_job": Method("resume", "job"),
-    "plot_job": Method("plot"),
-    "collect_rollouts": Method("collect", "job"),
-    "evaluate_agent": Method("evaluate", "evaluation"),
-    "compare_agents": Method("compare", "comparison"),
+_RESULTS = {
+    "record_trajectory": "run",
+    "export_dataset": "dataset",
+    "preview_dataset": "finished",
+    "start_training": "job",
+    "register_agent": "agent",
+    "export_agent": "job",
+    "list_jobs": "jobs",
+    "cancel_job": "job",
+    "resume_job": "job",
+    "collect_rollouts": "job",
+    "evaluate_agent": "evaluation",
+    "compare_agents": "comparison",
 }
-"""Tools whose method has another name than the tool, or returns an object. A tool that is not named here has its own name."""
+METHODS: Mapping[str, Method] = {
+    spec.name: Method(method_calls.METHODS.get(spec.name, spec.name), _RESULTS.get(spec.name, "")) for spec in CATALOG
+}
+"""Tool -> its method."""
 
-WRITTEN = {"search_trajectories": "runs", "get_trajectory": "trajectory", "get_job": "job"}
+WRITTEN = ("search_trajectories", "get_trajectory", "get_job")
 """Tools whose method is written by hand in `home.py`."""
 
 _OBJECTS = {
@@ -71,14 +65,6 @@ _OBJECTS = {
     "run": "Trajectory",
     "comparison": "Comparison",
 }
-_NAMES = {
-    "dataset_id": "dataset",
-    "trajectory_ids": "trajectories",
-    "trajectory_id": "trajectory",
-    "job_id": "job",
-    "id": "thing",
-}
-_OWN_NAMES = {("record_trajectory", "trajectory_id"): "recording", ("export_dataset", "path"): "data"}
 _REFERENCES = {"dataset_id", "trajectory_id", "job_id", "id", "agent", "model", "opponent", "target", "judge"}
 _OWN_TYPES = {
     ("export_dataset", "path"): "RowSource | None",
@@ -191,7 +177,7 @@ def _spec(name: str) -> ToolSpec:
 
 
 def _tool_method(spec: ToolSpec, imports: set[str]) -> str:
-    method = METHODS.get(spec.name, Method(spec.name))
+    method = METHODS[spec.name]
     signature = _Signature(spec, imports)
     call = f"self._{method.result}" if method.result else "self.session.call"
     return signature.method(method.name, f'{call}("{spec.name}", {{{signature.keyed()}}})')
@@ -207,7 +193,7 @@ class _Signature:
         for name, parameter in inspect.signature(spec.function).parameters.items():
             if name in ("services", without) or (spec.name, name) in _LEFT_OUT:
                 continue
-            own = _OWN_NAMES.get((spec.name, name), _NAMES.get(name, name))
+            own = method_calls.argument_of(spec.name, name)
             self.names[name] = own
             is_required = parameter.default is inspect.Parameter.empty
             if not is_required and not has_star and (spec.name, name) not in _POSITIONAL:
@@ -217,8 +203,7 @@ class _Signature:
             self.parameters.append(f"{own}: {kind}" + ("" if is_required else f" = {_literal(parameter.default)}"))
         for name, own in self.names.items():
             self.about.append(_paragraph(f"{own}: {self._in_python(fields[name].description or '')}", 12, 16))
-        method = METHODS.get(spec.name, Method(spec.name))
-        self.result = _OBJECTS.get(method.result) or _type(hints["return"], imports, is_result=True)
+        self.result = _OBJECTS.get(METHODS[spec.name].result) or _type(hints["return"], imports, is_result=True)
 
     def keyed(self) -> str:
         """Return the arguments as items of a dict."""
@@ -226,7 +211,12 @@ class _Signature:
 
     def named(self, own: str) -> str:
         """Return the arguments as keywords, the object itself for the tool's argument `own`."""
-        return ", ".join([f"{_NAMES.get(own, own)}=self", *(f"{name}={name}" for name in self.names.values())])
+        return ", ".join(
+            [
+                f"{method_calls.argument_of(self.spec.name, own)}=self",
+                *(f"{name}={name}" for name in self.names.values()),
+            ]
+        )
 
     def method(self, name: str, call: str, *, docstring: str = "") -> str:
         """Return a method whose result is that of a call; its docstring is the tool's where none is given.
@@ -234,7 +224,7 @@ class _Signature:
         One with a docstring of its own is a method of an object, whose home is not typed.
         """
         result = re.sub(r"\bJob\b", "JobT", self.result) if docstring else self.result
-        is_untyped = docstring or METHODS.get(self.spec.name, Method("")).result in ("", "finished")
+        is_untyped = docstring or METHODS[self.spec.name].result in ("", "finished")
         parameters = ", ".join(part.replace(" ", "\0") if len(part) < 100 else part for part in self.parameters)
         typed = _filled(f"result: {result} = {call}", 8) + "        return result\n"
         return (
@@ -264,8 +254,7 @@ class _Signature:
     def _in_python(self, text: str) -> str:
         """Return a text on tools with the names of methods and their arguments, and None for null."""
         for spec in CATALOG:
-            name = WRITTEN.get(spec.name) or METHODS.get(spec.name, Method(spec.name)).name
-            text = re.sub(rf"\b{spec.name}\b", name, text)
+            text = re.sub(rf"\b{spec.name}\b", METHODS[spec.name].name, text)
         for name, own in self.names.items():
             text = re.sub(rf"\b{name}\b" if "_" in name else rf"(?<=`){name}(?=`)", own, text)
         return re.sub(r"\b(N|n)ull\b", "None", text)

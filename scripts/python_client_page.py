@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.make_python_client import METHODS, WRITTEN, Method
+from scripts.make_python_client import METHODS
 
 import quintain.client as client
 from quintain.errors import QuintainError
@@ -36,7 +36,7 @@ _NAMES = """\
 
 def page() -> str:
     """Return the page."""
-    tools = {WRITTEN.get(spec.name) or METHODS.get(spec.name, Method(spec.name)).name: spec.name for spec in CATALOG}
+    tools = {METHODS[spec.name].name: spec.name for spec in CATALOG}
     parts = [_HEAD]
     for name in (one for one in client.__all__ if not one.startswith(("Async", "a", "open"))):
         kind = getattr(client, name)

@@ -50,10 +50,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
 
 
 @contextmanager
-def serve(home: Path, ids: dict[str, str]) -> Iterator[Site]:
-    """Run `quintain ui` on a home folder."""
-    command = [sys.executable, "-m", "quintain.cli.main", "ui", "--port", "0", "--home", str(home)]
-    env = {**os.environ, "QUINTAIN_POLL_S": "0.1"}
+def serve(home: Path, ids: dict[str, str], port: int = 0, **settings: str) -> Iterator[Site]:
+    """Run `quintain ui` on a home folder, with more environment variables."""
+    command = [sys.executable, "-m", "quintain.cli.main", "ui", "--port", str(port), "--home", str(home)]
+    env = {**os.environ, "QUINTAIN_POLL_S": "0.1", **settings}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
     try:
         assert process.stdout is not None

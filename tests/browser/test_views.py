@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from browser.conftest import BUILD, Site
+from browser.conftest import BUILD, Site, serve
 from browser.paths import paths_of
 from browser.visitor import Mode, Visitor
 
@@ -48,3 +50,23 @@ def test_a_job_moves_on_its_open_page_without_a_reload(visit: Callable[[], Visit
     row = page.locator(f"tr[data-key={started['job_id']}]")
     row.locator(".badge.succeeded").wait_for()
     assert page.evaluate("window.isSameDocument")
+
+
+def test_the_page_stays_below_the_path_of_a_proxy(browser: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/quintain"
+    with (
+        serve(tmp_path, {}, port, QUINTAIN_HTTP_PUBLIC_URL=url) as site,
+        Visitor(browser, url, site.token) as visitor,  # which reports requests that leave the path
+    ):
+        page = visitor.open("/")
+        page.get_by_role("link", name="Runs", exact=True).click()
+        visitor.settle()
+        assert page.url == f"{url}/runs"
+        assert page.locator("#nav [aria-current=page]").inner_text() == "Runs"
+        page.get_by_role("link", name="Judge these").click()
+        visitor.settle()
+        assert page.url == f"{url}/judging"
+        assert visitor.open("/jobs").title() == "Jobs · Quintain"
+        assert page.locator("#connection.live").count() == 1

@@ -79,7 +79,17 @@ def test_a_client_gets_one_entry_and_undo_leaves_nothing(user: Path, client: str
     assert [path for path in user.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(("client", "text"), [("vscode", VSCODE), ("codex", CODEX), ("gemini", '{"theme": "x"}')])
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        ("vscode", VSCODE),
+        ("vscode", "// no server yet"),
+        ("codex", CODEX),
+        ("codex", CODEX.replace("\n", "\r\n")),
+        ("gemini", '{"theme": "x"}'),
+        ("gemini", '\ufeff{\r\n  "theme": "x"\r\n}\r\n'),
+    ],
+)
 def test_comments_and_all_else_stay_and_undo_restores_every_byte(user: Path, client: str, text: str) -> None:
     file = CLIENTS[client].config(user)
     file.parent.mkdir(parents=True)
@@ -90,14 +100,15 @@ def test_comments_and_all_else_stay_and_undo_restores_every_byte(user: Path, cli
     file.symlink_to(real)
     done = quintain("install", client, "--yes")
     assert done.returncode == 0, done.stderr
-    after = real.read_text()
+    after = real.read_bytes().decode()
+    assert after.count("\r\n") == ("\r\n" in text) * after.count("\n")
     assert all(line.rstrip().rstrip(",}") in after for line in text.splitlines())
     assert (file.is_symlink(), real.stat().st_mode & 0o777) == (True, 0o640)
     assert entry(file, client)["args"] == ["serve"]
     backup = real.with_name(real.name + BACKUP)
-    assert backup.read_text() == text
+    assert backup.read_bytes() == text.encode()
     assert quintain("install", client, "--undo", "--yes").returncode == 0
-    assert (real.read_text(), backup.exists()) == (text, False)
+    assert (real.read_bytes(), backup.exists()) == (text.encode(), False)
 
 
 def test_undo_keeps_what_changed_since_and_puts_an_earlier_entry_back(user: Path) -> None:
@@ -122,6 +133,7 @@ def test_undo_keeps_what_changed_since_and_puts_an_earlier_entry_back(user: Path
         ("vscode", '{\n/* open\n"servers": {}}', "line 2: expected the end of a comment"),
         ("codex", "a = 1\nb = = 2\n", "line 2"),
         ("codex", 'mcp_servers = {files = {command = "x"}}\n', "got another notation"),
+        ("codex", "[[mcp_servers]]\na = 1\n", "got another notation"),
         ("codex", '[mcp_servers]\nquintain.command = "x"\n', "as a table of its own, [mcp_servers.quintain]"),
         ("gemini", "[" * 100_000, "expected fewer levels"),
     ],
@@ -184,6 +196,37 @@ def test_an_entry_is_set_and_removed_in_any_document(document: dict[str, Any], i
     assert jsonc.loads(jsonc.with_entry(added, path, {})) == {**document, "mcpServers": {**servers, "quintain": {}}}
     rest = {name: value for name, value in servers.items() if name != "quintain"}
     assert jsonc.loads(jsonc.without_entry(added, path)) == {**document, "mcpServers": rest}
+
+
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        (
+            "codex",
+            '[mcp_servers.quintain]\ncommand = "old"\nstart_s = 9.5\n[mcp_servers.quintain.env]\n"A.B" = "é"\n[b]\n',
+        ),
+        ("cursor", '{"mcpServers": {"quintain": {"command": "old", "start_s": 9.5, "env": {"A.B": "é"}}}, "b": {}}'),
+    ],
+)
+def test_a_second_install_keeps_what_the_user_added_to_the_entry(user: Path, client: str, text: str) -> None:
+    file = CLIENTS[client].config(user)
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    for _ in range(2):
+        assert quintain("install", client, "--yes").returncode == 0
+    added = {name: value for name, value in entry(file, client).items() if name not in {"command", "args"}}
+    assert added == {"start_s": 9.5, "env": {"A.B": "é"}}
+    assert "\n\n\n" not in file.read_text()
+
+
+def test_a_file_of_many_tables_is_read_a_few_times_and_not_once_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codex writes a table for each trusted folder."""
+    text = "".join(f'[projects."/{n}"]\ntrust_level = "trusted"\n' for n in range(200)) + "[mcp_servers.files]\na = 1\n"
+    whole, loads = [], tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", lambda part: (whole.append(len(part) > 100), loads(part))[1])
+    added = toml.with_entry(text, ("mcp_servers", "quintain"), {"command": "x"})
+    assert toml.without_entry(added, ("mcp_servers", "quintain")) == text
+    assert sum(whole) < 10
 
 
 def test_toml_tables_are_replaced_with_their_subtables_and_nothing_else() -> None:

@@ -96,7 +96,7 @@ def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(
         done = quintain(*asked, home=home)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "agent: agent:scholar@1" in done.stdout
-    assert f"{job_id} is succeeded" in done.stdout
+    assert f"{job_id}: succeeded" in done.stdout
     (job,) = list_jobs(services).items
     assert (job.status, job.step, job.total_steps) == ("succeeded", 4, 4)
     services.close()

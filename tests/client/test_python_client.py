@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from scripts.documented_program import BLOCKS, GUIDE
-from scripts.make_python_client import METHODS, WRITTEN, Method, stale
+from scripts.make_python_client import METHODS, stale
 from scripts.python_client_page import PAGE, page
 
 import quintain as q
@@ -18,6 +20,7 @@ from jobs_in_process import in_process
 from quintain.client.thing import in_thread
 from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
 from quintain.records.jobs.job import SelftestSpec
+from quintain.records.jobs.job_events import JobEvent
 from quintain.tools.catalog import CATALOG
 
 
@@ -52,9 +55,8 @@ def test_each_tool_is_a_typed_method_and_the_generated_files_are_current() -> No
     assert list(stale()) == [], "run python -m scripts.make_python_client"
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m scripts.make_python_client"
     for spec in CATALOG:
-        name = WRITTEN.get(spec.name) or METHODS.get(spec.name, Method(spec.name)).name
-        assert callable(getattr(q.Home, name)), spec.name
-        assert callable(getattr(q.AsyncHome, name)), spec.name
+        assert callable(getattr(q.Home, METHODS[spec.name].name)), spec.name
+        assert callable(getattr(q.AsyncHome, METHODS[spec.name].name)), spec.name
 
 
 def test_importing_quintain_loads_nothing_heavy_and_opening_a_home_neither() -> None:
@@ -80,10 +82,28 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         with pytest.raises(InvalidInput) as refused:
             opened.runs(since="never").to_list()
         assert refused.value.code == "invalid_input"
+        assert refused.value.remedy.endswith("correct it and call home.runs again")
+        with pytest.raises(NotFound, match=r"with home\.register_agent\(name='baseline'"):
+            opened.agent("nobody")
+        with pytest.raises(NotFound, match=r"call home\.list_jobs"):
+            opened.job("job-none")
         plan: Any = opened.plan(goal=["measure_only"])
         assert plan.method is None or isinstance(plan.method, str)
     with pytest.raises(Conflict, match="closed"):
         opened.datasets()
+
+
+def test_runs_are_a_table_in_a_notebook_and_objects_go_to_other_processes(home: Path) -> None:
+    with q.open(home) as opened:
+        assert "<tbody></tbody>" in opened.runs()._repr_html_()
+        chats = [[{"role": "user", "content": f"<b>{n}"}, {"role": "assistant", "content": "Ho"}] for n in range(11)]
+        (*_, last) = opened.record([{"messages": chat} for chat in chats])
+        shown = opened.runs()._repr_html_()
+        assert (shown.count("<td>traj-"), "<b>1" in shown, "&lt;b&gt;10" in shown) == (10, False, True)
+        assert "There are more" in shown
+        assert "There are more" not in opened.runs(limit=3)._repr_html_()
+        copied = pickle.loads(pickle.dumps(last))
+        assert (copied, copied.load().task.prompt) == (last, "<b>10")
 
 
 @pytest.mark.parametrize("event_loop", ["asyncio", "trio"])
@@ -108,7 +128,15 @@ def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loo
             with pytest.raises(WaitTimeout):
                 await (await opened.job(started)).wait(timeout=0)
             job = await (await opened.job(started)).wait(on_step=lambda event: steps.append(event.step))
-            assert (job.status, steps) == ("succeeded", [1, 2])
+
+            async def note(event: JobEvent) -> None:
+                await anyio.lowlevel.checkpoint()
+                steps.append(event.step)
+
+            await job.wait(on_step=note)
+            assert (job.status, steps) == ("succeeded", [1, 2, 1, 2])
+            with pytest.raises(Conflict, match="whose result names its agent"):
+                job.agent  # noqa: B018
             assert [event.step async for event in job.events() if event.type == "progress"] == [1, 2]
             assert [type(one) for one in await opened.jobs()] == [q.AsyncJob]
             assert (await opened.jobs())[0].status == "succeeded", "listed jobs are loaded"

@@ -152,6 +152,8 @@ CASES = (
     Case("handshake era with an unknown session", 404, "", LEGACY | {"Mcp-Session-Id": "a" * 32}),
     Case("end of an unknown session", 404, "", LEGACY | {"Mcp-Session-Id": "../../etc"}, "DELETE"),
     Case("stream of an unknown session", 404, "", LEGACY | {"Mcp-Session-Id": "a" * 32}, "GET", body=b""),
+    Case("a slash at the end", 200, '"step":2', path="/mcp/"),
+    Case("a slash at the end without a token", 401, "unauthorized", NONE, path="/mcp/"),
     Case("another path", 404, "not_found", path="/etc/passwd"),
     Case("a path that climbs", 404, "not_found", path="/mcp/../../../etc/passwd"),
     Case("a path that climbs, encoded", 404, "not_found", path="/%2e%2e/%2e%2e/etc/passwd"),

@@ -15,6 +15,7 @@ from mcp.types import (
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolResult,
+    PromptReference,
     Request,
     RequestParams,
     ResourceTemplateReference,
@@ -25,6 +26,7 @@ from pydantic import TypeAdapter
 from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call
 from quintain.jobs.processes import try_lock, unlock
+from quintain.records.agent import Agent, ModelRef
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.completions import SOURCES
@@ -33,7 +35,7 @@ from quintain.server.tasks import EXTENSION, TASK_STATUS
 from quintain.settings import Settings
 from quintain.tools.services import Services
 from server.talks import ERAS, serve
-from store_shelves import queued
+from store_shelves import NOW, base_agent, queued
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|removed) as of 2026-07-28:mcp.MCPDeprecationWarning")
 
@@ -214,6 +216,8 @@ def test_a_client_without_the_extension_gets_plain_answers_and_no_tasks(settings
 @pytest.mark.usefixtures("jobs_in_process")
 def test_every_argument_of_prompts_and_templates_is_completed(settings: Settings, services: Services) -> None:
     job = services.jobs.start(SelftestSpec(steps=1)).job.id
+    base_agent(services.store, "mine")
+    services.store.agents.add(Agent(name="shown", model=ModelRef(source="expert", path="")), NOW)
 
     async def talk(client: Client) -> None:
         templates = (await client.list_resource_templates()).resource_templates
@@ -231,6 +235,9 @@ def test_every_argument_of_prompts_and_templates_is_completed(settings: Settings
             ref = ResourceTemplateReference(uri="job://{job_id}")
             found = await client.complete(ref=ref, argument={"name": name, "value": start})
             assert expected in found.completion.values, name
+        prompt = PromptReference(name="train_end_to_end")
+        found = await client.complete(ref=prompt, argument={"name": "model", "value": ""})
+        assert found.completion.values == ["starter", "mine", "agent:mine@1"], "a scripted expert cannot be trained"
 
     serve(create_server(settings), "auto", talk)
 

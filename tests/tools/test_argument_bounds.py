@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -163,8 +164,16 @@ CONTRACT: dict[str, tuple[str, str]] = {
 }
 
 
+CONVENTIONS = (Path(__file__).parents[2] / "docs" / "reference" / "tool-conventions.md").read_text(encoding="utf-8")
+
+
 def section(name: str) -> str:
     return DOCS.split(f"### `{name}`\n", 1)[1].split("\n#", 1)[0]
+
+
+def code_words(text: str) -> set[str]:
+    """The words of a page between backticks, and those that every tool shares."""
+    return {"next_step", "resource_uri"}.union(*map(re.compile(r"\w+").findall, re.findall(r"`([^`]+)`", text)))
 
 
 def test_generated_files_and_pages_are_those_of_catalog_records_and_settings() -> None:
@@ -179,8 +188,9 @@ def test_generated_files_and_pages_are_those_of_catalog_records_and_settings() -
     assert "| `QUINTAIN_RAY_ADDRESS`, `RAY_ADDRESS` | none |" in server_settings.page()
 
 
-def test_the_catalog_and_the_contract_name_the_same_tools() -> None:
+def test_the_catalog_and_the_contract_name_the_same_tools_and_the_conventions_every_filter() -> None:
     assert {spec.name for spec in CATALOG} == set(CONTRACT)
+    assert set(TrajectoryFilter.model_fields) - code_words(CONVENTIONS) == set()
 
 
 @pytest.mark.parametrize("spec", CATALOG, ids=lambda spec: spec.name)
@@ -190,8 +200,10 @@ def test_a_tool_keeps_its_arguments_and_result_keys_and_is_documented(spec: Tool
     assert {name for name, field in fields.items() if field.is_required()} == required
     if not spec.picture:
         assert keys <= set(get_type_hints(spec.function)["return"].model_fields)
-    words = section(spec.name)
+    words = code_words(section(spec.name))
     assert [name for name, field in fields.items() if name not in words or not field.description] == []
+    if not spec.picture and spec.name not in {"cancel_job", "resume_job"}:  # whose results are those of `get_job`
+        assert set(get_type_hints(spec.function)["return"].model_fields) - words == set()
     assert len(spec.function.__doc__ or "") > 60
 
 

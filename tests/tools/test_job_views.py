@@ -227,7 +227,9 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
         stored(waiting, job_id, TrainSpec(agent=STARTER, name="n", output_dir="unused", **given), running=True)
         result = JobResult(agent="agent:n@1")
         waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
-        evaluate, start, compare = get_job(waiting, job_id).next_step.calls
+        hint = get_job(waiting, job_id).next_step
+        assert ("on rows that it learned from" in hint) == ("split" in measured)
+        evaluate, start, compare = hint.calls
         assert evaluate.arguments == {"agent": "agent:n@1", **measured}
         assert start.arguments == {"agent": STARTER.id or STARTER.name, **measured}
         assert compare.arguments == {"agents": [start.arguments["agent"], "agent:n@1"]}

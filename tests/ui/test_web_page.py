@@ -213,6 +213,8 @@ def test_hints_and_errors_name_pages_and_commands_and_no_tool(site: Site) -> Non
         site.call("search_trajectories", {}).json["next_step"],
         site.call("compare_agents", {"agents": ["agent:base@1", "agent:clerk@9"]}).json["error"]["message"],
         site.call("compare_agents", {"agents": "agent:base@1"}).json["error"]["message"],
+        site.ask("/api/resource?uri=job://job-none").json["error"]["message"],
+        site.ask("/api/jobs/job-none").json["error"]["message"],
     ]
     names = [spec.name for spec in CATALOG if "_" in spec.name]
     assert not [(name, text) for text in texts for name in names if name in text]

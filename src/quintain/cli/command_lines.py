@@ -19,7 +19,7 @@ from typing import Any, Literal
 from quintain.cli.table import COMMANDS, Command
 from quintain.next_step import Hint, ToolCall
 from quintain.records.filters import EVERY_RUN
-from quintain.tools.catalog import CATALOG
+from quintain.tools.catalog import rewrite_calls
 
 FORMS_FILE = Path(__file__).with_name("option_forms.json")
 
@@ -76,31 +76,12 @@ def for_terminal(text: str) -> str:
     return text.render(command_line) if isinstance(text, Hint) else text
 
 
-_TOOL = re.compile(
-    "|".join(
-        rf"`{spec.name}`" if "_" not in spec.name else rf"\b{spec.name}\b(?:\([^()]*\))?"
-        for spec in sorted(CATALOG, key=lambda spec: -len(spec.name))
-    )
-)
-"""A tool in a text, with the arguments of a call; a name that is also a word only between backticks."""
-
-
 def in_commands(text: str) -> str:
     """Return a text with the tools and calls in it as command lines."""
-    return _TOOL.sub(lambda found: _command_of_text(found[0].strip("`")), text)
+    return rewrite_calls(text, lambda call: command_line(call) if call.arguments else _command_of_tool(call.tool))
 
 
-def _command_of_text(written: str) -> str:
-    """Return the command of a call in Python syntax; of one that cannot be read, its command alone."""
-    name = written.partition("(")[0]
-    try:
-        parsed = ast.parse(written, mode="eval").body
-        keywords = parsed.keywords if isinstance(parsed, ast.Call) and not parsed.args else []
-        arguments = {one.arg: ast.literal_eval(one.value) for one in keywords if one.arg is not None}
-    except (SyntaxError, ValueError):
-        arguments = {}
-    if arguments:
-        return command_line(ToolCall(name, arguments))
+def _command_of_tool(name: str) -> str:
     commands = [(one, command) for one, command in COMMANDS.items() if command.tool == name]
     return f"quintain {min(commands, key=lambda found: len(found[1].fixed))[0]}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -40,8 +40,14 @@ Awaited = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
 
 def _in_loop(function: Callable[[T], object]) -> Callable[[T], object]:
-    """Return a function for threads, which calls one of the event loop."""
-    return lambda argument: anyio.from_thread.run_sync(function, argument)
+    """Return a function for threads, which calls a function or a coroutine function in the event loop."""
+
+    async def called(argument: T) -> None:
+        result = function(argument)
+        if isinstance(result, Awaitable):
+            await result
+
+    return lambda argument: anyio.from_thread.run(called, argument)
 
 
 async def _each(items: Iterator[T]) -> AsyncIterator[T]:
@@ -141,7 +147,10 @@ class AsyncJob(AsyncThing["JobView"]):
         *,
         on_step: Callable[[JobEvent], object] | None = None,
     ) -> AsyncJob:
-        """Wait until the job has succeeded, and return it; arguments and errors as of `Job.wait`."""
+        """Wait until the job has succeeded, and return it; arguments and errors as of `Job.wait`.
+
+        `on_step` may be a coroutine function.
+        """
         last = (0, 0)
         async for pause in _each(self._blocking._looks(timeout)):
             if on_step is not None:

@@ -79,7 +79,7 @@ class Job(Thing["JobView"]):
     def _named(self, noun: str, id: str | None) -> str:
         if id is None:
             raise Conflict(
-                f"expected a job that makes an {noun}, got {self.id} of kind {self.record.kind}; see its `result`"
+                f"expected a job whose result names its {noun}, got {self.id} of kind {self.record.kind}; see its `result`"
             )
         return id
 

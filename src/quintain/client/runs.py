@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any
 
-from quintain.client.thing import Thing
+from quintain.client.thing import Thing, rows_table
 from quintain.records.filters import TrajectorySummary
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 """Runs that a search reads at once."""
+_SHOWN = 10
+_COLUMNS = ("run", "outcome", "reward", "steps", "agent", "task")
+"""Rows and columns of the table that a notebook shows."""
 
 
 class Trajectory(Thing["TrajectoryRecord"]):
@@ -90,6 +94,13 @@ class Runs:
 
         rows = [summary.model_dump() for summary in self.summaries()]
         return to_pandas(rows, list(TrajectorySummary.model_fields))
+
+    def _repr_html_(self) -> str:
+        limit = _SHOWN + 1 if self._limit is None else min(self._limit, _SHOWN + 1)
+        first = list(Runs(self._home, self._filter, sort=self._sort, limit=limit).summaries())
+        rows = [(run.id, run.outcome, run.reward, run.steps, run.agent, run.prompt) for run in first[:_SHOWN]]
+        more = "<p>There are more: iterate, or call <code>to_pandas()</code>.</p>" if len(first) > _SHOWN else ""
+        return f"<b>{escape(repr(self))}</b>" + rows_table(_COLUMNS, rows) + more
 
     def __repr__(self) -> str:
         conditions = ", ".join(f"{name}={value!r}" for name, value in self._filter.items())

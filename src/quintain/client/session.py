@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 import anyio
 import anyio.from_thread
 
+from quintain.client.method_calls import errors_name_methods, method_call
 from quintain.errors import Conflict, JobFailed
 from quintain.records.jobs.job import JobStatus
 from quintain.records.record import Record
 from quintain.settings import read_settings
+from quintain.tools.catalog import rewrite_calls
 
 if TYPE_CHECKING:
     from quintain.tools.results import JobView
@@ -47,6 +49,10 @@ class Session:
         self._services: Services | None = None
         self._lock = threading.Lock()
         self._is_closed = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Open the same home again in another process."""
+        return Session, (self.settings.home,), {"blocking": self.blocking}
 
     def services(self) -> Services:
         """Return the open home.
@@ -82,11 +88,13 @@ class Session:
         from quintain.tools.invocation import call
 
         chosen = {name: plain(value) for name, value in arguments.items() if value is not None}
-        return call(self.services(), find(tool), chosen)
+        with errors_name_methods():
+            return call(self.services(), find(tool), chosen)
 
     def read(self, function: Callable[[Services], T]) -> T:
         """Call a function with the open home."""
-        return function(self.services())
+        with errors_name_methods():
+            return function(self.services())
 
     def pause(self, seconds: float) -> None:
         """Sleep. A thread of a coroutine ends its sleep when the coroutine is cancelled."""
@@ -134,12 +142,10 @@ def require_success(view: JobView) -> None:
     if view.status == JobStatus.SUCCEEDED:
         return
     error = view.error
+    remedy = rewrite_calls(str((error and error.hint) or view.next_step), method_call)
     if error is None:
-        raise JobFailed(
-            f"expected {view.job_id} to succeed, got status {view.status}; {view.next_step}", code=view.status
-        )
-    reason = error.message.rstrip(".; ")
-    raise JobFailed(f"{view.job_id} failed: {reason}; {error.hint or view.next_step}", code=error.code)
+        raise JobFailed(f"expected {view.job_id} to succeed, got status {view.status}; {remedy}", code=view.status)
+    raise JobFailed(f"{view.job_id} failed: {error.message.rstrip('.; ')}; {remedy}", code=error.code)
 
 
 def ids_of(things: Iterable[Reference]) -> list[str]:

@@ -14,6 +14,8 @@ MAX_COMPLETIONS = 100
 
 _NEWEST = MAX_COMPLETIONS
 _LOG_TAILS = ("100", "20", "500", "1000")
+_WITHOUT_A_MODEL = ("expert", "endpoint")
+"""Sources of agents that cannot be trained."""
 
 
 def complete(services: Services, argument: str, start: str) -> list[str]:
@@ -54,8 +56,11 @@ def _agent_names(services: Services) -> list[str]:
     return [agent.name for agent in services.store.agents.page(limit=_NEWEST).items]
 
 
-def _agents_and_names(services: Services) -> list[str]:
-    return [*_agent_names(services), *_stored("agents")(services)]
+def _agents_and_names(services: Services, *, trainable: bool = False) -> list[str]:
+    """Return the names and ids of agents; of those with a model alone where they are to be trained."""
+    found = services.store.agents.page(limit=_NEWEST).items
+    chosen = [agent for agent in found if not trainable or agent.model.source not in _WITHOUT_A_MODEL]
+    return [*(agent.name for agent in chosen), *(agent.id or "" for agent in chosen)]
 
 
 def _rubrics(services: Services) -> list[str]:
@@ -89,7 +94,7 @@ SOURCES: Mapping[str, Callable[[Services], Iterable[str]]] = {
     "tail": lambda services: _LOG_TAILS,
     "environment": _environments,
     "method": _methods,
-    "model": lambda services: ("starter", *_agents_and_names(services)),
+    "model": lambda services: ("starter", *_agents_and_names(services, trainable=True)),
     "agents": _agents_and_names,
     "agent": _agent_names,
     "run": _stored("trajectories", "jobs"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -13,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from pydantic import PrivateAttr
 
 from quintain.errors import NotFound
+from quintain.next_step import ToolCall
 from quintain.records.record import Record
 
 R = TypeVar("R", bound=Record)
@@ -262,3 +265,28 @@ def tool(name: str) -> ToolSpec:
         if spec.name == name:
             return spec
     raise NotFound(f"there is no tool {name!r}; valid: {', '.join(spec.name for spec in CATALOG)}", code="unknown_tool")
+
+
+@cache
+def _mentions() -> re.Pattern[str]:
+    """Return what finds a tool in a text, with the arguments of a call; a name that is also a word only between backticks."""
+    names = sorted((spec.name for spec in CATALOG), key=len, reverse=True)
+    return re.compile("|".join(rf"\b{name}\b(?:\([^()]*\))?" if "_" in name else f"`{name}`" for name in names))
+
+
+def rewrite_calls(text: str, written: Callable[[ToolCall], str]) -> str:
+    """Return a text with the tools and the calls in Python syntax in it as `written` gives them.
+
+    A tool that is only named, or whose call cannot be read, is a call without arguments.
+    """
+    return _mentions().sub(lambda found: written(_call_of(found[0].strip("`"))), text)
+
+
+def _call_of(text: str) -> ToolCall:
+    try:
+        parsed = ast.parse(text, mode="eval").body
+        keywords = parsed.keywords if isinstance(parsed, ast.Call) and not parsed.args else []
+        arguments = {one.arg: ast.literal_eval(one.value) for one in keywords if one.arg is not None}
+    except (SyntaxError, ValueError):
+        arguments = {}
+    return ToolCall(text.partition("(")[0], arguments)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
-from quintain.next_step import ToolCall
+from quintain.next_step import Hint, ToolCall
 from quintain.server.app import QuintainServer
 from quintain.server.http.access import Access
 from quintain.server.http.guard import may_change, may_read
@@ -100,7 +101,8 @@ async def _guarded(site: _Site, function: Endpoint, changes: bool | None, reques
             _require(site, request, changes=changes)
         return await function(site, request)
     except QuintainError as error:
-        text = await _without_home(site.server, error.message)
+        text = error.message.render(site.written) if isinstance(error.message, Hint) else error.message
+        text = await _without_home(site.server, text)
         return error_response(QuintainError(text, code=error.code))
     except Exception:
         logger.exception("the web page's request for %r failed", request.url.path)
@@ -211,7 +213,17 @@ async def _page(site: _Site, request: Request) -> Response:
     first = request.path_params["path"].partition("/")[0]
     if first in ("api", "static"):
         raise NotFound("expected an address of this server, got another; open /")
-    return FileResponse(STATIC / "index.html", 200 if first in ("", *PAGES) else 404)
+    status, root = 200 if first in ("", *PAGES) else 404, site.access.root_path
+    if not root:
+        return FileResponse(STATIC / "index.html", status)
+    page = await anyio.to_thread.run_sync(_page_below, escape(root))
+    return HTMLResponse(page, status)
+
+
+def _page_below(root: str) -> str:
+    """Return the page with its links below the path of a proxy, which its modules read from the element `root`."""
+    text = (STATIC / "index.html").read_text(encoding="utf-8")
+    return text.replace('="/', f'="{root}/').replace('name="root" content=""', f'name="root" content="{root}"')
 
 
 HEADERS: Mapping[str, str] = {

@@ -132,7 +132,7 @@ def entry_of(client: Client, command: Sequence[str]) -> dict[str, Any]:
 
 
 def planned_install(client: Client, home: Path, command: Sequence[str]) -> Change:
-    """Return the change that adds the server to a client, or replaces its entry.
+    """Return the change that adds the server to a client, or replaces the command of its entry: variables and limits stay.
 
     Raises:
         InvalidInput: The file cannot be read; with the line.
@@ -141,7 +141,7 @@ def planned_install(client: Client, home: Path, command: Sequence[str]) -> Chang
     file = client.config(home).resolve()  # behind links, which people have who keep their settings elsewhere
     before, entry = _read(file), entry_of(client, command)
     try:
-        found = client.editing.loads(before) if before.strip() else {}
+        found = client.editing.loads(before)
         servers = found.get(client.path[0], {}) if isinstance(found, dict) else {}
         for name, other in servers.items() if isinstance(servers, dict) else ():
             same = isinstance(other, dict) and (other.get("command"), other.get("args")) == (
@@ -153,11 +153,21 @@ def planned_install(client: Client, home: Path, command: Sequence[str]) -> Chang
                     f"expected no entry for {command[0]} in {file}, got one by the name {name}; nothing has to be installed, or "
                     "remove that entry"
                 )
-        after = client.editing.with_entry(before, client.path, entry)
+        installed = _value_at(found, client.path)
+        if isinstance(installed, dict) and "command" in installed:
+            entry = {**installed, **entry}
+        after = _edited(before, lambda text: client.editing.with_entry(text, client.path, entry))
         _require_entry(client, file, after, _with(found, client.path, entry))
     except jsonc.Unreadable as error:
         raise _unreadable(client, file, error) from None
     return Change(file, before, after, keep_backup=True)
+
+
+def _edited(text: str, edit: Callable[[str], str]) -> str:
+    """Return an edited text; one whose lines all end in CR LF keeps them, in new lines too."""
+    if not 0 < text.count("\n") == text.count("\r\n"):
+        return edit(text)
+    return edit(text.replace("\r\n", "\n")).replace("\n", "\r\n")
 
 
 def _require_entry(client: Client, file: Path, text: str, expected: Any) -> None:
@@ -184,15 +194,14 @@ def planned_undo(client: Client, home: Path) -> Change:
     file = client.config(home).resolve()
     before, backup = _read(file), _read(_backup(file))
     try:
-        earlier = _value_at(client.editing.loads(backup), client.path) if backup.strip() else None
-        after = client.editing.without_entry(before, client.path)
-        if before.strip():
-            found, old = client.editing.loads(before), client.editing.loads(backup) if backup.strip() else {}
-            installed = _value_at(found, client.path)
-            if installed is not None and _backup(file).exists() and _with(old, client.path, installed) == found:
-                after = backup  # nothing else has changed since
-            elif earlier is not None:
-                after = client.editing.with_entry(before, client.path, earlier)
+        found, old = client.editing.loads(before), client.editing.loads(backup)
+        installed, earlier = _value_at(found, client.path), _value_at(old, client.path)
+        if installed is not None and _backup(file).exists() and _with(old, client.path, installed) == found:
+            after = backup  # nothing else has changed since
+        elif earlier is not None:
+            after = _edited(before, lambda text: client.editing.with_entry(text, client.path, earlier))
+        else:
+            after = _edited(before, lambda text: client.editing.without_entry(text, client.path))
     except jsonc.Unreadable as error:
         raise _unreadable(client, file, error) from None
     return Change(file, before, after, keep_backup=False)
@@ -262,9 +271,8 @@ def _write(file: Path, text: str, like: Path) -> None:
 
 
 def _with(document: Any, path: Sequence[str], value: Any) -> Any:
-    inner = document.get(path[0], {}) if isinstance(document, dict) else {}
-    rest = path[1:]
-    return {**document, path[0]: _with(inner, rest, value) if rest else value}
+    outer, rest = document if isinstance(document, dict) else {}, path[1:]
+    return {**outer, path[0]: _with(outer.get(path[0]), rest, value) if rest else value}
 
 
 def _value_at(document: Any, path: Sequence[str]) -> Any:

@@ -36,7 +36,7 @@ class _Member(NamedTuple):
 
 
 def loads(text: str) -> Any:
-    """Return the value of a text; an empty one is an empty object.
+    """Return the value of a text; one of spaces and comments alone is an empty object.
 
     Raises:
         Unreadable: With the line.
@@ -49,8 +49,9 @@ def loads(text: str) -> Any:
                 raise Unreadable(f"expected {name!r:.40} once in an object, got it twice", _line(text, place))
         return dict(pairs)
 
+    plain = _plain(text)
     try:
-        return json.loads(_strict(_plain(text)), object_pairs_hook=once)
+        return json.loads(_strict(plain), object_pairs_hook=once) if plain.strip() else {}
     except json.JSONDecodeError as error:
         raise Unreadable(f"{error.msg}: {text[error.pos : error.pos + 20]!r}", error.lineno) from None
     except RecursionError:
@@ -63,16 +64,17 @@ def with_entry(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str:
     Raises:
         Unreadable: The text is not JSON, or a name on the path has a value that is no object.
     """
-    if not text.strip():
-        return json.dumps(_nested(path, value), indent=2, ensure_ascii=False) + "\n"
     loads(text)
     plain = _plain(text)
-    place, end = _past_space(plain, 0), 0
-    indent = _indent_of(text, _members(plain, place)[0])
+    if not plain.strip():
+        gap = "\n" if text.strip("\ufeff") and not text.endswith("\n") else ""
+        return f"{text}{gap}{json.dumps(_nested(path, value), indent=2, ensure_ascii=False)}\n"
+    strict, place, end = _strict(plain), _past_space(plain, 0), 0
+    indent = _indent_of(text, _members(strict, place)[0])
     for depth, name in enumerate(path):
-        members, closing = _members(plain, place)
+        members, closing = _members(strict, place)
         if plain[place] != "{":
-            kind = type(json.JSONDecoder().raw_decode(_strict(plain), place)[0]).__name__
+            kind = type(json.JSONDecoder().raw_decode(strict, place)[0]).__name__
             raise Unreadable(f"expected an object, got {kind}", _line(text, place))
         if name not in members:
             last = max((member.end for member in members.values()), default=None)
@@ -88,17 +90,17 @@ def without_entry(text: str, path: Sequence[str]) -> str:
     Raises:
         Unreadable: The text is not JSON.
     """
-    if not text.strip():
-        return text
     loads(text)
     plain = _plain(text)
-    place = _past_space(plain, 0)
+    if not plain.strip():
+        return text
+    strict, place = _strict(plain), _past_space(plain, 0)
     for name in path[:-1]:
-        members, _ = _members(plain, place)
+        members, _ = _members(strict, place)
         if name not in members:
             return text
         place = members[name].value
-    members, _ = _members(plain, place)
+    members, _ = _members(strict, place)
     if path[-1] not in members:
         return text
     here, _, end = members[path[-1]]
@@ -165,9 +167,9 @@ def _strict(plain: str) -> str:
     return _LAST_COMMA.sub(lambda found: " " if found[0] == "," else found[0], plain)
 
 
-def _members(plain: str, place: int) -> tuple[dict[str, _Member], int]:
-    """Return the members of the value at a place of a text that can be read, none but of an object, and its closing brace."""
-    strict, members, here = _strict(plain), dict[str, _Member](), place
+def _members(strict: str, place: int) -> tuple[dict[str, _Member], int]:
+    """Return the members of the value at a place of strict JSON, none but of an object, and its closing brace."""
+    members, here = dict[str, _Member](), place
     while strict[place] == "{" and strict[here] != "}":
         here = _past_space(strict, here + 1)
         if strict[here] == '"':

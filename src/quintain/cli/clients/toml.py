@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quintain.cli.clients.jsonc import Unreadable
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def loads(text: str) -> Any:
@@ -31,11 +34,11 @@ def with_entry(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str:
         Unreadable: The text is not TOML.
     """
     loads(text)
-    table = "".join([f"[{'.'.join(path)}]\n", *(f"{name} = {json.dumps(one)}\n" for name, one in value.items())])
+    table = "".join([f"[{'.'.join(path)}]\n", *(f"{_key(name)} = {_inline(one)}\n" for name, one in value.items())])
     lines = text.splitlines(keepends=True)
     if (span := _span(lines, path)) is not None:
         start, end = span
-        return "".join([*lines[:start], table, *(["\n"] if end < len(lines) else []), *lines[end:]])
+        return "".join([*lines[:start], table, *(["\n"] if lines[end:] and lines[end].strip() else []), *lines[end:]])
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     return f"{text}{gap}{table}"
 
@@ -57,12 +60,25 @@ def without_entry(text: str, path: Sequence[str]) -> str:
     return "".join([*before, *lines[end:]])
 
 
+def _inline(value: Any) -> str:
+    """Return a value in one line; one of a kind that JSON lacks becomes a text, which the caller's comparison finds."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(name)} = {_inline(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
 def _span(lines: Sequence[str], path: Sequence[str]) -> tuple[int, int] | None:
     """Return the first line of a table with its subtables, and the line after their last pair."""
     start = end = None
     for number, line in enumerate(lines):
         header = _header(line)
-        if header is not None and not _is_whole(lines[:number]):
+        if header is not None and (start is not None or header == tuple(path)) and not _is_whole(lines[:number]):
             header = None  # within a text or list of several lines
         if start is None:
             if header == tuple(path):

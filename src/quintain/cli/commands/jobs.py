@@ -160,7 +160,7 @@ def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult]
             print_error_of(console, view)
         if view.result is not None:
             show(console, view.result)
-        console.print(printable(f"{view.job_id} is {view.status}. {for_terminal(view.next_step)}"))
+        console.print(printable(f"{view.job_id}: {view.status}. {for_terminal(view.next_step)}"))
     return 0 if view.status == "succeeded" else 1
 
 

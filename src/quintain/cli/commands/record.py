@@ -46,7 +46,7 @@ def read_json(file: str, max_bytes: int) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file!r} is not JSON ({error})") from None
+        raise InvalidInput(f"expected JSON in {file!r}, got a fault in it ({error}); correct the file") from None
 
 
 def _arguments(value: Any) -> dict[str, Any]:
@@ -57,4 +57,6 @@ def _arguments(value: Any) -> dict[str, Any]:
         return {key: value[key] for key in _FIELDS if value.get(key) is not None}
     if isinstance(value, dict):
         return {"trajectory": value}
-    raise InvalidInput(f"expected a run as a JSON object or a list of chat messages, got {type(value).__name__}")
+    raise InvalidInput(
+        f"expected a run as a JSON object or a list of chat messages, got {type(value).__name__}; correct the file"
+    )

@@ -53,9 +53,11 @@ def serve(
     configure_malloc()
     try:
         if transport not in {"stdio", "http"}:
-            raise InvalidInput(f"expected the transport stdio or http, got {transport!r}")
+            raise InvalidInput(f"expected the transport stdio or http, got {transport!r}; name one of the two")
         if json_out and transport == "stdio":
-            raise InvalidInput("expected --json with --transport http, got stdio, whose output is the protocol")
+            raise InvalidInput(
+                "expected --json with --transport http, got stdio, whose output is the protocol; leave it out"
+            )
         if no_token and rotate_token:
             raise InvalidInput("expected --no-token or --rotate-token, got both; leave one out")
         settings = read_settings(home.resolve() if home else None)

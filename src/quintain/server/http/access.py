@@ -83,7 +83,7 @@ def _published(public_url: str) -> SplitResult:
         valid = None
     if not valid or parts.query or parts.fragment or parts.username is not None:
         raise InvalidInput(
-            f"expected QUINTAIN_HTTP_PUBLIC_URL to be a URL such as https://example.org/quintain, got {public_url!r}"
+            f"expected QUINTAIN_HTTP_PUBLIC_URL to be a URL such as https://example.org/quintain, got {public_url!r}; correct it"
         )
     return parts
 

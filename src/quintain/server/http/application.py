@@ -48,6 +48,8 @@ def http_application(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     routes: list[BaseRoute] = [*protocol.routes, Route(_HEALTH, _health_route(server)), Route(f"{_HEALTH}/live", _live)]
+    # Also with a slash at the end, as many clients are configured: the page would take it.
+    routes += [Route(f"{PROTOCOL}/", route.endpoint) for route in protocol.routes if isinstance(route, Route)]
     if issuer is not None:
         metadata = create_protected_resource_routes(
             AnyHttpUrl(f"{access.public_url}{PROTOCOL}"), [AnyHttpUrl(issuer)], resource_name="Quintain"

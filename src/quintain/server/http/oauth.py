@@ -41,7 +41,7 @@ class IssuerVerifier(TokenVerifier):
         parts = urlsplit(issuer)
         secure = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
         if not secure or not parts.hostname or parts.query or parts.fragment:
-            raise InvalidInput(f"expected QUINTAIN_HTTP_ISSUER to be an https URL, got {issuer!r}")
+            raise InvalidInput(f"expected QUINTAIN_HTTP_ISSUER to be an https URL, got {issuer!r}; correct it")
         self._issuer, self._audience, self._scopes, self._clock = issuer, audience, frozenset(scopes), clock
         self._keys: jwt.PyJWKClient | None = None
         self._failed_at: float | None = None

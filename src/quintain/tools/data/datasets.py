@@ -371,7 +371,7 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
             "path": str(folder),
             "warnings": (*result.warnings, *left_out, *export.notes),
             "next_step": Hint(
-                f"The folder at `path` contains {several}{held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
+                f"The exported folder contains {several}{held:,} of {counted(result.rows, 'row')} for {format}; the dataset itself is "
                 f"{written.dataset.id}. ",
                 result.next_step,
             ),

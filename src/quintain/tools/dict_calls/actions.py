@@ -52,7 +52,7 @@ def file_of_rows(services: Services, rows: Sequence[Any]) -> str:
         InvalidInput: the list is empty, or a row is not JSON.
     """
     if not rows:
-        raise InvalidInput("dataset: expected a list of at least one row, got an empty one")
+        raise InvalidInput("expected rows of a dataset, got an empty list; pass at least one row")
     try:
         text = "".join(f"{json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=True)}\n" for row in rows)
     except (TypeError, ValueError) as error:

@@ -186,8 +186,9 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
         start = spec.agent if isinstance(spec, TrainSpec | RecipeSpec) else None
         began = ... if start is None else start.id or start.name
         suite = _measured_on(services, spec)
+        where = ", on rows that it learned from, because none is held out" if "split" in suite else ""
         return Hint(
-            "Measure the new agent and the one that it began with: ",
+            f"Measure the new agent and the one that it began with{where}: ",
             call("evaluate_agent", agent=agent_id, **suite),
             " and ",
             call("evaluate_agent", agent=began, **suite),

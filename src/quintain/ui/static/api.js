@@ -3,6 +3,7 @@
 //   api.read(uri)             a resource such as job://ID: its JSON, or { text }
 //   api.subscribe(callback)   states of jobs as they change; returns the function that ends it
 //   api.mayChange             whether actions are allowed: this page has the token
+import { address } from "./routes.js";
 
 export class ApiError extends Error {
   constructor(code, message) {
@@ -50,7 +51,7 @@ async function connectToServer() {
   async function ask(url, options = {}) {
     let answer, body;
     try {
-      answer = await fetch(url, { ...options, headers: { ...headers, ...options.headers } });
+      answer = await fetch(address(url), { ...options, headers: { ...headers, ...options.headers } });
       body = await answer.json();
     } catch (error) {
       if (error.name === "AbortError") throw error;
@@ -71,7 +72,7 @@ async function connectToServer() {
     read: (uri) => ask(`/api/resource?uri=${encodeURIComponent(uri)}`),
     // Data of the page itself, such as /api/overview.
     get: (path) => ask(path),
-    subscribe: sharedStream(() => fetch("/api/events", { headers })),
+    subscribe: sharedStream(() => fetch(address("/api/events"), { headers })),
   };
 }
 

@@ -2,9 +2,10 @@
 import { connect } from "./api.js";
 import { append } from "./elements.js";
 import { navigation, preload, start } from "./router.js";
+import { here } from "./routes.js";
 
 append(document.getElementById("nav"), navigation());
-preload(location.pathname);
+preload(here());
 const api = await connect();
 document.documentElement.classList.toggle("read-only", !api.mayChange);
 await start(document.getElementById("main"), api);

@@ -1,5 +1,5 @@
 // DOM elements from data. Text enters by text nodes only, so stored text is never parsed as HTML.
-import { urlOf } from "./routes.js";
+import { address, here, urlOf } from "./routes.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const SAFE_LINK = /^(https?:|\/(?!\/)|#|data:image\/png;)/;
@@ -21,7 +21,9 @@ function build(element, props, children) {
     else if (name === "style") Object.entries(value).forEach(([key, one]) => element.style.setProperty(key, one));
     else if (name === "dataset") Object.assign(element.dataset, value);
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if ((name === "href" || name === "src") && !SAFE_LINK.test(value)) continue;
+    else if (name === "href" || name === "src") {
+      if (SAFE_LINK.test(value)) element.setAttribute(name, address(value));
+    }
     else element.setAttribute(name, value === true ? "" : value);
   }
   append(element, children);
@@ -69,7 +71,7 @@ export function rich(text) {
     if (i % 2 === 0) return part;
     if (part[0] === "`") return h("code", { class: "command" }, part.slice(1, -1));
     const [, title, path] = part.match(/^\[(.+)\]\((.+)\)$/);
-    return path === location.pathname ? h("strong", null, title) : h("a", { href: path }, title);
+    return path === here() ? h("strong", null, title) : h("a", { href: path }, title);
   });
 }
 

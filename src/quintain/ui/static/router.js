@@ -1,6 +1,6 @@
 // Shows the view of the address in <main>; links within the page change the address without a reload.
 import { errorBox, h, replace } from "./elements.js";
-import { match, ROUTES } from "./routes.js";
+import { address, here, match, ROUTES } from "./routes.js";
 
 let api, main, leave = null, turn = 0;
 
@@ -18,7 +18,7 @@ export function preload(pathname) {
 }
 
 export function navigate(url, { replaced = false } = {}) {
-  history[replaced ? "replaceState" : "pushState"](null, "", url);
+  history[replaced ? "replaceState" : "pushState"](null, "", address(url));
   return show();
 }
 
@@ -47,10 +47,10 @@ async function show() {
   const mine = ++turn;
   leave?.();
   leave = null;
-  const found = match(location.pathname);
+  const found = match(here());
   document.title = `${found?.route.title ?? "Not found"} · Quintain`;
   for (const link of document.querySelectorAll("#nav a")) {
-    const isHere = link.pathname === "/" ? location.pathname === "/" : location.pathname.startsWith(link.pathname);
+    const isHere = link.pathname === address("/") ? here() === "/" : location.pathname.startsWith(link.pathname);
     if (isHere) {
       link.setAttribute("aria-current", "page");
       link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the links scroll on a narrow screen

@@ -19,6 +19,15 @@ export const ROUTES = [
   { path: "/leaderboard", view: "leaderboard", nav: "Leaderboard", title: "Leaderboard" },
 ];
 
+// The path below which a proxy publishes this page, such as "/quintain"; paths of this module and of views are below it.
+const ROOT = document.querySelector('meta[name="root"]')?.content ?? "";
+
+// Returns a path of this page as the browser requests it; other URLs as they are.
+export const address = (url) => (url.startsWith("/") ? ROOT + url : url);
+
+// Returns the path of the page that is open.
+export const here = () => location.pathname.slice(ROOT.length) || "/";
+
 // Prefix of an id -> the page of the object.
 const PAGES = [["job-", "/jobs/"], ["traj-", "/runs/"], ["ds-", "/datasets/"], ["agent:", "/agents/"], ["cmp-", "/comparisons/"], ["eval-", "/evaluations/"]];
 

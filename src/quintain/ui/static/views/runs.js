@@ -1,6 +1,7 @@
 // All runs, newest first, by filters that stay in the address.
 import { ago, badge, h, idLink, number, replace } from "../elements.js";
 import { setQuery } from "../router.js";
+import { address } from "../routes.js";
 import { pagedTable } from "../table.js";
 import { inlineText } from "../text.js";
 
@@ -48,12 +49,12 @@ export async function render(root, params, api) {
     typing = setTimeout(() => {
       setQuery(values);
       kept.search = location.search;
-      judge.setAttribute("href", `/judging${location.search}`);
+      judge.setAttribute("href", address(`/judging${location.search}`));
       replace(chips, chipsOf(query(), change));
       list.reload();
     }, wait);
   }
-  judge.setAttribute("href", `/judging${location.search}`);
+  judge.setAttribute("href", address(`/judging${location.search}`));
   const chips = h("div", { class: "row" }, chipsOf(query(), change));
   root.append(h("header", { class: "head" }, h("h1", null, "Runs"), newer, judge), filters(query(), change, api), chips, list.element);
   const box = list.element.querySelector(".list-box");
