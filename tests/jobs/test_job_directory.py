@@ -11,8 +11,10 @@ import pytest
 
 from quintain.jobs.directory import JobDirectory, append_line, read_lines
 from quintain.jobs.shim import LogRing, group_memory
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.jobs.job import SelftestSpec
-from store_shelves import queued
+from store_shelves import queued, training
 
 
 def test_a_line_without_its_end_is_not_read_yet(tmp_path: Path) -> None:
@@ -83,6 +85,14 @@ def test_a_resumed_job_begins_with_the_checkpoints_of_the_old_one(tmp_path: Path
     assert new.read_spec() == SelftestSpec()
     (old.checkpoints / "step-1" / "weights").unlink()
     assert (new.checkpoints / "step-1" / "weights").exists()
+
+
+def test_a_job_begins_whose_settings_this_version_refuses_together(tmp_path: Path) -> None:
+    agent = Agent(name="base", model=ModelRef(source="starter", path="starter"))
+    config = SFTConfig().model_copy(update={"decay_steps": 5})  # of a schedule that it does not have
+    spec = training(agent, "ds-1").model_copy(update={"config": config})
+    JobDirectory(tmp_path / "job-1").prepare(queued("job-1", spec))
+    assert JobDirectory(tmp_path / "job-1").read_spec() == spec
 
 
 V1 = "9:name=systemd:/\n4:cpu,memory:/pods/a\n0::/\n"

@@ -11,13 +11,15 @@ import pytest
 from sqlalchemy.event import listens_for
 
 from quintain.errors import Conflict, NotFound
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.jobs.job import Job, JobError, JobResult, JobStatus, SelftestSpec
 from quintain.records.jobs.job_events import Activity, JobEvent
 from quintain.store.database.paging import encode_cursor
 from quintain.store.job_rows import pace_of
 from quintain.store.job_spans import Lease, Span
 from quintain.store.store import Store
-from store_shelves import queued
+from store_shelves import queued, training
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 LATER = MOMENT + timedelta(seconds=1)
@@ -44,6 +46,14 @@ def test_a_job_comes_back_as_it_went_in(store: Store) -> None:
     assert store.jobs.get(job(1).id) == job(1)
     with pytest.raises(NotFound, match=f"newest are {job(1).id}"):
         store.jobs.get("job-x")
+
+
+def test_a_job_is_read_whose_settings_this_version_refuses_together(store: Store) -> None:
+    agent = Agent(name="base", model=ModelRef(source="starter", path="starter"))
+    config = SFTConfig().model_copy(update={"decay_steps": 5})  # of a schedule that it does not have
+    stored = queued("job-1", training(agent, "ds-1").model_copy(update={"config": config}), MOMENT)
+    assert [*config.conflicts()]
+    assert store.jobs.insert(stored).job == store.jobs.get("job-1") == store.jobs.page().items[0] == stored
 
 
 def test_threads_that_insert_the_same_request_get_the_same_job(store: Store) -> None:

@@ -76,6 +76,12 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
         "invalid_input",
         ["max_pairs_per_task is 4", "'best_worst'", "all_pairs"],
     ),
+    (
+        "distill",
+        {"environment": ENVIRONMENT, "hyperparameters": {"teacher": "starter", "teacher_top_k": 5}},
+        "invalid_input",
+        ["teacher_top_k would have no effect in an environment", "leave it out"],
+    ),
 ]
 """Method, further arguments, the code of the error, and words of its message."""
 UNFIT_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
@@ -404,7 +410,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"train": "ppo", "training": {"self_play": {}}}, ["no self_play", "train once by ppo"]),
     (
         {"train": "ppo", "tasks_per_iteration": 128, "training": {"critic_warmup_steps": 8}},
-        ["critic_warmup_steps below the 8 optimizer steps of a round", "got 8", "lower it"],
+        ["in `training`", "critic_warmup_steps is 8 and all optimizer steps are 8", "lower critic_warmup_steps"],
     ),
     ({"trajectories_per_iter": 500, "tasks_per_iteration": 9}, ["hyperparameters.trajectories_per_iter"]),
     ({"curriculum": []}, ["curriculum.levels"]),
@@ -457,9 +463,9 @@ def test_the_rollouts_of_ppo_are_the_episodes_of_a_round(waiting: Services) -> N
     found = spec.training
     assert (found.rollouts, found.tasks_per_step, found.group_size) == (3, 100, 2)
     assert (found.temperature, found.max_turns, found.kl_coefficient) == (0.9, 4, 0.02)
-    assert found.critic_warmup_steps == 3
+    assert found.critic_only_steps == 3
     few = spec_of(waiting, start(waiting, train="ppo", tasks_per_iteration=20, training={"critic_warmup_steps": 2}))
-    assert (few.training.rollouts, few.training.tasks_per_step, few.training.critic_warmup_steps) == (1, 20, 2)
+    assert (few.training.rollouts, few.training.tasks_per_step, few.training.critic_only_steps) == (1, 20, 2)
 
 
 def test_earlier_selections_come_back_by_themselves_where_every_round_starts_from_the_base() -> None:

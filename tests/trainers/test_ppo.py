@@ -181,7 +181,7 @@ def test_values_learn_the_returns_of_two_states_while_the_policy_stays() -> None
     _, figures = RolloutAdvantages(config, engine)(runs, ())
     assert figures["explained_variance"] == pytest.approx(1.0, abs=0.02)
     assert all(torch.equal(p, policy[name]) for name, p in engine.model.named_parameters() if name in policy)
-    objective.settings |= objective.settings_at(config.critic_warmup_steps)
+    objective.settings |= objective.settings_at(config.critic_only_steps)
     objective.output(objective.scored(engine, rows), streams, totals).loss.backward()
     assert all(p.grad is not None and bool(p.grad.any()) for p in (engine.model.get_input_embeddings().weight,))
 

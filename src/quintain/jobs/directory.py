@@ -34,7 +34,7 @@ from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.imports import FileStamp, RunLink
 from quintain.records.jobs.job import Job, JobSpec
 from quintain.records.labels.preference import Preference
-from quintain.records.record import Instant, Record
+from quintain.records.record import STORED, Instant, Record
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 
@@ -135,7 +135,7 @@ class JobDirectory:
 
     def read_spec(self) -> JobSpec:
         """Read the job spec."""
-        return SPEC.validate_json(self.spec.read_bytes())
+        return SPEC.validate_json(self.spec.read_bytes(), context=STORED)
 
     def sweep(self) -> None:
         """Remove temporary files of a killed writer in all folders. Requires the job's lock and dead processes."""

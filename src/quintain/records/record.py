@@ -22,6 +22,9 @@ class Record(BaseModel):
     )
 
 
+STORED = {"stored": True}
+"""Validation context of what an earlier version may have stored: settings that are refused together now are read all the same."""
+
 _FIELD_SETS: dict[frozenset[str], set[str]] = {}
 
 

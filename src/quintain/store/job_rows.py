@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, select
 
 from quintain.records.jobs.job import Job, JobStatus
 from quintain.records.jobs.job_events import Activity, JobEvent
+from quintain.records.record import STORED
 from quintain.store.database.tables import job_events, jobs
 
 PACE_EVENTS = 40
@@ -52,7 +53,7 @@ def job_of_row(row: Row[Any], pace: Pace = UNKNOWN_PACE) -> Job:
     columns = row._mapping
     values = {name: columns[name] for name in _COLUMNS}
     values |= {name: json.loads(values[name]) for name in JSON_COLUMNS if values[name] is not None}
-    return Job.model_validate(values | pace._asdict())
+    return Job.model_validate(values | pace._asdict(), context=STORED)
 
 
 def _pace(connection: Connection, row: Row[Any]) -> Pace:

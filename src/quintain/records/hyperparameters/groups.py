@@ -90,6 +90,12 @@ class GroupLossConfig(TrainingConfig):
                 "scale_rewards is 'batch' and loss is 'dr_grpo', which leaves advantages as they are; set scale_rewards to "
                 "'none', or loss to another"
             )
+        if self.loss != "dr_grpo":
+            why = (
+                f"loss is '{self.loss}', which divides by no constant; set loss to 'dr_grpo', set max_new_tokens to bound what the "
+                "agent writes in a turn"
+            )
+            yield from self.without_effect(("max_tokens",), why)
         if self.overlong_tokens is None:
             why = "overlong_tokens is null, so that no run is too long; set overlong_tokens"
             yield from self.without_effect(("overlong_buffer", "overlong_penalty"), why)

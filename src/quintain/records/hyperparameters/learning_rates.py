@@ -11,7 +11,7 @@ _BASE = {
     "pretrain": 1e-5,
     "distill": 1e-5,
     "dpo": 5e-7,
-    "orpo": 5e-7,
+    "orpo": 5e-6,
     "simpo": 5e-7,
     "kto": 5e-7,
     "ranking": 5e-7,
@@ -21,7 +21,10 @@ _BASE = {
     "grpo": 1e-6,
     "ppo": 1e-6,
 }
-"""Rates of full training at hidden size 4096: values of TRL, open-instruct, OpenRLHF and LLaMA-Factory for 7 to 9 B."""
+"""Rates of full training at hidden size 4096: values of TRL, open-instruct, OpenRLHF and LLaMA-Factory for 7 to 9 B.
+
+That of orpo, most of whose loss is that of sft, is its authors' for 7 B (arXiv 2403.07691, `run_mistral_orpo_beta.sh`).
+"""
 
 _SMALL = {
     **dict.fromkeys(("sft", "bc", "pretrain", "distill"), 5e-4),

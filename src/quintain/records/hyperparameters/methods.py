@@ -175,6 +175,7 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
             ("constraint", self.by_role and self.constraint is not None, "null", by_role),
             ("step_level", self.by_role and self.step_level, "false", by_role),
             ("scale_rewards", self.by_role and self.scale_rewards == "batch", "group", by_role),
+            ("importance_cap", self.by_role and self.importance_cap is not None, "null", by_role),
             ("scale_rewards", bool(self.constraint) and self.scale_rewards == "batch", "group", constrained),
             ("importance_cap", bool(self.constraint) and self.importance_cap is not None, "null", constrained),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Literal
 
@@ -45,6 +46,13 @@ class SelfPlayConfig(Settings):
     baseline_decay: float = Field(
         default=0.95, ge=0, lt=1, description="How much of the running mean of a role each run keeps."
     )
+
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        if self.baseline == "group":
+            why = "baseline is 'group', which has no running mean; set baseline to 'role'"
+            yield from self.without_effect(("baseline_decay",), why)
 
 
 class SamplerConfig(Settings):
@@ -189,8 +197,11 @@ class PPOConfig(OnlineConfig, TrainingConfig):
     critic_learning_rate: float | None = Field(
         default=None, gt=0, le=1, description="Peak learning rate of the value head; null: 10 times learning_rate."
     )
-    critic_warmup_steps: int = Field(
-        default=10, ge=0, le=100_000, description="First optimizer steps, which train the value head alone."
+    critic_warmup_steps: int | None = Field(
+        default=None,
+        ge=0,
+        le=100_000,
+        description="First optimizer steps, which train the value head alone; null: 10, at most a quarter of all.",
     )
     kl_coefficient: float = Field(
         default=0.001,
@@ -214,6 +225,15 @@ class PPOConfig(OnlineConfig, TrainingConfig):
     def has_critic(self) -> bool:
         """Whether a value head is the baseline."""
         return self.advantage == "gae"
+
+    @property
+    def critic_only_steps(self) -> int:
+        """Number of first optimizer steps that train the value head alone."""
+        return min(10, self._steps // 4) if self.critic_warmup_steps is None else self.critic_warmup_steps
+
+    @property
+    def _steps(self) -> int:
+        return min(self.rollouts * self.updates_per_rollout, self.max_steps or sys.maxsize)
 
     @property
     def compares(self) -> bool:
@@ -243,6 +263,19 @@ class PPOConfig(OnlineConfig, TrainingConfig):
                 f"updates_per_rollout is {self.updates_per_rollout}, which is no multiple of minibatches {self.minibatches}; some "
                 "parts would be used more often than others"
             )
+        if self.minibatches > self.tasks_per_step:
+            yield (
+                f"minibatches is {self.minibatches} and tasks_per_step {self.tasks_per_step}: a rollout has no more parts than "
+                "tasks, and the other steps would be empty; set minibatches to at most tasks_per_step"
+            )
+        if self.has_critic and self._steps <= self.critic_only_steps:
+            yield (
+                f"critic_warmup_steps is {self.critic_warmup_steps} and all optimizer steps are {self._steps}, which would train "
+                "the value head alone; lower critic_warmup_steps, or raise rollouts, updates_per_rollout or max_steps"
+            )
+        if self.kl_target is None:
+            why = "kl_target is null, so that kl_coefficient stays; set kl_target"
+            yield from self.without_effect(("kl_horizon",), why)
         if self.critic == "separate" and self.quantization is not None:
             yield (
                 f"critic is 'separate' and quantization is '{self.quantization}', and a quantised base is not copied; set critic "

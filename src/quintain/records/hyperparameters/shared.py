@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from quintain.records.agent import Quantization
-from quintain.records.record import Record
+from quintain.records.record import STORED, Record
 
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Sink = Literal["wandb", "tensorboard", "trackio"]
@@ -31,8 +31,8 @@ class Settings(Record):
         return data
 
     @model_validator(mode="after")
-    def _no_conflict(self) -> Self:
-        for conflict in self.conflicts():
+    def _no_conflict(self, info: ValidationInfo) -> Self:
+        for conflict in () if info.context == STORED else self.conflicts():
             raise PydanticCustomError("conflict", "{text}", {"text": conflict})
         return self
 
@@ -314,7 +314,7 @@ class TrainingConfig(Settings):
             why = (
                 "evaluate_every_steps is null, so that no task is played; set evaluate_every_steps to a number of steps"
             )
-            yield from self.without_effect(("evaluate_environment",), why)
+            yield from self.without_effect(("evaluate_environment", "evaluate_tasks"), why)
         if self.evaluate_every_steps is not None and getattr(self, "self_play", None) is not None:
             yield (
                 f"evaluate_every_steps is {self.evaluate_every_steps} and self_play is set; set evaluate_every_steps to null, and "

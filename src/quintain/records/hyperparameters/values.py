@@ -78,6 +78,8 @@ class RetrieverConfig(ValueConfig):
             yield (
                 "trunk is 'new' and lora is set, and new weights have no base to adapt; set lora to null, or trunk to 'model'"
             )
+        if self.trunk == "new" and self.frozen_layers:
+            yield "trunk is 'new' and frozen_layers is set, and a new trunk has no blocks; set frozen_layers to 0, or trunk to 'model'"
         if self.processes > 1:
             yield (
                 f"processes is {self.processes}, and the calls of a step are negatives of each other, which processes do not "

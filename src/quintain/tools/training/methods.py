@@ -92,8 +92,6 @@ def check_evolution(settings: Mapping[str, Any]) -> tuple[EvolveConfig, Training
     try:
         given = canonical_settings(config.train, config.training)
         training = check_settings(config.train, given if config.explores else _playing(config, given))
-        if isinstance(training, PPOConfig) and training.has_critic:
-            training = _with_policy_steps(training)
     except InvalidInput as error:
         raise InvalidInput(f"in `training`: {error.message}", code=error.code) from None
     return config, training
@@ -128,19 +126,6 @@ def _playing(config: EvolveConfig, training: Mapping[str, Any]) -> dict[str, Any
         "max_turns": config.max_turns,
         "actors": config.actors,
     }
-
-
-def _with_policy_steps(config: PPOConfig) -> PPOConfig:
-    """Return settings whose round trains the value head alone for a quarter of its steps at most, unless they say more."""
-    steps, name = config.rollouts * config.updates_per_rollout, "critic_warmup_steps"
-    if not config.is_changed(name):
-        return config.model_copy(update={name: min(config.critic_warmup_steps, steps // 4)})
-    if config.critic_warmup_steps >= steps:
-        raise InvalidInput(
-            f"expected {name} below the {steps} optimizer steps of a round, got {config.critic_warmup_steps}, which train the value "
-            "head alone; lower it, or raise updates_per_rollout"
-        )
-    return config
 
 
 def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:

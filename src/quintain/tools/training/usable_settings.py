@@ -112,9 +112,10 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
 
 
 def require_effect(config: TrainingConfig, environment: str | None) -> None:
-    """Refuse settings of online learning on a dataset, where they have no effect, and a game without self-play.
+    """Refuse settings without effect on a dataset, or in an environment, and a game without self-play.
 
-    On a dataset these are those of dpo and distill, a constraint, `kl_stop`, and self-play.
+    On a dataset these are those of dpo and distill, a constraint, `kl_stop`, and self-play; in an environment the number of tokens
+    that a teacher names.
 
     Others of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
 
@@ -122,6 +123,11 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
         InvalidInput: names the settings.
     """
     if environment is not None:
+        if isinstance(config, DistillConfig) and config.is_changed("teacher_top_k"):
+            raise InvalidInput(
+                "teacher_top_k would have no effect in an environment, where the teacher scores the tokens that the student samples; "
+                "leave it out, or give a dataset instead of `environment`"
+            )
         return require_self_play(environment, getattr(config, "self_play", None))  # only methods that act have it
     useless = next((name for name in _ONLINE_ONLY if getattr(config, name, None) is not None), None)
     if useless is not None:

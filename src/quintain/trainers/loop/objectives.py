@@ -160,7 +160,7 @@ def objective_of(
                 bound,
                 with_values=True,
                 needs_reference=needs_reference,
-                settings_at=lambda step: {"critic_only": step < config.critic_warmup_steps},
+                settings_at=lambda step: {"critic_only": step < config.critic_only_steps},
             )
         case _ if config.method in ("sft", "bc", "pretrain"):  # type: ignore[attr-defined]
             return Objective(sft_loss, linear=True)
