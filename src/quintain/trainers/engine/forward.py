@@ -346,10 +346,9 @@ def _checked(engine: Engine) -> Engine:
             )
         reason = None
         if engine.pruned and last_block(decoder) is None:
-            engine, reason = (
-                replace(engine, pruned=False),
-                "its last block has another shape than those that can be pruned",
-            )
+            engine = replace(engine, pruned=False)
+            if len(getattr(decoder, "layers", "?")):  # a new trunk has no blocks, and loses nothing
+                reason = "its last block has another shape than those that can be pruned"
         problem = _disagreement(engine, rows, states)
         if problem and engine.pruned:
             engine, reason = replace(engine, pruned=False), f"its last block cannot be pruned: {problem}"
