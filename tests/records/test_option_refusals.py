@@ -58,6 +58,12 @@ def test_switches_of_reward_scaling_keep_their_meaning() -> None:
     assert [config.scale_rewards for config in scales] == ["group", "none", "batch"]  # type: ignore[attr-defined]
 
 
+def test_forms_of_the_policy_gradient_are_clipped_as_their_authors_do() -> None:
+    bounds = [read_hyperparameters("grpo", {"loss": x}).clip_bounds for x in ("dapo", "gspo", "cispo")]  # type: ignore[attr-defined]
+    assert bounds == [(0.2, 0.2), (0.0003, 0.0004), (1.0, 0.2)]
+    assert read_hyperparameters("grpo", {"loss": "gspo", "epsilon": 0.1}).clip_bounds == (0.1, 0.1)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(("method", "settings", "remedy"), REFUSED, ids=lambda value: str(value)[:60])
 def test_options_that_do_not_fit_together_are_refused_with_the_remedy(
     method: str, settings: dict[str, Any], remedy: str

@@ -9,6 +9,9 @@ from pydantic import Field, field_validator
 
 from quintain.records.hyperparameters.shared import TrainingConfig
 
+_CLIP_BOUNDS = {"gspo": (3e-4, 4e-4), "cispo": (1.0, 0.2)}
+"""Bounds of the authors, where the form of the loss needs others than 0.2: a run's mean ratio stays near 1."""
+
 
 class GroupLossConfig(TrainingConfig):
     """The loss of group-relative policy optimisation."""
@@ -20,8 +23,15 @@ class GroupLossConfig(TrainingConfig):
         "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
         "(arXiv 2506.13585).",
     )
-    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
-    clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
+    clip_low: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="The ratio is cut below 1 - clip_low; null: 0.2, in gspo 0.0003, in cispo 1: not at all.",
+    )
+    clip_high: float | None = Field(
+        default=None, ge=0, le=100, description="The ratio is cut above 1 + clip_high; null: 0.2, in gspo 0.0004."
+    )
     kl_coefficient: float = Field(
         default=0.0, ge=0, le=100, description="Weight of the k3 estimate of the KL to the start model; 0: off."
     )
@@ -70,6 +80,12 @@ class GroupLossConfig(TrainingConfig):
         description="Constant of dr_grpo; null: the longest run's, online max_new_tokens times max_turns.",
     )
 
+    @property
+    def clip_bounds(self) -> tuple[float, float]:
+        """How far the ratio may fall below 1, and rise above it."""
+        low, high = _CLIP_BOUNDS.get(self.loss, (0.2, 0.2))
+        return low if self.clip_low is None else self.clip_low, high if self.clip_high is None else self.clip_high
+
     @field_validator("scale_rewards", mode="before")
     @classmethod
     def _by_group_or_not(cls, value: Any) -> Any:
@@ -79,10 +95,11 @@ class GroupLossConfig(TrainingConfig):
     def conflicts(self) -> Iterator[str]:
         """See `Settings`."""
         yield from super().conflicts()
-        if self.delta is not None and (self.loss == "cispo" or self.delta <= 1 + self.clip_high):
+        _, high = self.clip_bounds
+        if self.delta is not None and (self.loss == "cispo" or self.delta <= 1 + high):
             yield (
-                f"delta is {self.delta}, loss '{self.loss}' and clip_high {self.clip_high}: delta bounds the ratio beyond "
-                f"1 + clip_high, and cispo has no such term; set delta above {1 + self.clip_high}, loss to another than cispo, or "
+                f"delta is {self.delta}, loss '{self.loss}' and clip_high {high}: delta bounds the ratio beyond "
+                f"1 + clip_high, and cispo has no such term; set delta above {1 + high}, loss to another than cispo, or "
                 "delta to null"
             )
         if self.scale_rewards == "batch" and self.loss == "dr_grpo":

@@ -151,7 +151,9 @@ def objective_of(
             loss = partial(_bound(retriever_loss, config), relevant=relevant or {})
             return Objective(loss, couples_examples=True, agreement=("retrieval_accuracy",))
         case GRPOConfig():
-            return Objective(_bound(grpo_loss, config), needs_reference=config.kl_coefficient > 0)
+            low, high = config.clip_bounds
+            loss = partial(_bound(grpo_loss, config), clip_low=low, clip_high=high)
+            return Objective(loss, needs_reference=config.kl_coefficient > 0)
         case PPOConfig():
             bound, needs_reference = _bound(ppo_loss, config), config.kl_coefficient > 0
             if not config.has_critic:
