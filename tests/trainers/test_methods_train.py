@@ -228,12 +228,16 @@ def test_with_an_importance_cap_the_ratio_begins_at_one_whoever_sampled(model_fo
     rows, gradients = with_logprobs(renderer, rows_for("grpo", 2), forget=False), []
     for name, cap in (("plain", None), ("corrected", 2.0)):
         job = spec(model_folder, tmp_path / name, "grpo", max_steps=1, batch_size=2, importance_cap=cap)
-        _, recorder = run(job, tmp_path / f"job-{name}", rows)
+        report, recorder = run(job, tmp_path / f"job-{name}", rows)
         gradients.append(metric(recorder, "grad_norm")[0])
+        assert not [note for note in report.warnings if "importance_cap" in note]
         if cap:
             assert metric(recorder, "ratio_mean")[0] == pytest.approx(1.0, abs=1e-5)
             assert metric(recorder, "clip_low_share") == [0.0]
     assert gradients[0] != gradients[1]
+    unknown = spec(model_folder, tmp_path / "unknown", "grpo", max_steps=1, batch_size=2, importance_cap=2.0)
+    report, _ = run(unknown, tmp_path / "job-unknown", rows_for("grpo", 2))
+    assert [note for note in report.warnings if "importance_cap has no effect" in note]
 
 
 def test_replayed_examples_that_are_too_long_are_left_out_with_a_warning(model_folder: Path, tmp_path: Path) -> None:
@@ -246,9 +250,7 @@ def test_replayed_examples_that_are_too_long_are_left_out_with_a_warning(model_f
 
     first, _ = run(job("one"), tmp_path / "job-1", rows("q", 1, 1, 6))
     assert first.replayed == 0
-    assert any(
-        "has no examples of earlier jobs to replay; it keeps those of this job" in note for note in first.warnings
-    )
+    assert any("has no examples to replay beside those of this job, which it keeps" in note for note in first.warnings)
     report, recorder = run(job("two", max_length=300), tmp_path / "job-2", rows("r", 1, 1, 1))
     assert (report.replayed, report.examples) == (2, 5)
     assert any("1 examples of the buffer are longer than 300 tokens" in message for _, message in recorder.warnings)

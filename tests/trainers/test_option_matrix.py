@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from quintain.tools.training.methods import read_hyperparameters
 from quintain.trainers.data.streams import streams_of
 from quintain.trainers.engine.head import TokenScores
 from quintain.trainers.loop.objectives import objective_of
-from quintain.trainers.losses.loss_output import totals_of
+from quintain.trainers.losses.loss_output import LossOutput, totals_of
 from trainers.loss_runs import Group, trl_runs
 
 
@@ -74,9 +75,13 @@ def examples_of(method: str) -> list[Any]:
     return [Group([run], (float((-1) ** i),)).example() for i, run in enumerate(runs)]
 
 
-@cache
 def loss_of(config: TrainingConfig) -> float:
     """The loss of a method on fixed runs with every stream."""
+    return float(output_of(config).loss)
+
+
+@cache
+def output_of(config: TrainingConfig) -> LossOutput:
     examples = examples_of(config.method)  # type: ignore[attr-defined]
     streams = streams_of(examples)
     runs = trl_runs()
@@ -94,7 +99,7 @@ def loss_of(config: TrainingConfig) -> float:
         streams = replace(streams, label=values + 1, old_value=values + 0.1)
     takes_values = objective.on_values or config.method == "retriever"  # type: ignore[attr-defined]
     scores = TokenScores(values if takes_values else logprobs, None, collision, values)
-    return float(objective.output(scores, streams, totals_of(examples)).loss)
+    return objective.output(scores, streams, totals_of(examples))
 
 
 def accepted(method: str, settings: Mapping[str, Any]) -> TrainingConfig | None:
@@ -124,3 +129,10 @@ def test_an_option_changes_the_losses_that_it_is_for_and_no_other(name: str) -> 
             changed.add(method)
     assert changed == option.changes
     assert allowed == (option.accepts or changed)
+
+
+def test_every_metric_of_a_loss_is_explained() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "training-methods.md").read_text("utf-8")
+    found = {name for method in CONFIGS for name in output_of(read_hyperparameters(method, {})).metrics}
+    assert len(found) > 15
+    assert [name for name in sorted(found) if f"`{name}`" not in page] == []

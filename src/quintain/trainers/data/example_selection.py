@@ -130,7 +130,7 @@ def _with_replay(
     notes = [f"{len(fitting)} examples are replayed from the buffer {config.buffer!r}"]
     if not replayed:
         notes = [
-            f"the buffer {config.buffer!r} has no examples of earlier jobs to replay; it keeps those of this job for the next"
+            f"the buffer {config.buffer!r} has no examples to replay beside those of this job, which it keeps for the next"
         ]
     if len(fitting) < len(replayed):
         notes.append(f"{len(replayed) - len(fitting)} examples of the buffer are longer than {maker.max_length} tokens")

@@ -151,6 +151,14 @@ def label_warnings(config: TrainingConfig, examples: Sequence[Example], held_out
     return sentences
 
 
+def unknown_sampler(config: TrainingConfig, examples: Sequence[Example]) -> list[str]:
+    """Return a warning about `importance_cap` where no log-prob of the sampler is known, so that every weight is 1."""
+    corrected = isinstance(config, GRPOConfig) and config.importance_cap is not None and examples
+    if not corrected or any(row.old_logprob is not None for example in examples for row in example.rows):
+        return []
+    return ["no run has log-probs of the agent that wrote it, so importance_cap has no effect; leave it out"]
+
+
 def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
     """Return a warning about settings that have no effect without validation examples."""
     asked = [name for name in ("early_stopping_patience", "validate_every_steps") if getattr(config, name) is not None]
