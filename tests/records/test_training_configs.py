@@ -400,7 +400,7 @@ def test_settings_of_verl_are_named_by_what_they_mean_here_nested_and_as_on_its_
         "give `method` beside the hyperparameters, grpo or ppo (gae) (algorithm.adv_estimator)",
         "clip_low and clip_high for actor_rollout_ref.actor.clip_ratio, clip_high for actor_rollout_ref.actor.clip_ratio_high",
         "group_size for actor_rollout_ref.rollout.n",
-        "updates_per_rollout: train_batch_size over ppo_mini_batch_size (actor_rollout_ref.actor.ppo_mini_batch_size)",
+        "minibatches, train_batch_size over ppo_mini_batch_size, and updates_per_rollout, so many for each epoch (actor_rollout_ref.",
     ):
         assert meaning in message
     assert "use_kl_loss" not in message

@@ -17,7 +17,6 @@ from quintain.records.hyperparameters.methods import (
     GRPOConfig,
     KTOConfig,
     OnlineConfig,
-    PPOConfig,
     RetrieverConfig,
     TrainingConfig,
 )
@@ -315,7 +314,7 @@ def _rollout_source(start: RunSetup, objective: Objective, references: Reference
         make,
         rollouts=config.rollouts,
         updates_per_rollout=config.updates_per_rollout,
-        minibatches=config.minibatches if isinstance(config, PPOConfig) else 1,
+        minibatches=config.minibatches,
         seed=start.spec.seed,
         stage=rollout_stage(config, start.engine, start.passes),
         group=start.group,

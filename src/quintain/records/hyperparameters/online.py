@@ -76,7 +76,15 @@ class OnlineConfig(Settings):
 
     group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
     tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
-    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
+    updates_per_rollout: int = Field(
+        default=1, ge=1, le=64, description="Online: optimizer steps on each rollout, all minibatches counted."
+    )
+    minibatches: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Online: parts of a rollout, one for each optimizer step, shuffled each epoch.",
+    )
     rollouts: int = Field(
         default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
     )
@@ -121,6 +129,16 @@ class OnlineConfig(Settings):
             yield (
                 f"sampler is set and actors is {self.actors}, and a server answers requests side by side already; set actors to "
                 "1, or sampler to null"
+            )
+        if self.updates_per_rollout % self.minibatches:
+            yield (
+                f"updates_per_rollout is {self.updates_per_rollout}, which is no multiple of minibatches {self.minibatches}: some "
+                "parts would be used more often than others; set updates_per_rollout to a multiple of minibatches"
+            )
+        if self.minibatches > self.tasks_per_step:
+            yield (
+                f"minibatches is {self.minibatches} and tasks_per_step {self.tasks_per_step}: a rollout has no more parts than "
+                "tasks, and the other steps would be empty; set minibatches to at most tasks_per_step"
             )
         if self.staleness and self.self_play is not None:
             yield (
@@ -167,9 +185,6 @@ class PPOConfig(OnlineConfig, TrainingConfig):
     tasks_per_step: int = Field(default=64, ge=1, le=4096, description="Tasks whose episodes make a rollout.")
     updates_per_rollout: int = Field(
         default=4, ge=1, le=64, description="Optimizer steps on each rollout, all minibatches counted."
-    )
-    minibatches: int = Field(
-        default=1, ge=1, le=64, description="Parts of a rollout, one for each optimizer step, shuffled each epoch."
     )
     advantage: Literal["gae", "reinforce_pp", "reinforce_pp_baseline", "rloo"] = Field(
         default="gae",
@@ -257,16 +272,6 @@ class PPOConfig(OnlineConfig, TrainingConfig):
             yield (
                 f"kl_target is {self.kl_target} and kl_coefficient is 0, which no factor changes; set kl_coefficient above 0, such "
                 "as 0.05, or kl_target to null"
-            )
-        if self.updates_per_rollout % self.minibatches:
-            yield (
-                f"updates_per_rollout is {self.updates_per_rollout}, which is no multiple of minibatches {self.minibatches}; some "
-                "parts would be used more often than others"
-            )
-        if self.minibatches > self.tasks_per_step:
-            yield (
-                f"minibatches is {self.minibatches} and tasks_per_step {self.tasks_per_step}: a rollout has no more parts than "
-                "tasks, and the other steps would be empty; set minibatches to at most tasks_per_step"
             )
         if self.has_critic and self._steps <= self.critic_only_steps:
             yield (
