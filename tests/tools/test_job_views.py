@@ -383,6 +383,20 @@ def test_a_training_without_an_evaluation_says_so_and_a_policy_gradient_shows_no
     assert "75.0% of 4 held-out tasks, where its start was not evaluated" in figure_of(services, job_id)["subtitle"]
 
 
+def test_a_training_under_a_constraint_shows_its_costs_beside_the_limit(services: Services) -> None:
+    costs = {1: (0.9, 0.5), 2: (0.4, 0.8), 3: (0.2, 0.9)}
+    rows = [step(n, success_rate=0.2 * n, mean_cost=cost, cost_multiplier=by) for n, (cost, by) in costs.items()]
+    config = {"method": "ppo", "constraint": {"limit": 0.25}}
+    spec = trained(dataset_id=None, environment="quintain/inventory", method="ppo", config=config)
+    _, panel = figure_of(services, finished_with(services, spec, *rows))["panels"]
+    assert panel["title"] == "Cost of a run"
+    assert {one["label"]: one["y"] for one in panel["lines"]} == {
+        "mean cost": [0.9, 0.4, 0.2],
+        "multiplier": [0.5, 0.8, 0.9],
+        "limit": [0.25] * 3,
+    }
+
+
 def test_a_job_without_metrics_is_waited_for_only_while_it_goes_on(services: Services) -> None:
     ended = finished_with(services, ImportSpec(path="/logs"), phase("reading"))
     waits = f"get_job(job_id='{ended}', until='done'"

@@ -112,6 +112,9 @@ def _views(points: Points, spec: TrainSpec) -> list[Panel]:
         if is_shown:
             ylabel = "nats a token" if view.title == "Loss" and spec.method in _IN_NATS else view.ylabel
             found.append(_panel(view._replace(ylabel=ylabel, metrics=shown), points))
+        if is_shown and "mean_cost" in names:
+            limit = dict.fromkeys(points["mean_cost"], spec.config.constraint.limit)  # type: ignore[union-attr]
+            found[-1]["lines"].append(line(limit, "limit", smooth=False))
     return found
 
 
