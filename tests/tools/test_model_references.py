@@ -484,10 +484,13 @@ def test_adapters_asked_for_without_settings_go_on_with_those_of_the_agents_adap
     config = {"peft_type": "LORA", "base_model_name_or_path": "quintain/starter", "r": 4, "lora_alpha": 8}
     (folder / "adapter_config.json").write_text(json.dumps(config | {"target_modules": ["v_proj", "q_proj"]}))
     own = LoraConfig(rank=4, alpha=8, targets=("q_proj", "v_proj"))
-    for settings, expected in (({"lora": {}}, own), ({"lora": {"rank": 2}}, LoraConfig(rank=2)), ({}, None)):
+    for settings, expected in (({"lora": {}}, own), ({"lora": {"rank": 4}}, own), ({}, None)):
         job = start_training(waiting, "sft", "mine", dataset_id="good-runs", hyperparameters=settings).job_id
         spec = waiting.store.jobs.get(job).spec
         assert spec.config.lora == expected
+    others = {"lora": {"rank": 2, "alpha": 8}}
+    error = error_of(start_training, waiting, "sft", "mine", dataset_id="good-runs", hyperparameters=others)
+    assert (error.code, "(rank 4), got others; set lora to {}" in error.message) == ("adapter_exists", True), error
     plan = plan_training(waiting, method="sft", model="mine", dataset_id="good-runs", hyperparameters={"lora": {}})
     assert plan.hyperparameters["lora"]["targets"] == ["q_proj", "v_proj"]
     assert plan.hyperparameters["lora"]["rank"] == 4

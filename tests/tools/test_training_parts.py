@@ -78,6 +78,26 @@ def test_a_pissa_adapter_is_exported_and_trained_on_as_a_plain_one(
     assert (settings.rank, settings.alpha) == (4, 8.0)
 
 
+def test_a_stage_goes_on_with_the_adapter_of_the_stage_before(waiting: Services, dataset: str, plain: str) -> None:
+    """A pissa adapter of rank 2 is stored with rank 4; after a stage that trains all weights a new adapter begins."""
+
+    def stages(*settings: dict[str, Any]) -> dict[str, Any]:
+        found = [{"method": "sft", "dataset": dataset, "hyperparameters": one} for one in settings]
+        return {"model": plain, "stages": found}
+
+    ratio, new = {"lora": {"b_rate_ratio": 4.0}}, {"lora": {"rank": 3}}
+    job = waiting.store.jobs.get(start_config(waiting, stages(PISSA, ratio, {}, new)).job_id)
+    adapters = [stage.config.lora for stage in job.spec.stages]
+    assert [one and (one.rank, one.alpha, one.b_rate_ratio) for one in adapters] == [
+        (2, 4.0, 1.0),
+        (4, 8.0, 4.0),
+        None,
+        (3, 32.0, 1.0),
+    ]
+    error = error_of(start_config, waiting, stages(PISSA, new))
+    assert (error.code, "stages[1]: lora: expected" in error.message) == ("adapter_exists", True), error
+
+
 @pytest.mark.usefixtures("jobs_in_process")
 def test_a_training_on_a_dataset_measures_success_in_the_environment_that_is_named(
     services: Services, dataset: str, plain: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Literal, Self, get_args
@@ -78,9 +79,12 @@ class LoraConfig(Settings):
     )
 
     @property
-    def stored_rank(self) -> int:
-        """Rank of the stored adapter: pissa's has the start beside the trained part."""
-        return 2 * self.rank if self.init == "pissa" else self.rank
+    def stored(self) -> LoraConfig:
+        """Return the settings of the stored adapter: pissa's has the start beside the trained part, at the same scale."""
+        if self.init != "pissa":
+            return self
+        alpha = self.alpha * (math.sqrt(2) if self.rslora else 2.0)
+        return self.model_copy(update={"rank": 2 * self.rank, "alpha": alpha, "init": "default"})
 
     @field_validator("targets")
     @classmethod

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES
+from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES, TrainingConfig
 from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.record import explain, shown
@@ -49,6 +49,7 @@ from quintain.tools.training.requests import (
     spec_key,
 )
 from quintain.tools.training.start import require_no_dataset, start_evolution, train, training_inputs
+from quintain.tools.training.usable_settings import with_same_adapter
 
 _SOURCES = ("dataset", "text", "environment")
 _REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")
@@ -181,9 +182,10 @@ def _recipe(
     agent = require_policy(resolve_agent(services, request.model), "begin a recipe")
     name = request.name or f"{agent.name}-recipe"[:100]
     try:
-        read = [_stage(services, stage, i, folder, agent, make=make) for i, stage in enumerate(stages)]
+        read = list[Stage]()
+        for document in stages:
+            read.append(_stage(services, document, read, folder, agent, make=make))
         _require_actors(read)
-        _require_adapters(read)
         if any(isinstance(stage, TrainStage) for stage in read):
             require_weights(agent, "be trained by a recipe")
         kept = with_earlier_skills(services, _kept(read, name), agent, make=make)
@@ -201,10 +203,10 @@ def _recipe(
 
 
 def _stage(
-    services: Services, document: Mapping[str, Any], index: int, folder: Path, agent: Agent, *, make: bool
+    services: Services, document: Mapping[str, Any], before: Sequence[Stage], folder: Path, agent: Agent, *, make: bool
 ) -> Stage:
     """Return a stage of a recipe that begins with an agent, whose adapter and tokens decide settings and teachers."""
-    where = f"stages[{index}]"
+    where = f"stages[{len(before)}]"
     try:
         method = _method_of(document)
         if method == "evaluate":
@@ -216,6 +218,9 @@ def _stage(
             return EvaluateStage.model_validate({"label": method, **wanted})
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
+        if earlier := [stage.config for stage in before if isinstance(stage, TrainStage)]:
+            config = _going_on(config, earlier)
+            agent = agent.model_copy(update={"model": agent.model.model_copy(update={"adapter": None})})
         source, reward = _source(method, document, folder), document.get("reward")
         inputs = training_inputs(services, method, config, agent, source, reward, make=make)
         rows = services.store.datasets.get(inputs["dataset_id"]).splits["train"] if "dataset_id" in inputs else 0
@@ -228,17 +233,19 @@ def _stage(
         raise type(error)(f"{where}: {error.message}", code=error.code) from None
 
 
-def _require_adapters(stages: Sequence[Stage]) -> None:
-    """Refuse a stage that trains all weights after one that trains adapters on a quantised base."""
-    kind = None
-    for index, stage in enumerate(stages):
-        config = stage.config if isinstance(stage, TrainStage) else None
-        if config is not None and kind is not None and config.lora is None:
-            raise InvalidInput(
-                f"stages[{index}]: expected adapters on the base in {kind} of a stage before, got lora null; set lora to {{}}",
-                code="quantized_base",
-            )
-        kind = kind or (config.quantization if config else None)
+def _going_on(config: TrainingConfig, earlier: Sequence[TrainingConfig]) -> TrainingConfig:
+    """Return the settings of a stage that goes on with what earlier ones trained: their adapter, on their base.
+
+    Raises:
+        InvalidInput: It would train all weights of a quantised base, or other adapters.
+    """
+    kind = next((before.quantization for before in earlier if before.quantization), None)
+    if kind is not None and config.lora is None:
+        raise InvalidInput(
+            f"expected adapters on the base in {kind} of a stage before, got lora null; set lora to {{}}",
+            code="quantized_base",
+        )
+    return config if earlier[-1].lora is None else with_same_adapter(config, earlier[-1].lora.stored)
 
 
 def _require_actors(stages: Sequence[Stage]) -> None:

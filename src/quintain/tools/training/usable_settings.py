@@ -15,6 +15,7 @@ from quintain.records.hyperparameters.methods import (
     DistillConfig,
     DPOConfig,
     GRPOConfig,
+    LoraConfig,
     OnlineConfig,
     SamplerConfig,
     SelfPlayConfig,
@@ -55,13 +56,33 @@ def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfi
     """
     _require_parts(config, agent)
     config = _with_quantization(config, agent)
-    lora = config.lora
-    if lora is None or not lora.model_fields_set <= {"b_rate_ratio"} or agent.model.adapter is None:
+    if agent.model.adapter is None:
         return config
     try:
         own = adapter_settings(Path(agent.model.adapter))
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return config
+    return with_same_adapter(config, own)
+
+
+def with_same_adapter(config: TrainingConfig, own: LoraConfig) -> TrainingConfig:
+    """Return the settings with those of the adapter that is trained further; of it only the rate of B changes.
+
+    Raises:
+        InvalidInput: Other settings of adapters are asked for (`adapter_exists`).
+    """
+    lora = config.lora
+    if lora is None:
+        return config
+    asked = lora.model_fields_set - {"b_rate_ratio"} - ({"targets"} if lora.targets == "all-linear" else set())
+    if differing := [
+        f"{name} {getattr(own, name)}" for name in sorted(asked) if getattr(lora, name) != getattr(own, name)
+    ]:
+        raise InvalidInput(
+            f"lora: expected the settings of the adapter that is trained further ({', '.join(differing)}), got others; set lora to "
+            "{} to take them, or to null to train all weights",
+            code="adapter_exists",
+        )
     return config.model_copy(update={"lora": own.model_copy(update={"b_rate_ratio": lora.b_rate_ratio})})
 
 

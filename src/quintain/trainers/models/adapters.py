@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from pathlib import Path
 from pickle import UnpicklingError
@@ -123,9 +122,9 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
     from peft import get_peft_model
 
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    alpha: Any = doubled_alpha(lora) if lora.init == "pissa" else lora.alpha  # annotated as int, but any number works
+    alpha: Any = lora.stored.alpha  # annotated as int, but any number works
     settings = PeftLora(
-        r=lora.stored_rank,
+        r=lora.stored.rank,
         lora_alpha=alpha,
         lora_dropout=lora.dropout,
         use_rslora=lora.rslora,
@@ -173,11 +172,6 @@ _ITERATIONS = 4
 """Power iterations of the randomised decomposition, as in the paper's fast variant. The start is exact whatever their number."""
 
 _NAME = "default"
-
-
-def doubled_alpha(lora: LoraConfig) -> float:
-    """Return the alpha of an adapter of twice the rank whose scale is that of the settings."""
-    return lora.alpha * (math.sqrt(2) if lora.rslora else 2.0)
 
 
 @torch.no_grad()

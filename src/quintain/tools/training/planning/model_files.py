@@ -74,7 +74,7 @@ class ModelFacts(NamedTuple):
         """Trained parameters of LoRA: rank times (rows + columns) of each matrix that it is put on; DoRA adds its rows."""
         modules = None if lora.targets == "all-linear" else {name.rpartition(".")[2] for name in lora.targets}
         chosen = [m for m in self.matrices if modules is None or m.module in modules]
-        return sum(lora.stored_rank * (m.rows + m.columns) + (m.rows if lora.dora else 0) for m in chosen)
+        return sum(lora.stored.rank * (m.rows + m.columns) + (m.rows if lora.dora else 0) for m in chosen)
 
 
 def read_model(ref: ModelRef) -> ModelFacts | str:
