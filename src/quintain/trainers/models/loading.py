@@ -125,7 +125,7 @@ def load_model(
     if ref.adapter:
         model = with_adapter(model, Path(ref.adapter), trainable=train and lora is not None)
         if train and lora is not None:
-            require_same_lora(model, lora)
+            require_same_lora(model, lora.stored)
         elif merge and (ref.quantization is None or dequantize):
             model = merge_adapter(model).requires_grad_(train)
     elif lora is not None and train:
