@@ -163,8 +163,6 @@ def test_an_adapter_of_another_model_is_refused_or_loaded_with_a_warning(
     base: Path, adapter: Path, tmp_path: Path
 ) -> None:
     assert load_model(ref(base, adapter=str(adapter))).warnings == ()
-    with pytest.raises(InvalidInput, match=r"adapter \(rank 2"):
-        load_model(ref(base, adapter=str(adapter)), lora=LoraConfig(rank=8), train=True)
     other = save_tiny_model(tmp_path / "other", hidden=32)
     with pytest.raises(InvalidInput, match="does not fit its model"):
         load_model(ref(other, adapter=str(adapter)))

@@ -87,31 +87,6 @@ def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     return adapted
 
 
-def require_same_lora(model: Any, lora: LoraConfig) -> None:
-    """Check that the settings are those of the loaded adapter.
-
-    Raises:
-        InvalidInput: They differ.
-    """
-    config: Any = model.peft_config["default"]
-    own = {
-        "rank": config.r,
-        "alpha": config.lora_alpha,
-        "dropout": config.lora_dropout,
-        "rslora": config.use_rslora,
-        "dora": config.use_dora,
-    }
-    differing = [f"{name} {value}" for name, value in own.items() if getattr(lora, name) != value]
-    targets = sorted(config.target_modules)
-    if lora.targets != "all-linear" and sorted(lora.targets) != targets:  # peft has resolved "all-linear"
-        differing.append(f"targets {targets}")
-    if differing:
-        raise InvalidInput(
-            f"expected the settings of the agent's adapter ({', '.join(differing)}), got others; set lora to them, or to null to "
-            "train all weights"
-        )
-
-
 def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
     """Return the model with a new adapter and frozen weights.
 

@@ -28,7 +28,6 @@ from quintain.trainers.models.adapters import (
     first_line,
     merge_adapter,
     require_adapter,
-    require_same_lora,
     with_adapter,
     with_new_adapter,
 )
@@ -91,7 +90,7 @@ def load_model(
 
     Args:
         ref: Model to load.
-        lora: Add adapters to the linear layers and freeze the rest; an adapter that `ref` names is trained further.
+        lora: Add adapters to the linear layers and freeze the rest; an adapter that `ref` names is trained further as it is.
         train: Prepare for training. Otherwise an adapter is merged into the weights, which makes decoding faster.
         heads: Names of the value head, stored or new; empty for a model that acts.
         own_critic: Give the value head a copy of the model.
@@ -124,9 +123,7 @@ def load_model(
     require_embeddings(model, tokenizer, tokenizer_files(ref, files).path)
     if ref.adapter:
         model = with_adapter(model, Path(ref.adapter), trainable=train and lora is not None)
-        if train and lora is not None:
-            require_same_lora(model, lora.stored)
-        elif merge and (ref.quantization is None or dequantize):
+        if not (train and lora is not None) and merge and (ref.quantization is None or dequantize):
             model = merge_adapter(model).requires_grad_(train)
     elif lora is not None and train:
         model = with_new_adapter(model, lora)
