@@ -35,6 +35,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"minibatches": 8, "updates_per_rollout": 8, "tasks_per_step": 4},
         "set minibatches to at most tasks_per_step",
     ),
+    ("ppo", {"self_play": {"baseline": "group"}}, "train with grpo, or leave baseline out"),
     ("grpo", {"minibatches": 2}, "which is no multiple of minibatches 2"),
     ("ppo", {"kl_horizon": 500}, "set kl_target"),
     ("retriever", {"trunk": "new", "frozen_layers": 1}, "set frozen_layers to 0, or trunk to 'model'"),

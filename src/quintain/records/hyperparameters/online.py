@@ -140,6 +140,9 @@ class OnlineConfig(Settings):
                 f"minibatches is {self.minibatches} and tasks_per_step {self.tasks_per_step}: a rollout has no more parts than "
                 "tasks, and the other steps would be empty; set minibatches to at most tasks_per_step"
             )
+        if self.self_play is not None and (method := getattr(self, "method", "grpo")) != "grpo":
+            why = f"method is {method}, whose advantages have no baseline of a role; train with grpo"
+            yield from self.self_play.without_effect(("baseline", "baseline_decay"), why)
         if self.staleness and self.self_play is not None:
             yield (
                 f"staleness is {self.staleness} and self_play is set, whose opponents are versions of the model that plays; set "
