@@ -70,7 +70,7 @@ EPISODES = 40
 """Of a rollout."""
 ACT: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", GROUPS),
-    "ppo": ("ppo", SINGLE),
+    "ppo": ("ppo", SINGLE | {"critic_warmup_steps": 10}),
     "rloo": ("ppo", {"advantage": "rloo", **GROUPS}),
     "reinforce_pp": ("ppo", {"advantage": "reinforce_pp", **SINGLE}),
 }
