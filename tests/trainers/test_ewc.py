@@ -23,6 +23,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import sampled_nll
 from quintain.trainers.loop.ewc import WeightPenalty, fisher_diagonal
 from quintain.trainers.models.loading import load_model
+from quintain.trainers.models.value_head import attach
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
 from tiny_models import save_tiny_model
@@ -83,6 +84,13 @@ def test_the_diagonal_is_the_mean_of_squared_gradients_of_each_run_scaled_to_1()
     drawn = fisher_diagonal(engine, examples, sample_labels=True, seed=3)
     assert sum(float(f.sum()) for f in drawn.values()) / sum(f.numel() for f in drawn.values()) == pytest.approx(1.0)
     assert any(not torch.allclose(drawn[name], found[name]) for name in found)
+
+    # The critic of PPO is trained beside the policy, and its weights count neither in F nor in its mean.
+    attach(model, ["critic"], None, own_trunk=True)
+    beside = fisher_diagonal(engine, examples, sample_labels=False, seed=0)
+    assert len(beside) > len(found)
+    assert all(torch.allclose(beside[name], found[name]) for name in found)
+    assert not any(value.any() for name, value in beside.items() if name not in found)
 
 
 def keeping(

@@ -179,7 +179,9 @@ def fisher_diagonal(
                 if parameter.grad is not None:
                     squares[name] += parameter.grad.float().square()
                 parameter.grad = None
-    mean = sum(float(square.double().sum()) for square in squares.values()) / sum(map(torch.numel, squares.values()))
+    # A critic, such as a copy of the model, has no part in a likelihood: its zeros must not make the strength larger.
+    reached = [square for square in squares.values() if square.any()]
+    mean = sum(float(square.double().sum()) for square in reached) / (sum(map(torch.numel, reached)) or 1)
     if not 0 < mean < float("inf"):
         raise TrainingFailed(
             f"expected a finite Fisher information above 0 on {len(examples)} runs, got a mean of {mean}; use precision 'fp32', or "
