@@ -18,7 +18,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from quintain.worker.pictures.panels import COLORS, HEAD, clip, draw_panels, draw_title
+from quintain.worker.pictures.panels import COLORS, clip, draw_head, draw_panels, head_height, head_lines
 
 _INK = "#26323f"
 _FILL = {
@@ -109,7 +109,10 @@ _STRONG, _WEAK = "#0072b2", "#9aa7b4"
 _MAX_LABEL_CHARS = 44
 """Characters per line of a label."""
 
+_FOREST_WIDTH = 9.5
 _CURVES_HEIGHT = 7.0
+_CURVES_APART = 0.012
+"""Share of the width by which the points of neighbouring curves differ, so that their intervals do not cover each other."""
 _MAX_NAMED_POINTS = 8
 """Maximum number of points of a single curve that are labeled with names."""
 
@@ -117,11 +120,13 @@ _MAX_NAMED_POINTS = 8
 def draw_forest(panels: list[dict[str, Any]], title: str, subtitle: str = "") -> Figure:
     """Draw panels of estimates or curves below each other. Strong estimates are significant."""
     heights = [_CURVES_HEIGHT if "curves" in panel else max(len(panel["forest"]), 1) + 1.6 for panel in panels]
-    size = (9.5, 0.4 * sum(heights) + HEAD)
-    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - HEAD / size[1]), h_pad=0.08)
+    heading = head_lines(title, subtitle, _FOREST_WIDTH)
+    head = head_height(heading)
+    size = (_FOREST_WIDTH, 0.4 * sum(heights) + head)
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - head / size[1]), h_pad=0.08)
     canvas = Figure(figsize=size, dpi=110, layout=layout)
     axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-    draw_title(canvas, title, subtitle)
+    draw_head(canvas, heading)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left")
         if "curves" in panel:
@@ -151,19 +156,31 @@ def _draw_estimates(axis: Any, panel: dict[str, Any]) -> None:
 
 
 def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
-    """Draw success rates with intervals by training position. A single curve shows the agents' names."""
+    """Draw success rates with intervals by training position, side by side. A single curve shows the agents' names."""
+    first, last = (of(point["x"] for curve in curves for point in curve["points"]) for of in (min, max))
     for number, curve in enumerate(curves):
         points, color = curve["points"], COLORS[number % len(COLORS)]
-        places, values = [point["x"] for point in points], [point["value"] for point in points]
-        low, high = [point["low"] for point in points], [point["high"] for point in points]
-        axis.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
-        label = clip(curve["label"], _MAX_LABEL_CHARS)
-        axis.plot(places, values, marker="o", markersize=4, linewidth=1.6, color=color, label=label)
+        shift = _CURVES_APART * (last - first) * (number - (len(curves) - 1) / 2)
+        values = [point["value"] for point in points]
+        spread = [[one["value"] - one["low"] for one in points], [one["high"] - one["value"] for one in points]]
+        axis.errorbar(
+            [point["x"] + shift for point in points],
+            values,
+            yerr=spread,
+            color=color,
+            linestyle=":",  # nothing was measured in between
+            linewidth=1.6,
+            capsize=3,
+            marker="o",
+            markersize=4,
+            label=clip(curve["label"], _MAX_LABEL_CHARS),
+        )
     axis.legend(fontsize=8, frameon=False)
-    last = max(point["x"] for curve in curves for point in curve["points"])
     if len(curves) == 1 and last < _MAX_NAMED_POINTS:
         names = {point["x"]: point["name"] for point in curves[0]["points"]}
         axis.set_xticks(list(names), [clip(name, 90 // len(names)) for name in names.values()], fontsize=8)
+    elif last - first == 1:
+        axis.set_xticks([first, last], ["before training", "after"], fontsize=8)
     else:
         axis.set_xlabel("position in the training", fontsize=8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))

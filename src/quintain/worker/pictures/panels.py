@@ -18,8 +18,12 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#8a5fb0", "#b58900")
 """Distinguishable with any colour vision (Okabe & Ito 2008)."""
 
 _WEAK = "#9aa7b4"
-_WIDTH, _HEIGHT, HEAD = 5.0, 3.5, 0.75
-"""Inches: a panel, and title and subtitle."""
+_WIDTH, _HEIGHT = 5.0, 3.5
+"""Inches of a panel."""
+_LINE, _MOST_LINES = 0.27, 2
+"""Inches of a line of the title or the subtitle, and most lines of each."""
+_LEGEND_ROOM = 0.09
+"""Share of a panel's height above its values for each entry of a legend that would cover them."""
 _MOST_COLUMNS = 3
 _NAMED_MARKS = 8
 """Most marks that are labelled; more cannot be read."""
@@ -30,11 +34,14 @@ def draw_panels(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
     columns = 2 if len(panels) == 4 else min(len(panels), _MOST_COLUMNS)
     rows = -(-len(panels) // columns)
     widest = max(_WIDTH, max(1.15 * len(panel.get("bars", ())) for panel in panels))
-    size = (max(6.4, widest * columns), _HEIGHT * rows + HEAD)
-    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - HEAD / size[1]), w_pad=0.1, h_pad=0.08, wspace=0.04)
+    width = max(6.4, widest * columns)
+    heading = head_lines(title, subtitle, width)
+    head = head_height(heading)
+    size = (width, _HEIGHT * rows + head)
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - head / size[1]), w_pad=0.1, h_pad=0.08, wspace=0.04)
     canvas = Figure(figsize=size, dpi=110, layout=layout)
     axes = canvas.subplots(rows, columns, squeeze=False)
-    draw_title(canvas, title, subtitle)
+    draw_head(canvas, heading)
     for axis, panel in zip(axes.flat, panels, strict=False):
         _draw_panel(axis, panel)
     for axis in axes.flat[len(panels) :]:
@@ -42,20 +49,29 @@ def draw_panels(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
     return canvas
 
 
-def draw_title(canvas: Figure, title: str, subtitle: str = "") -> None:
+def head_lines(title: str, subtitle: str, width: float) -> list[tuple[str, dict[str, Any]]]:
+    """Return the lines of title and subtitle, which are at most `width` inches wide, with their style."""
+    texts = (
+        (title, 9.6, {"fontsize": 12, "color": INK, "weight": "bold"}),
+        (subtitle, 15, {"fontsize": 9, "color": _MUTED}),
+    )
+    return [
+        (line, style)
+        for text, chars_per_inch, style in texts
+        for line in textwrap.wrap(text, int(width * chars_per_inch), max_lines=_MOST_LINES, placeholder="…")
+    ]
+
+
+def head_height(lines: list[tuple[str, dict[str, Any]]]) -> float:
+    """Return the inches that a title and subtitle take."""
+    return 0.21 + _LINE * max(len(lines), 2)
+
+
+def draw_head(canvas: Figure, lines: list[tuple[str, dict[str, Any]]]) -> None:
     """Write title and subtitle at the top left."""
     width, height = canvas.get_size_inches()
-    texts = ((title, 12, INK, "bold", 9.6), (subtitle, 9, _MUTED, "normal", 15))
-    for place, (text, font, color, weight, chars_per_inch) in enumerate(texts):
-        canvas.text(
-            0.12 / width,
-            1 - (0.14 + 0.27 * place) / height,
-            clip(" ".join(text.split()), int(width * chars_per_inch)),
-            fontsize=font,
-            color=color,
-            va="top",
-            weight=weight,
-        )
+    for place, (line, style) in enumerate(lines):
+        canvas.text(0.12 / width, 1 - (0.14 + _LINE * place) / height, line, va="top", **style)
 
 
 def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
@@ -94,7 +110,10 @@ def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
     if ticks := panel.get("ticks"):
         axis.set_xticks([tick["x"] for tick in ticks], [tick["label"] for tick in ticks])
     _draw_marks(axis, panel.get("marks", ()))
-    if axis.get_legend_handles_labels()[1]:
+    if entries := len(axis.get_legend_handles_labels()[1]):
+        if entries > 2 and axis.get_yscale() == "linear" and panel.get("format") != "percent":
+            low, high = axis.get_ylim()
+            axis.set_ylim(low, high + entries * _LEGEND_ROOM * (high - low))
         axis.legend(fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
 
 
