@@ -1,22 +1,25 @@
 // All comparisons, newest first, and the choice of evaluations for a new one.
 import { ago, append, empty, errorBox, h, idLink, percent, replace } from "../elements.js";
 import { navigate } from "../router.js";
+import { urlOf } from "../routes.js";
 import { pagedTable } from "../table.js";
+
+const short = (agent) => agent.replace(/^agent:/, "");
 
 export async function render(root, params, api) {
   const list = pagedTable({
     label: "Comparisons",
     none: "No comparison yet. Choose two evaluations above.",
     key: (item) => item.id,
-    href: (item) => `/comparisons/${encodeURIComponent(item.id)}`,
+    href: (item) => urlOf(item.id),
     load: (cursor) => api.call("list_library", { kind: "comparisons", limit: 100, cursor }),
     columns: [
-      { title: "Comparison", width: "9.5rem", cell: (item) => idLink(item.id) },
-      { title: "Agents, best first", cell: (item) => item.agents.join(", ") },
+      { title: "Comparison", width: "12rem", class: "wide", cell: (item) => idLink(item.id) },
+      { title: "Agents, best first", cell: (item) => h("a", { href: urlOf(item.id) }, item.agents.map(short).join(", ")) },
       { title: "Environment", width: "13rem", class: "wide", cell: (item) => item.environment },
-      { title: "Significant", width: "7rem", class: "number", cell: (item) => `${item.significant} of ${item.pairs}` },
+      { title: "Significant", width: "7rem", class: "number wide", cell: (item) => `${item.significant} of ${item.pairs}` },
       { title: "Flips", width: "4.5rem", class: "number wide", cell: (item) => item.flips },
-      { title: "Made", width: "8rem", cell: (item) => ago(item.created_at) },
+      { title: "Made", width: "8rem", class: "wide", cell: (item) => ago(item.created_at) },
     ],
   });
   root.append(h("h1", null, "Comparisons"), newComparison(api, params.query.get("agent") ?? ""), list.element);
