@@ -50,6 +50,7 @@ from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, start, watch_job
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.plots import plot_job, save_report
+from quintain.tools.jobs.record_reports import job_report
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
@@ -477,6 +478,12 @@ def test_an_evolution_is_drawn_by_round_and_its_loss_over_the_steps_that_trained
     assert (loss["lines"][0]["x"], loss["lines"][0]["y"]) == ([1, 2, 2.5, 3], [2.0, 1.0, None, 1.5])
     assert loss["marks"] == [{"x": 1, "label": "round 1"}, {"x": 3, "label": "round 2"}]
     assert "round 2 at step 3" in figure_text(figure)
+    rounds = [{"round": n, "agent": f"pupil-round-{n}", "gain": None, "rule": "x" * 99} for n in (1, 2)]
+    view = job_report(
+        services, services.store.jobs.get("job-1").model_copy(update={"result": JobResult(report={"rounds": rounds})})
+    )
+    table = next(section.table for section in view.sections if section.heading == "Rounds")
+    assert table == (("round", "agent", "gain"), (("1", "pupil-round-1", ""), ("2", "pupil-round-2", "")))
 
 
 def test_the_last_step_of_a_stage_is_not_the_first_of_the_next_one(services: Services) -> None:

@@ -28,5 +28,8 @@ export function curves(panel) {
     label: curve.label, style: "measured", x: curve.points.map((point) => point.x), y: curve.points.map((point) => point.value),
     low: curve.points.map((point) => point.low), high: curve.points.map((point) => point.high),
   }));
-  return chart({ title: panel.title, xlabel: "position in the training", ylabel: "share of tasks solved", format: "percent", lines }).element;
+  const places = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+  const name = (i) => (i === 0 ? "before training" : i === places.length - 1 ? "after" : String(i));
+  const ticks = places.map((x, i) => ({ x, label: name(i) }));
+  return chart({ title: panel.title, xlabel: "position in the training", ylabel: "share of tasks solved", format: "percent", lines, ticks }).element;
 }
