@@ -5,6 +5,8 @@ import { urlOf } from "../routes.js";
 import { pagedTable } from "../table.js";
 
 const short = (agent) => agent.replace(/^agent:/, "");
+// Not without a verdict, nor stopped early by a sequential comparison.
+const canBePaired = (item) => item.rate.value !== null && item.purpose !== "sequential";
 
 export async function render(root, params, api) {
   const list = pagedTable({
@@ -45,7 +47,7 @@ function newComparison(api, agent) {
       const page = await api.call("list_library", { kind: "evaluations", limit: 50, cursor, ...(text && { text }) });
       if (mine !== generation) return;
       if (fromStart) replace(rows, [...chosen.values()].map(row));
-      append(rows, page.items.filter((item) => item.rate.value !== null && !(fromStart && chosen.has(item.id))).map(row));
+      append(rows, page.items.filter((item) => canBePaired(item) && !(fromStart && chosen.has(item.id))).map(row));
       cursor = page.next_cursor;
       more.hidden = !cursor;
       if (!rows.children.length) replace(rows, h("tr", null, h("td", { colspan: 5 }, empty("No evaluation found. Measure an agent with `quintain evaluate AGENT --environment ENVIRONMENT`."))));
@@ -88,8 +90,9 @@ function newComparison(api, agent) {
 
   async function begin() {
     if (agent) {
-      const page = await api.call("list_library", { kind: "evaluations", limit: 1, text: agent });
-      for (const item of page.items) chosen.set(item.id, item);
+      const page = await api.call("list_library", { kind: "evaluations", limit: 50, text: agent });
+      const item = page.items.find(canBePaired);
+      if (item) chosen.set(item.id, item);
     }
     await load(true);
   }
