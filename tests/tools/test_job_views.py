@@ -16,7 +16,7 @@ from evaluation.test_comparison import evaluated
 from jobs_in_process import _run_in_main_thread
 from quintain.cli.command_lines import for_terminal
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
-from quintain.evaluation.reports.figures import Figure, Panel, line
+from quintain.evaluation.reports.figures import line
 from quintain.jobs import processes
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, Agreement, ModelRef
@@ -526,12 +526,6 @@ def measured(
     ]
     services.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events)], now)
     return job_id
-
-
-def test_the_text_of_a_comparison_has_the_success_along_each_training() -> None:
-    points = [{"name": "base@1", "value": 0.3, "x": 0}, {"name": "clerk@1", "value": 0.875, "x": 1}]
-    panel = Panel(title="Success along the training", curves=[{"label": "clerk", "points": points}])
-    assert figure_text(Figure(title="t", panels=[panel])).endswith("  clerk: base@1 30.0%, clerk@1 87.5%")
 
 
 def test_a_rate_is_drawn_with_its_interval_where_the_job_tells_both_bounds(services: Services) -> None:

@@ -16,9 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
-from quintain.worker.pictures.panels import COLORS, clip, draw_head, draw_panels, head_height, head_lines
+from quintain.worker.pictures.panels import clip, draw_head, draw_panel, draw_panels, head_height, head_lines
 
 _INK = "#26323f"
 _FILL = {
@@ -111,15 +111,11 @@ _MAX_LABEL_CHARS = 44
 
 _FOREST_WIDTH = 9.5
 _CURVES_HEIGHT = 7.0
-_CURVES_APART = 0.012
-"""Share of the width by which the points of neighbouring curves differ, so that their intervals do not cover each other."""
-_MAX_NAMED_POINTS = 8
-"""Maximum number of points of a single curve that are labeled with names."""
 
 
 def draw_forest(panels: list[dict[str, Any]], title: str, subtitle: str = "") -> Figure:
-    """Draw panels of estimates or curves below each other. Strong estimates are significant."""
-    heights = [_CURVES_HEIGHT if "curves" in panel else max(len(panel["forest"]), 1) + 1.6 for panel in panels]
+    """Draw panels of estimates or lines below each other. Strong estimates are significant."""
+    heights = [_CURVES_HEIGHT if "lines" in panel else max(len(panel["forest"]), 1) + 1.6 for panel in panels]
     heading = head_lines(title, subtitle, _FOREST_WIDTH)
     head = head_height(heading)
     size = (_FOREST_WIDTH, 0.4 * sum(heights) + head)
@@ -128,10 +124,10 @@ def draw_forest(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
     axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     draw_head(canvas, heading)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
-        axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left")
-        if "curves" in panel:
-            _draw_curves(axis, panel["curves"])
+        if "lines" in panel:
+            draw_panel(axis, panel)
         else:
+            axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left")
             _draw_estimates(axis, panel)
     return canvas
 
@@ -153,41 +149,6 @@ def _draw_estimates(axis: Any, panel: dict[str, Any]) -> None:
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axis.tick_params(axis="x", labelsize=8)
     axis.spines[["top", "right", "left"]].set_visible(False)
-
-
-def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
-    """Draw success rates with intervals by training position, side by side. A single curve shows the agents' names."""
-    first, last = (of(point["x"] for curve in curves for point in curve["points"]) for of in (min, max))
-    for number, curve in enumerate(curves):
-        points, color = curve["points"], COLORS[number % len(COLORS)]
-        shift = _CURVES_APART * (last - first) * (number - (len(curves) - 1) / 2)
-        values = [point["value"] for point in points]
-        spread = [[one["value"] - one["low"] for one in points], [one["high"] - one["value"] for one in points]]
-        axis.errorbar(
-            [point["x"] + shift for point in points],
-            values,
-            yerr=spread,
-            color=color,
-            linestyle=":",  # nothing was measured in between
-            linewidth=1.6,
-            capsize=3,
-            marker="o",
-            markersize=4,
-            label=clip(curve["label"], _MAX_LABEL_CHARS),
-        )
-    axis.legend(fontsize=8, frameon=False)
-    if len(curves) == 1 and last < _MAX_NAMED_POINTS:
-        names = {point["x"]: point["name"] for point in curves[0]["points"]}
-        axis.set_xticks(list(names), [clip(name, 90 // len(names)) for name in names.values()], fontsize=8)
-    elif last - first == 1:
-        axis.set_xticks([first, last], ["before training", "after"], fontsize=8)
-    else:
-        axis.set_xlabel("position in the training", fontsize=8)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_ylim(-0.02, 1.02)
-    axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axis.tick_params(labelsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _label(text: str) -> str:

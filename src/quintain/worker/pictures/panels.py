@@ -25,6 +25,10 @@ _LINE, _MOST_LINES = 0.27, 2
 _LEGEND_ROOM = 0.09
 """Share of a panel's height above its values for each entry of a legend that would cover them."""
 _MOST_COLUMNS = 3
+_MEASURED = ("measured", "points")
+"""Styles of lines whose values have error bars."""
+_NAMED_LINES = 2
+"""Most lines whose values are written; more would cover each other."""
 _NAMED_MARKS = 8
 """Most marks that are labelled; more cannot be read."""
 
@@ -43,7 +47,7 @@ def draw_panels(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
     axes = canvas.subplots(rows, columns, squeeze=False)
     draw_head(canvas, heading)
     for axis, panel in zip(axes.flat, panels, strict=False):
-        _draw_panel(axis, panel)
+        draw_panel(axis, panel)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     return canvas
@@ -74,7 +78,8 @@ def draw_head(canvas: Figure, lines: list[tuple[str, dict[str, Any]]]) -> None:
         canvas.text(0.12 / width, 1 - (0.14 + _LINE * place) / height, line, va="top", **style)
 
 
-def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
+def draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
+    """Draw lines, bars and marks with their axes and legend."""
     axis.set_title(panel.get("title", ""), fontsize=10, color=INK, loc="left")
     axis.set_xlabel(panel.get("xlabel", ""), fontsize=8.5, color=_MUTED)
     axis.set_ylabel(panel.get("ylabel", ""), fontsize=8.5, color=_MUTED)
@@ -89,10 +94,13 @@ def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
         axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         axis.yaxis.set_minor_formatter(NullFormatter())
     n_measured = 0
+    is_named = sum(line.get("style") in _MEASURED for line in panel.get("lines", ())) <= _NAMED_LINES
     for number, line in enumerate(panel.get("lines", ())):
         color = COLORS[number % len(COLORS)]
-        if line.get("style") in {"measured", "points"}:
-            _draw_measured(axis, line, color, percent=panel.get("format") == "percent", below=n_measured % 2 == 1)
+        if line.get("style") in _MEASURED:
+            _draw_measured(axis, line, color)
+            if is_named:
+                _name_values(axis, line, color, percent=panel.get("format") == "percent", below=n_measured % 2 == 1)
             n_measured += 1
         else:
             _draw_line(axis, line, color)
@@ -129,8 +137,8 @@ def _draw_line(axis: Axes, line: dict[str, Any], color: str) -> None:
             axis.fill_between(x, _values(line["low"]), _values(line["high"]), color=color, alpha=0.15, linewidth=0)
 
 
-def _draw_measured(axis: Axes, line: dict[str, Any], color: str, *, percent: bool, below: bool) -> None:
-    """Draw values with error bars and their numbers, above or below. Dots join them: nothing was measured in between."""
+def _draw_measured(axis: Axes, line: dict[str, Any], color: str) -> None:
+    """Draw values with error bars. Dots join them: nothing was measured in between."""
     x, y, low, high = (_values(line[name]) for name in ("x", "y", "low", "high"))
     spread = [
         [a - b for a, b in zip(y, low, strict=True)],
@@ -151,7 +159,12 @@ def _draw_measured(axis: Axes, line: dict[str, Any], color: str, *, percent: boo
         markersize=5,
         label=f"{line.get('label', '')}, 95 % interval",
     )
-    edge, shift = (low, -11) if below else (high, 3)
+
+
+def _name_values(axis: Axes, line: dict[str, Any], color: str, *, percent: bool, below: bool) -> None:
+    """Write values above or below their error bars."""
+    x, y = _values(line["x"]), _values(line["y"])
+    edge, shift = (_values(line["low"]), -11) if below else (_values(line["high"]), 3)
     for place, value, end in zip(x, y, edge, strict=True):
         if value == value:  # not a break
             text = percentage(value) if percent else f"{value:.3g}"
