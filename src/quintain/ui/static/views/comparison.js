@@ -9,6 +9,7 @@ export async function render(root, params, api) {
   const ids = new Map(found.lineage.map((origin) => [origin.agent, origin.agent_id]));
   const agent = (name) => idLink(ids.get(name) ?? name, name.replace(/^agent:/, ""));
   const names = found.leaderboard.map((row) => row.agent.replace(/^agent:/, ""));
+  const curves = found.curves.length ? learningCurves(found.curves) : null;
   document.title = `${names.join(", ")} · Quintain`;
   root.append(
     h("p", { class: "crumbs" }, h("a", { href: "/comparisons" }, "Comparisons"), " / ", found.comparison_id),
@@ -27,9 +28,10 @@ export async function render(root, params, api) {
       ].filter(Boolean) }),
       h("p", { class: "quiet" }, "Agents that share a letter do not differ significantly.")),
     card(found.comparisons.length > 1 ? "All pairs" : "The pair", forest(found.comparisons, agent)),
-    found.curves.length ? card(found.curves.length > 1 ? "Learning curves" : "Learning curve", learningCurves(found.curves)) : "",
+    curves ? card(found.curves.length > 1 ? "Learning curves" : "Learning curve", curves.elements) : "",
     card(`Flips (${found.flips_count})`, flipList(found, params.query, api)),
   );
+  return () => curves?.destroy();
 }
 
 function forest(pairs, agent) {
