@@ -13,6 +13,10 @@ from browser.conftest import BUILD, Site, serve
 from browser.paths import paths_of
 from browser.visitor import Mode, Visitor
 
+_OUT_OF_SIGHT = """[...document.querySelectorAll("main table.list th")]
+    .filter((head) => head.offsetParent && head.getBoundingClientRect().right > window.innerWidth + 1).map((head) => head.textContent)"""
+"""Columns of a list that can be read only by scrolling it sideways."""
+
 
 @pytest.mark.parametrize("mode", ["light", "dark", "narrow"])
 def test_every_view_renders_without_serious_findings_and_fits_the_window(
@@ -29,6 +33,8 @@ def test_every_view_renders_without_serious_findings_and_fits_the_window(
             found[path] = findings
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
             found.setdefault(path, []).append("the page is wider than the window")
+        if columns := page.evaluate(_OUT_OF_SIGHT):
+            found.setdefault(path, []).append(f"columns {columns} are out of sight")
     assert not found, "\n".join(f"{path}: {one}" for path, all_found in found.items() for one in all_found)
 
 
@@ -40,6 +46,25 @@ def test_a_run_that_an_agent_plays_appears_in_the_open_list(visit: Callable[[], 
     page.wait_for_selector("tr[data-key]")
     assert page.locator("tr[data-key]").first.inner_text().startswith("success")
     assert "expert" in page.locator("tr[data-key]").first.inner_text()
+
+
+def test_lists_are_narrowed_by_kind_and_task_and_the_first_tab_leads_to_the_content(
+    visit: Callable[[], Visitor], site: Site
+) -> None:
+    visitor = visit()
+    page = visitor.open("/jobs?kind=preview")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    names = page.locator("tr[data-key] td:nth-child(2)")
+    assert {name.split()[0] for name in names.all_inner_texts()} == {"preview"}
+    page.get_by_label("Kind").select_option("train")
+    page.get_by_text("sft baseline -> sft", exact=False).wait_for()
+    assert page.url.endswith("/jobs?kind=train")
+    page = visitor.open(f"/runs/{site.ids['run']}")
+    page.get_by_title("All runs of this task").click()
+    visitor.settle()
+    tasks = visitor.call("search_trajectories", filter={"task_id": page.get_by_label("Task id").input_value()})
+    assert page.locator("tr[data-key]").count() == len(tasks["items"]) >= 1
 
 
 def test_a_job_moves_on_its_open_page_without_a_reload(visit: Callable[[], Visitor], site: Site) -> None:

@@ -279,9 +279,9 @@ def test_every_hint_is_carried_out_as_a_call_and_as_a_command(flow: Flow) -> Non
 
 LISTINGS = """
     runs; runs --summary; runs --sort reward; show RUN; show DATASET; show AGENT; show EVALUATION; show COMPARISON; show JOB;
-    agents; datasets; environments; library evaluations; library scorers; library methods; jobs list; jobs show JOB --detail
-    metrics; lineage RUN; plan --method sft; prefer list; search; get RUN; judge --agreement; compare EVALUATION EVALUATION_2;
-    import LOGS --again; version
+    agents; datasets; environments; library evaluations; library comparisons; library scorers; library methods; jobs list;
+    jobs show JOB --detail metrics; lineage RUN; plan --method sft; prefer list; search; get RUN; judge --agreement;
+    compare EVALUATION EVALUATION_2; import LOGS --again; version
 """
 
 

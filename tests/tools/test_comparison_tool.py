@@ -13,6 +13,7 @@ import pytest
 from evaluation.test_comparison import evaluated
 from mcp_client import ToolCaller
 from quintain.errors import InvalidInput, NotFound
+from quintain.evaluation.reports.figures import forest_plot
 from quintain.evaluation.reports.report import as_markdown, comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
@@ -23,6 +24,7 @@ from quintain.tools.data.library import list_library
 from quintain.tools.evaluation.compared_agents import environment_leaderboard, leaderboard_uri
 from quintain.tools.evaluation.comparison import compare_agents, comparison_of
 from quintain.tools.evaluation.rollouts import evaluate_agent
+from quintain.tools.jobs.figures import figure_text
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.jobs.plots import plot_job
 from quintain.tools.services import Services, open_services
@@ -301,6 +303,10 @@ def test_a_comparison_has_its_lineage_and_a_curve_of_the_parents_that_were_measu
         (0, "agent:a@1", 0.25), (1, "agent:b@1", 8 / 12), (2, "agent:c@1", 1.0),
     ]  # fmt: skip
     assert (curve.points[1].ci_low, curve.points[1].evaluation_id) == (between.rate.ci_low, between.id)
+    figure = forest_plot(comparison)
+    assert [tick["label"] for tick in figure["panels"][-1]["ticks"]] == ["before training", "1", "after"]
+    text = figure_text(figure).splitlines()[-1]
+    assert text.startswith("  c: 0.25 -> 1 "), "the success along the training"
     page = as_markdown(comparison_report(comparison))
     assert "| c | 1 | agent:b@1 | 66.7% \\[34.9%, 90.1%\\] | 12 | the compared one |" in page
 

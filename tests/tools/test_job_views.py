@@ -14,8 +14,9 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from jobs_in_process import _run_in_main_thread
+from quintain.cli.command_lines import for_terminal
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
-from quintain.evaluation.reports.figures import Figure, Panel, line
+from quintain.evaluation.reports.figures import line
 from quintain.jobs import processes
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, Agreement, ModelRef
@@ -31,6 +32,7 @@ from quintain.records.jobs.job import (
     JobResult,
     JobSpec,
     JobStatus,
+    RecipeSpec,
     RolloutSpec,
     SelftestSpec,
     TrainSpec,
@@ -48,6 +50,7 @@ from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, start, watch_job
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.plots import plot_job, save_report
+from quintain.tools.jobs.record_reports import job_report
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
@@ -233,6 +236,23 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
         assert evaluate.arguments == {"agent": "agent:n@1", **measured}
         assert start.arguments == {"agent": STARTER.id or STARTER.name, **measured}
         assert compare.arguments == {"agents": [start.arguments["agent"], "agent:n@1"]}
+
+
+def test_agents_that_did_the_same_tasks_are_compared_and_not_measured_again(services: Services) -> None:
+    """The agent of a recipe with the one that it began with, not with the parent of that one."""
+    base = BASE.model_copy(update={"id": "agent:base@1", "parent": "agent:older@1"})
+    for name in ("base", "pupil"):
+        services.store.evaluations.add(evaluated(name, "0111"), services.clock())
+    job_id = finished_with(services, trained(agent=base), step(1, loss=1.0))
+    hint = next_step(services, services.store.jobs.get(job_id))
+    assert [one.arguments for one in hint.calls] == [{"agents": ["agent:base@1", "agent:pupil@1"]}]
+    stages = [{"kind": "evaluate", "label": "after", "environment": "quintain/inventory"}]
+    recipe = {"name": "pupil", "agent": base, "stages": stages, "output_dir": "/o"}
+    stored(services, "job-2", RecipeSpec.model_validate(recipe), running=True)
+    result = JobResult(agent="agent:pupil@1", evaluation_id="eval-1", n=4)
+    services.store.jobs.finish("job-2", 1, JobStatus.SUCCEEDED, services.clock(), result=result)
+    hint = next_step(services, services.store.jobs.get("job-2"))
+    assert [one.arguments for one in hint.calls] == [{"agents": ["agent:base@1", "eval-1"]}]
 
 
 def test_an_evaluation_without_verdicts_and_losses_is_not_to_be_compared(waiting: Services) -> None:
@@ -472,6 +492,23 @@ def test_an_evolution_is_drawn_by_round_and_its_loss_over_the_steps_that_trained
     assert (loss["lines"][0]["x"], loss["lines"][0]["y"]) == ([1, 2, 2.5, 3], [2.0, 1.0, None, 1.5])
     assert loss["marks"] == [{"x": 1, "label": "round 1"}, {"x": 3, "label": "round 2"}]
     assert "round 2 at step 3" in figure_text(figure)
+    rounds = [{"round": n, "agent": f"pupil-round-{n}", "gain": None, "rule": "x" * 99} for n in (1, 2)]
+    view = job_report(
+        services, services.store.jobs.get("job-1").model_copy(update={"result": JobResult(report={"rounds": rounds})})
+    )
+    table = next(section.table for section in view.sections if section.heading == "Rounds")
+    assert table == (("round", "agent", "gain"), (("1", "pupil-round-1", ""), ("2", "pupil-round-2", "")))
+
+
+def test_the_last_step_of_a_stage_is_not_the_first_of_the_next_one(services: Services) -> None:
+    """Step 2 ends the first stage; the second one validates its start there, before its own step 3."""
+    given = {"kind": "train", "dataset_id": "ds-1"}
+    stages = [{**given, "label": name, "method": name, "config": {"method": name}} for name in ("sft", "dpo")]
+    spec = RecipeSpec.model_validate({"name": "pupil", "agent": BASE, "stages": stages, "output_dir": "/o"})
+    events = [phase("00-sft"), step(1, loss=0.2), step(2, loss=0.1), phase("01-dpo"), step(2, validation_loss=0.7)]
+    first, second = figure_of(services, finished_with(services, spec, *events, step(3, loss=0.6)))["panels"]
+    assert (first["title"], first["lines"][0]["y"]) == ("Loss of sft", [0.2, 0.1])
+    assert (second["title"], second["lines"][0]["y"]) == ("Loss of dpo", [0.6])
 
 
 def test_an_evaluation_shows_the_agents_on_the_same_tasks_and_no_others(services: Services) -> None:
@@ -503,12 +540,6 @@ def measured(
     ]
     services.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events)], now)
     return job_id
-
-
-def test_the_text_of_a_comparison_has_the_success_along_each_training() -> None:
-    points = [{"name": "base@1", "value": 0.3, "x": 0}, {"name": "clerk@1", "value": 0.875, "x": 1}]
-    panel = Panel(title="Success along the training", curves=[{"label": "clerk", "points": points}])
-    assert figure_text(Figure(title="t", panels=[panel])).endswith("  clerk: base@1 30.0%, clerk@1 87.5%")
 
 
 def test_a_rate_is_drawn_with_its_interval_where_the_job_tells_both_bounds(services: Services) -> None:
@@ -578,9 +609,9 @@ def test_names_of_bars_do_not_cover_each_other_and_a_title_ends_in_the_picture()
     canvas.canvas.draw()
     places = [label.get_window_extent() for label in canvas.axes[0].get_xticklabels()]
     assert all(a.x1 < b.x0 for a, b in pairwise(places)), places
-    title = canvas.texts[0]
-    assert title.get_text().endswith("…")
-    assert title.get_window_extent().x1 < canvas.bbox.x1
+    assert "".join(line.get_text() for line in canvas.texts) == f"expert@1 on mix({','.join(names)}), held-out"
+    assert all(line.get_window_extent().x1 < canvas.bbox.x1 for line in canvas.texts)
+    assert draw_panels([{"bars": bars}], "x" * 999).texts[1].get_text().endswith("…"), "the second line is the last"
 
 
 def test_a_figure_in_which_nothing_was_measured_is_still_a_picture() -> None:
@@ -638,7 +669,9 @@ def test_a_dashboard_shows_the_newest_training_and_where_it_is_live(services: Se
     assert shown.text.startswith("sft base -> pupil on ds-1: succeeded, step 2 of 9")
     assert "Live: http://127.0.0.1:8000/jobs/job-1" in shown.text
     assert shown.figure is not None
-    assert "Live:" not in show_training_dashboard(services, "job-1").text
+    again = show_training_dashboard(services, "job-1").text
+    assert "Live:" not in again
+    assert "evaluate_agent(" not in for_terminal(again), "the terminal names commands"
 
 
 def test_a_folder_that_cannot_be_written_costs_the_files_and_not_the_answer(services: Services) -> None:

@@ -203,7 +203,8 @@ def test_the_overview_puts_a_measured_agent_beside_its_parent_on_the_same_tasks(
     newest = found["measured"][0]
     assert (newest["agent"], newest["parent"], newest["before"]["value"]) == ("agent:clerk@1", "agent:base@1", 0.5)
     assert [one["job_id"] for one in found["open"]] == ["job-elsewhere"]
-    assert found["next_step"]
+    last = found["ended"][0]
+    assert found["next_step"].startswith(f"After [{last['label']}](/jobs/{last['job_id']}): ")
 
 
 def test_hints_and_errors_name_pages_and_commands_and_no_tool(site: Site) -> None:

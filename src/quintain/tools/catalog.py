@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from pydantic import PrivateAttr
 
 from quintain.errors import NotFound
-from quintain.next_step import ToolCall
+from quintain.next_step import Hint, ToolCall
 from quintain.records.record import Record
 
 R = TypeVar("R", bound=Record)
@@ -24,7 +24,7 @@ R = TypeVar("R", bound=Record)
 class Picture(NamedTuple):
     """The result of a tool that draws: a text with the same facts, and a PNG; None: there is nothing to draw yet."""
 
-    text: str
+    text: str | Hint
     png: bytes | None
     figure: Mapping[str, Any] | None = None
     """What was drawn (`evaluation.reports.figures.Figure`), for hosts that draw it themselves."""

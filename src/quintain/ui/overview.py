@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from quintain.next_step import Hint, ToolCall
+from quintain.next_step import ToolCall
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobStatus
@@ -19,23 +19,26 @@ _MEASURED = 8
 
 def overview(services: Services, written: Callable[[ToolCall], str]) -> dict[str, Any]:
     """Return the data of the first page; `written` names the calls of its next step."""
-    newest = list_jobs(services, limit=_MEASURED)
+    newest = list_jobs(services, limit=_MOST)
     open_jobs = [
         job.model_dump(mode="json")
         for status in (JobStatus.RUNNING, JobStatus.QUEUED)
         for job in list_jobs(services, status=status, limit=_MOST).items
     ]
-    ended = [job for job in newest.items if job.status not in {"running", "queued"}]
-    step = Hint() if newest.items else newest.next_step
-    if ended:  # what is open has its own place on the page
-        step = next_step(services, services.store.jobs.get(ended[0].job_id))
+    # What is open has its own place on the page, and what a preview read is on that of its dataset.
+    ended = [job for job in newest.items if job.status not in {"running", "queued"} and job.kind != "preview"]
+    step = "" if newest.items else newest.next_step.render(written)
+    if ended:
+        last = ended[0]
+        following = next_step(services, services.store.jobs.get(last.job_id)).render(written)
+        step = f"After [{last.label}](/jobs/{last.job_id}): {following}"
     return {
         "runs": services.store.trajectories.count(TrajectoryFilter()),
         "open": open_jobs,
-        "ended": [job.model_dump(mode="json") for job in ended],
+        "ended": [job.model_dump(mode="json") for job in ended[:_MEASURED]],
         "measured": [_measured(services, one) for one in services.store.evaluations.page(limit=_MEASURED).items],
         "comparisons": [_outline(one) for one in services.store.evaluations.page_comparisons(limit=5).items],
-        "next_step": step.render(written),
+        "next_step": step,
     }
 
 

@@ -128,6 +128,12 @@ def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
+def _comparison(item: Mapping[str, Any]) -> tuple[object, ...]:
+    agents = ", ".join(map(_short, item["agents"]))
+    found = f"{item['significant']} of {item['pairs']}"
+    return item["id"], agents, item["environment"], found, item["flips"], moment(item["created_at"])[:10]
+
+
 def _environment(item: Mapping[str, Any]) -> tuple[object, ...]:
     tools = item.get("tools")  # of an MCP server a text, where all are taken
     return item["id"], item.get("about") or item.get("unusable") or "", len(tools) if isinstance(tools, list) else ""
@@ -151,6 +157,17 @@ _TABLES: Mapping[str, tuple[tuple[Column | str, ...], Row]] = {
     "evaluations": (
         ("evaluation", "agent", "success", Column("tasks", right=True), "environment", "created"),
         _evaluation,
+    ),
+    "comparisons": (
+        (
+            "comparison",
+            "agents, best first",
+            Column("environment", fold=True),
+            "significant",
+            Column("flips", right=True),
+            "created",
+        ),
+        _comparison,
     ),
     "environments": (("environment", "about", Column("tools", right=True)), _environment),
     "calibrations": (("calibration", "scorer", "version", "labels", "created (UTC)"), _calibration),

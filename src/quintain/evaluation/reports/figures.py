@@ -76,7 +76,6 @@ class Panel(TypedDict):
     bars: NotRequired[list[Bar]]
     forest: NotRequired[list[dict[str, Any]]]
     origin: NotRequired[float]
-    curves: NotRequired[list[dict[str, Any]]]
     graph: NotRequired[dict[str, Any]]
 
 
@@ -182,6 +181,8 @@ MOST_PAIRS = 30
 
 MOST_CURVES = 6
 """Maximum number of learning curves, the longest."""
+_APART = 0.012
+"""Share of the width between the points of neighbouring curves, so that their intervals do not cover each other."""
 
 
 def forest_plot(comparison: Comparison) -> Figure:
@@ -238,23 +239,27 @@ def _note(pair: PairedComparison) -> str:
 
 
 def _curves(comparison: Comparison) -> Panel:
-    """Return the panel of success rates during each training."""
-    curves = [
-        {
-            "label": curve.agent
-            if curve.suite_hash == comparison.suite_hash
-            else f"{curve.agent} (suite of {curve.n_tasks} tasks)",
-            "points": [
-                {
-                    "x": point.place,
-                    "name": point.agent_id.removeprefix("agent:"),
-                    "value": point.success_rate,
-                    "low": point.ci_low,
-                    "high": point.ci_high,
-                }
-                for point in curve.points
-            ],
-        }
-        for curve in comparison.curves[:MOST_CURVES]
+    """Return the panel of success rates along each training, their points side by side."""
+    curves = comparison.curves[:MOST_CURVES]
+    places = sorted({point.place for curve in curves for point in curve.points})
+    ends = {places[0]: "before training", places[-1]: "after"}
+    apart = _APART * (places[-1] - places[0])
+    lines = [
+        Line(
+            x=[round(point.place + apart * (number - (len(curves) - 1) / 2), 3) for point in curve.points],
+            y=[point.success_rate for point in curve.points],
+            low=[point.ci_low for point in curve.points],
+            high=[point.ci_high for point in curve.points],
+            label=curve.agent + f" (suite of {curve.n_tasks} tasks)" * (curve.suite_hash != comparison.suite_hash),
+            style="measured",
+        )
+        for number, curve in enumerate(curves)
     ]
-    return Panel(title="Success along the training, 95 % interval", curves=curves)
+    return Panel(
+        title="Success along the training, 95 % interval",
+        xlabel="position in the training",
+        ylabel="share of tasks solved",
+        format="percent",
+        lines=lines,
+        ticks=[Mark(x=place, label=ends.get(place, str(place))) for place in places],
+    )

@@ -27,14 +27,14 @@ def show_training_dashboard(
     """Show a training: live in hosts with MCP Apps, elsewhere as picture and text. The same page: `quintain ui`."""
     services.jobs.refresh(services.settings.poll_s)
     view = view_of(services, services.store.jobs.get(job_id) if job_id is not None else _newest_training(services))
-    facts = [f"{view.label}: {view.status}, step {view.step} of {view.total_steps or '?'}", str(view.next_step)]
-    facts += web_page(services, view.job_id)
+    state = Hint(f"{view.label}: {view.status}, step {view.step} of {view.total_steps or '?'}\n", view.next_step)
+    facts = ["", *web_page(services, view.job_id)]
     figure = _figure_so_far(services, view.job_id)
     if figure is None:
-        return Picture("\n".join(facts), None, None, view)
+        return Picture(Hint(state, "\n".join(facts)), None, None, view)
     png = draw(figure)
     note = saved_note(services, view.job_id, figure, png)
-    return Picture("\n".join([*facts, figure_text(figure), note]), png, figure, view)
+    return Picture(Hint(state, "\n".join([*facts, figure_text(figure), note])), png, figure, view)
 
 
 def job_figure(services: Services, job_id: str) -> str:

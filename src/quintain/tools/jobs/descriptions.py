@@ -198,8 +198,8 @@ def step_reports(services: Services, job_id: str) -> list[StepReport]:
     first: int | None = None
     while following is not None:
         own = _own_reports(services, following)
-        found += [report for step, report in own.items() if first is None or step < first]
-        first = min([*own, *([] if first is None else [first])], default=None)
+        found += [report for report in own if first is None or report.step < first]
+        first = min([*(report.step for report in own), *([] if first is None else [first])], default=None)
         following = services.store.jobs.get(following).resumed_from
     return sorted(found)
 
@@ -238,9 +238,12 @@ def _thin_points(curve: Curve, most: int) -> Curve:
     return curve.model_copy(update={"steps": steps, "values": values})
 
 
-def _own_reports(services: Services, job_id: str) -> dict[int, StepReport]:
-    """Return a job's own reports by step. Of several values of a metric at a step, the newest counts."""
-    found: dict[int, StepReport] = {}
+def _own_reports(services: Services, job_id: str) -> list[StepReport]:
+    """Return a job's own reports. Of several values of a metric at a step, the newest counts.
+
+    The last step of a stage is also the place of the next one's start, which validation measures: each has its report.
+    """
+    found: dict[tuple[int, str], StepReport] = {}
     stage = ""
     is_staged = services.store.jobs.get(job_id).kind in STAGED_KINDS
     for event in services.store.jobs.events(job_id, type=None if is_staged else "progress"):
@@ -249,10 +252,11 @@ def _own_reports(services: Services, job_id: str) -> dict[int, StepReport]:
             stage = folder if separated else ""
         if event.type != "progress" or event.step is None:
             continue
-        metrics = found[event.step].metrics if event.step in found else {}
+        place = (event.step, stage)
+        metrics = found[place].metrics if place in found else {}
         metrics |= {name: value for name, value in (event.metrics or {}).items() if value is not None}
-        found[event.step] = StepReport(event.step, stage, (job_id, event.attempt), metrics)
-    return found
+        found[place] = StepReport(event.step, stage, (job_id, event.attempt), metrics)
+    return list(found.values())
 
 
 def _curve(name: str, values: Mapping[int, float]) -> Curve:

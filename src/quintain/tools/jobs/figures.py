@@ -86,9 +86,6 @@ def figure_text(figure: Figure) -> str:
             for bar in panel.get("bars", ())
         )
         lines.extend(f"  {row['label']}: {row['note']}".replace("\n", " ") for row in panel.get("forest", ()))
-        for curve in panel.get("curves", ()):
-            points = ", ".join(f"{point['name']} {point['value']:.1%}" for point in curve["points"])
-            lines.append(f"  {curve['label']}: {points}")
         lines += [f"  {mark['label']} at step {mark['x']:.0f}" for mark in panel.get("marks", ())]
     return "\n".join(lines)
 

@@ -95,7 +95,9 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         errors = f"; {counted(result.n_error, 'episode')} ended with an error" if result.n_error else ""
         return Hint(f"No task has a verdict, so there is nothing to compare{errors}.")
     if result.evaluation_id:
-        parent = getattr(getattr(job.spec, "agent", None), "parent", None)
+        # The agent of a recipe is the one that it began with, else the one that was measured.
+        agent = getattr(job.spec, "agent", None)
+        parent = job.spec.agent.id if isinstance(job.spec, RecipeSpec) else getattr(agent, "parent", None)
         if parent is None:
             compare = call("compare_agents", agents=[result.evaluation_id, ...])
             return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
@@ -176,6 +178,11 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
     return {"dataset_id": dataset.id} | split  # a name may be that of a newer dataset
 
 
+def _suites(services: Services, agent_id: str) -> set[str]:
+    """Return the suites on which an agent was evaluated."""
+    return {one.suite_hash for one in services.store.evaluations.of_agent(agent_id)}
+
+
 def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
     """Return what to do with a new agent."""
     methods = [spec.method] if isinstance(spec, TrainSpec) else []
@@ -185,6 +192,9 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
     if role is None:
         start = spec.agent if isinstance(spec, TrainSpec | RecipeSpec) else None
         began = ... if start is None else start.id or start.name
+        compare = call("compare_agents", agents=[began, agent_id])
+        if isinstance(began, str) and _suites(services, began) & _suites(services, agent_id):
+            return Hint("The new agent and the one that it began with did the same tasks: ", compare, ".")
         suite = _measured_on(services, spec)
         where = ", on rows that it learned from, because none is held out" if "split" in suite else ""
         return Hint(
@@ -193,7 +203,7 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
             " and ",
             call("evaluate_agent", agent=began, **suite),
             ", then ",
-            call("compare_agents", agents=[began, agent_id]),
+            compare,
             ".",
         )
     if role == "retriever":

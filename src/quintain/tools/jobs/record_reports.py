@@ -22,6 +22,9 @@ from quintain.tools.services import Services, find
 _MOST_CHARS = 2000
 """Characters of a value in a table."""
 
+_SHORT = 60
+"""Characters of a cell in a table of objects."""
+
 _OWN_FOLDERS = frozenset({"output_dir", "cache_dir", "datasets_dir", "dataset_path", "dataset_files", "mirror"})
 """Fields of a request that are of this machine alone."""
 
@@ -75,7 +78,10 @@ def job_report(services: Services, job: Job) -> Report:
     if job.result is not None:
         known = job.result.model_dump(mode="json", exclude_defaults=True)
         report = known.pop("report", {})
+        listed = {name: rows for name, rows in report.items() if _is_of_objects(rows)}
+        report = {name: value for name, value in report.items() if name not in listed}
         sections.append(Section("Result", table=_facts({**known, **report})))
+        sections += [Section(name.replace("_", " ").capitalize(), table=_table(rows)) for name, rows in listed.items()]
         if job.result.evaluation_id is not None and (
             found := find(services.store.evaluations.get, job.result.evaluation_id)
         ):
@@ -164,6 +170,19 @@ def _facts(facts: Mapping[str, object]) -> Table:
         if value not in _EMPTY
     ]
     return Table(("", ""), tuple(rows))
+
+
+def _is_of_objects(value: object) -> bool:
+    """Whether a value is a list of objects, as the rounds of an evolution are."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+
+
+def _table(objects: list[Mapping[str, object]]) -> Table:
+    """Return objects as rows, with the members that are short in all of them as columns."""
+    names = dict.fromkeys(name for one in objects for name in one)
+    cells = {name: ["" if one.get(name) in _EMPTY else _plain(one[name]) for one in objects] for name in names}
+    shown = {name: column for name, column in cells.items() if max(map(len, column)) <= _SHORT}
+    return Table(tuple(name.replace("_", " ") for name in shown), tuple(zip(*shown.values(), strict=True)))
 
 
 def _plain(value: object) -> str:

@@ -165,10 +165,11 @@ function lines(place, legend, panel, { width, height, strength }) {
   const isLog = panel.log === true;
   const plot = new uPlot({
     width, height, series, bands,
+    padding: [null, panel.ticks?.length ? NAME_ROOM : null, null, null],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false } },
     scales: {
-      x: { time: false, range: (_, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
+      x: { time: false, range: ({ data: [steps] }, low, high) => (steps.length === 1 ? [steps[0] - 1, steps[0] + 1] : [low, high]) },
       y: isLog ? { distr: 3 } : panel.format === "percent" ? { range: (_, low, high) => percentRange(low, high) } : {},
     },
     axes: [
@@ -189,6 +190,7 @@ function named(ticks) {
   return ticks?.length ? { splits: () => ticks.map((tick) => tick.x), values: () => ticks.map((tick) => tick.label.replace("\n", " ")) } : {};
 }
 
+const NAME_ROOM = 44; // Pixels right of the last place, for half of its name.
 const WHOLE = [1, 2, 5].flatMap((one) => Array.from({ length: 9 }, (_, i) => one * 10 ** i)).sort((a, b) => a - b);
 
 function percentRange(low, high) {

@@ -3,7 +3,7 @@
 import { connect } from "./api.js";
 import { figure } from "./chart.js";
 import { badge, duration, h, replace } from "./elements.js";
-import { curves, forest } from "./forest.js";
+import { forest } from "./forest.js";
 
 const AGAIN_MS = 2000;
 const UNFINISHED = ["queued", "running"];
@@ -26,7 +26,7 @@ function show(result) {
     job && h("p", { class: "row" }, badge(job.status), ` ${job.phase ?? ""} `,
       job.total_steps ? h("progress", { value: job.step, max: job.total_steps, "aria-label": "steps" }) : null,
       job.eta_s ? h("span", { class: "quiet" }, `about ${duration(job.eta_s)} left`) : null),
-    description ? figure(description, { others: { forest, curves } }) : h("pre", null, text));
+    description ? figure(description, { others: { forest } }) : h("pre", null, text));
   clearTimeout(timer);
   if (job && UNFINISHED.includes(job.status)) timer = setTimeout(() => again(job.job_id), AGAIN_MS);
   else if (job && before && UNFINISHED.includes(before.status)) tellModel(text);

@@ -43,6 +43,7 @@ export function flipList(comparison, query, api) {
     if (focus) runs.focus();
     const [solved, failed] = await Promise.all([flip.trajectory_solved, flip.trajectory_failed].map((id) => readRun(api, id)));
     content.removeAttribute("aria-busy");
+    if (focus) runs.scrollIntoView({ block: "start" });
     if (flip.i === open) replace(content, sideBySide([{ agent: flip.solved_by, id: flip.trajectory_solved, ...solved, outcome: "solved" },
       { agent: flip.failed_by, id: flip.trajectory_failed, ...failed, outcome: "failed" }]));
   }

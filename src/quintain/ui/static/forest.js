@@ -1,6 +1,5 @@
-// Panels of comparisons: estimates with intervals, one a row, and learning curves. Panels are those of
-// quintain.evaluation.reports.figures: forest: [{ label, value, low, high, wide, strong, note }], origin; curves: [{ label, points }].
-import { chart } from "./chart.js";
+// Panels of comparisons: estimates with intervals, one a row. Panels are those of quintain.evaluation.reports.figures:
+// forest: [{ label, value, low, high, wide, strong, note }], origin.
 import { h } from "./elements.js";
 import { axis, interval, linearScale } from "./intervals.js";
 
@@ -21,12 +20,4 @@ export function forest(panel) {
 function kind(panel, row) {
   if (panel.origin === undefined || !row.strong) return "plain";
   return row.value < panel.origin ? "bad" : "good";
-}
-
-export function curves(panel) {
-  const lines = panel.curves.map((curve) => ({
-    label: curve.label, style: "measured", x: curve.points.map((point) => point.x), y: curve.points.map((point) => point.value),
-    low: curve.points.map((point) => point.low), high: curve.points.map((point) => point.high),
-  }));
-  return chart({ title: panel.title, xlabel: "position in the training", ylabel: "share of tasks solved", format: "percent", lines }).element;
 }

@@ -15,7 +15,7 @@ export function openForgetting(id, api, done, kind = "trajectory") {
     api.mayChange
       ? h("p", null, h("label", { class: "field" }, "Type the id to confirm: ", typed))
       : h("p", { class: "warning-box" }, "This page is read-only. Open the address with #token= that the server printed to forget for good."),
-    h("div", { class: "row" }, act, h("button", { onclick: () => dialog.close() }, "Close")));
+    h("div", { class: "row" }, api.mayChange && act, h("button", { onclick: () => dialog.close() }, "Close")));
   let isKnown = false;
 
   function option(text) {
@@ -24,7 +24,7 @@ export function openForgetting(id, api, done, kind = "trajectory") {
   }
 
   function update() {
-    act.disabled = !(api.mayChange && isKnown && typed.value.trim() === id);
+    act.disabled = !(isKnown && typed.value.trim() === id);
   }
 
   const request = (dryRun) => api.call("forget", { id, dry_run: dryRun, twins: twins.box.checked, copies: copies.box.checked });

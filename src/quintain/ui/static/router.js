@@ -53,7 +53,8 @@ async function show() {
     const isHere = link.pathname === address("/") ? here() === "/" : location.pathname.startsWith(link.pathname);
     if (isHere) {
       link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the links scroll on a narrow screen
+      // The links scroll on a narrow screen. `scrollIntoView` would make the next Tab begin here and not at the top.
+      link.parentElement.scrollLeft = Math.max(0, link.offsetLeft + link.offsetWidth - link.parentElement.offsetLeft - link.parentElement.clientWidth);
     } else link.removeAttribute("aria-current");
   }
   const root = h("div", { class: "view", "aria-busy": "true" });

@@ -16,9 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
-from quintain.worker.pictures.panels import COLORS, HEAD, clip, draw_panels, draw_title
+from quintain.worker.pictures.panels import clip, draw_head, draw_panel, draw_panels, head_height, head_lines
 
 _INK = "#26323f"
 _FILL = {
@@ -109,24 +109,25 @@ _STRONG, _WEAK = "#0072b2", "#9aa7b4"
 _MAX_LABEL_CHARS = 44
 """Characters per line of a label."""
 
+_FOREST_WIDTH = 9.5
 _CURVES_HEIGHT = 7.0
-_MAX_NAMED_POINTS = 8
-"""Maximum number of points of a single curve that are labeled with names."""
 
 
 def draw_forest(panels: list[dict[str, Any]], title: str, subtitle: str = "") -> Figure:
-    """Draw panels of estimates or curves below each other. Strong estimates are significant."""
-    heights = [_CURVES_HEIGHT if "curves" in panel else max(len(panel["forest"]), 1) + 1.6 for panel in panels]
-    size = (9.5, 0.4 * sum(heights) + HEAD)
-    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - HEAD / size[1]), h_pad=0.08)
+    """Draw panels of estimates or lines below each other. Strong estimates are significant."""
+    heights = [_CURVES_HEIGHT if "lines" in panel else max(len(panel["forest"]), 1) + 1.6 for panel in panels]
+    heading = head_lines(title, subtitle, _FOREST_WIDTH)
+    head = head_height(heading)
+    size = (_FOREST_WIDTH, 0.4 * sum(heights) + head)
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - head / size[1]), h_pad=0.08)
     canvas = Figure(figsize=size, dpi=110, layout=layout)
     axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-    draw_title(canvas, title, subtitle)
+    draw_head(canvas, heading)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
-        axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left")
-        if "curves" in panel:
-            _draw_curves(axis, panel["curves"])
+        if "lines" in panel:
+            draw_panel(axis, panel)
         else:
+            axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left")
             _draw_estimates(axis, panel)
     return canvas
 
@@ -148,29 +149,6 @@ def _draw_estimates(axis: Any, panel: dict[str, Any]) -> None:
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axis.tick_params(axis="x", labelsize=8)
     axis.spines[["top", "right", "left"]].set_visible(False)
-
-
-def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
-    """Draw success rates with intervals by training position. A single curve shows the agents' names."""
-    for number, curve in enumerate(curves):
-        points, color = curve["points"], COLORS[number % len(COLORS)]
-        places, values = [point["x"] for point in points], [point["value"] for point in points]
-        low, high = [point["low"] for point in points], [point["high"] for point in points]
-        axis.fill_between(places, low, high, color=color, alpha=0.15, linewidth=0)
-        label = clip(curve["label"], _MAX_LABEL_CHARS)
-        axis.plot(places, values, marker="o", markersize=4, linewidth=1.6, color=color, label=label)
-    axis.legend(fontsize=8, frameon=False)
-    last = max(point["x"] for curve in curves for point in curve["points"])
-    if len(curves) == 1 and last < _MAX_NAMED_POINTS:
-        names = {point["x"]: point["name"] for point in curves[0]["points"]}
-        axis.set_xticks(list(names), [clip(name, 90 // len(names)) for name in names.values()], fontsize=8)
-    else:
-        axis.set_xlabel("position in the training", fontsize=8)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_ylim(-0.02, 1.02)
-    axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axis.tick_params(labelsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _label(text: str) -> str:

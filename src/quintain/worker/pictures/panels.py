@@ -18,9 +18,17 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#8a5fb0", "#b58900")
 """Distinguishable with any colour vision (Okabe & Ito 2008)."""
 
 _WEAK = "#9aa7b4"
-_WIDTH, _HEIGHT, HEAD = 5.0, 3.5, 0.75
-"""Inches: a panel, and title and subtitle."""
+_WIDTH, _HEIGHT = 5.0, 3.5
+"""Inches of a panel."""
+_LINE, _MOST_LINES = 0.27, 2
+"""Inches of a line of the title or the subtitle, and most lines of each."""
+_LEGEND_ROOM = 0.09
+"""Share of a panel's height above its values for each entry of a legend that would cover them."""
 _MOST_COLUMNS = 3
+_MEASURED = ("measured", "points")
+"""Styles of lines whose values have error bars."""
+_NAMED_LINES = 2
+"""Most lines whose values are written; more would cover each other."""
 _NAMED_MARKS = 8
 """Most marks that are labelled; more cannot be read."""
 
@@ -30,35 +38,48 @@ def draw_panels(panels: list[dict[str, Any]], title: str, subtitle: str = "") ->
     columns = 2 if len(panels) == 4 else min(len(panels), _MOST_COLUMNS)
     rows = -(-len(panels) // columns)
     widest = max(_WIDTH, max(1.15 * len(panel.get("bars", ())) for panel in panels))
-    size = (max(6.4, widest * columns), _HEIGHT * rows + HEAD)
-    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - HEAD / size[1]), w_pad=0.1, h_pad=0.08, wspace=0.04)
+    width = max(6.4, widest * columns)
+    heading = head_lines(title, subtitle, width)
+    head = head_height(heading)
+    size = (width, _HEIGHT * rows + head)
+    layout = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - head / size[1]), w_pad=0.1, h_pad=0.08, wspace=0.04)
     canvas = Figure(figsize=size, dpi=110, layout=layout)
     axes = canvas.subplots(rows, columns, squeeze=False)
-    draw_title(canvas, title, subtitle)
+    draw_head(canvas, heading)
     for axis, panel in zip(axes.flat, panels, strict=False):
-        _draw_panel(axis, panel)
+        draw_panel(axis, panel)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     return canvas
 
 
-def draw_title(canvas: Figure, title: str, subtitle: str = "") -> None:
+def head_lines(title: str, subtitle: str, width: float) -> list[tuple[str, dict[str, Any]]]:
+    """Return the lines of title and subtitle, which are at most `width` inches wide, with their style."""
+    texts = (
+        (title, 9.6, {"fontsize": 12, "color": INK, "weight": "bold"}),
+        (subtitle, 15, {"fontsize": 9, "color": _MUTED}),
+    )
+    return [
+        (line, style)
+        for text, chars_per_inch, style in texts
+        for line in textwrap.wrap(text, int(width * chars_per_inch), max_lines=_MOST_LINES, placeholder="…")
+    ]
+
+
+def head_height(lines: list[tuple[str, dict[str, Any]]]) -> float:
+    """Return the inches that a title and subtitle take."""
+    return 0.21 + _LINE * max(len(lines), 2)
+
+
+def draw_head(canvas: Figure, lines: list[tuple[str, dict[str, Any]]]) -> None:
     """Write title and subtitle at the top left."""
     width, height = canvas.get_size_inches()
-    texts = ((title, 12, INK, "bold", 9.6), (subtitle, 9, _MUTED, "normal", 15))
-    for place, (text, font, color, weight, chars_per_inch) in enumerate(texts):
-        canvas.text(
-            0.12 / width,
-            1 - (0.14 + 0.27 * place) / height,
-            clip(" ".join(text.split()), int(width * chars_per_inch)),
-            fontsize=font,
-            color=color,
-            va="top",
-            weight=weight,
-        )
+    for place, (line, style) in enumerate(lines):
+        canvas.text(0.12 / width, 1 - (0.14 + _LINE * place) / height, line, va="top", **style)
 
 
-def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
+def draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
+    """Draw lines, bars and marks with their axes and legend."""
     axis.set_title(panel.get("title", ""), fontsize=10, color=INK, loc="left")
     axis.set_xlabel(panel.get("xlabel", ""), fontsize=8.5, color=_MUTED)
     axis.set_ylabel(panel.get("ylabel", ""), fontsize=8.5, color=_MUTED)
@@ -73,10 +94,13 @@ def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
         axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         axis.yaxis.set_minor_formatter(NullFormatter())
     n_measured = 0
+    is_named = sum(line.get("style") in _MEASURED for line in panel.get("lines", ())) <= _NAMED_LINES
     for number, line in enumerate(panel.get("lines", ())):
         color = COLORS[number % len(COLORS)]
-        if line.get("style") in {"measured", "points"}:
-            _draw_measured(axis, line, color, percent=panel.get("format") == "percent", below=n_measured % 2 == 1)
+        if line.get("style") in _MEASURED:
+            _draw_measured(axis, line, color)
+            if is_named:
+                _name_values(axis, line, color, percent=panel.get("format") == "percent", below=n_measured % 2 == 1)
             n_measured += 1
         else:
             _draw_line(axis, line, color)
@@ -94,7 +118,10 @@ def _draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
     if ticks := panel.get("ticks"):
         axis.set_xticks([tick["x"] for tick in ticks], [tick["label"] for tick in ticks])
     _draw_marks(axis, panel.get("marks", ()))
-    if axis.get_legend_handles_labels()[1]:
+    if entries := len(axis.get_legend_handles_labels()[1]):
+        if entries > 2 and axis.get_yscale() == "linear" and panel.get("format") != "percent":
+            low, high = axis.get_ylim()
+            axis.set_ylim(low, high + entries * _LEGEND_ROOM * (high - low))
         axis.legend(fontsize=8, frameon=True, framealpha=0.8, edgecolor="none")
 
 
@@ -110,8 +137,8 @@ def _draw_line(axis: Axes, line: dict[str, Any], color: str) -> None:
             axis.fill_between(x, _values(line["low"]), _values(line["high"]), color=color, alpha=0.15, linewidth=0)
 
 
-def _draw_measured(axis: Axes, line: dict[str, Any], color: str, *, percent: bool, below: bool) -> None:
-    """Draw values with error bars and their numbers, above or below. Dots join them: nothing was measured in between."""
+def _draw_measured(axis: Axes, line: dict[str, Any], color: str) -> None:
+    """Draw values with error bars. Dots join them: nothing was measured in between."""
     x, y, low, high = (_values(line[name]) for name in ("x", "y", "low", "high"))
     spread = [
         [a - b for a, b in zip(y, low, strict=True)],
@@ -132,7 +159,12 @@ def _draw_measured(axis: Axes, line: dict[str, Any], color: str, *, percent: boo
         markersize=5,
         label=f"{line.get('label', '')}, 95 % interval",
     )
-    edge, shift = (low, -11) if below else (high, 3)
+
+
+def _name_values(axis: Axes, line: dict[str, Any], color: str, *, percent: bool, below: bool) -> None:
+    """Write values above or below their error bars."""
+    x, y = _values(line["x"]), _values(line["y"])
+    edge, shift = (_values(line["low"]), -11) if below else (_values(line["high"]), 3)
     for place, value, end in zip(x, y, edge, strict=True):
         if value == value:  # not a break
             text = percentage(value) if percent else f"{value:.3g}"

@@ -22,13 +22,13 @@ export async function render(root, params, api) {
     href: (item) => urlOf(item.id),
     load: (cursor) => api.call("list_library", { kind: "agents", limit: 200, cursor, ...(text && { text }) }),
     columns: [
-      { title: "Agent", width: "12rem", cell: (item) => idLink(item.id, item.id.replace(/^agent:/, "")) },
-      { title: "What it is", cell: (item) => (item.role === "policy" ? item.description : `${item.role.replaceAll("_", " ")}: ${item.description}`) },
+      { title: "Agent", cell: (item) => idLink(item.id, item.id.replace(/^agent:/, "")) },
+      { title: "What it is", width: "40%", class: "wide", cell: (item) => (item.role === "policy" ? item.description : `${item.role.replaceAll("_", " ")}: ${item.description}`) },
       { title: "Newest result", width: "10rem", cell: (item) => (newest(item) ? `${percent(newest(item).success_rate)} of ${newest(item).n}` : "–") },
       { title: axis(scale), width: "13rem", class: "wide", cell: (item) => (newest(item)
         ? interval(scale, { low: newest(item).ci_low, value: newest(item).success_rate, high: newest(item).ci_high }) : "") },
       { title: "Size", width: "6rem", class: "number wide", cell: (item) => sizeText(item.size_bytes) },
-      { title: "Made", width: "8rem", cell: (item) => ago(item.created_at) },
+      { title: "Made", width: "8rem", class: "wide", cell: (item) => ago(item.created_at) },
     ],
   });
   root.append(h("header", { class: "head" }, h("h1", null, "Agents"), search), list.element);

@@ -7,8 +7,9 @@ import { learningCurves } from "../learning_curves.js";
 export async function render(root, params, api) {
   const found = await api.call("compare_agents", { agents: [params.id] });
   const ids = new Map(found.lineage.map((origin) => [origin.agent, origin.agent_id]));
-  const agent = (name) => (ids.has(name) ? idLink(ids.get(name), name) : h("span", null, name));
-  const names = found.leaderboard.map((row) => row.agent);
+  const agent = (name) => idLink(ids.get(name) ?? name, name.replace(/^agent:/, ""));
+  const names = found.leaderboard.map((row) => row.agent.replace(/^agent:/, ""));
+  const curves = found.curves.length ? learningCurves(found.curves) : null;
   document.title = `${names.join(", ")} · Quintain`;
   root.append(
     h("p", { class: "crumbs" }, h("a", { href: "/comparisons" }, "Comparisons"), " / ", found.comparison_id),
@@ -27,9 +28,10 @@ export async function render(root, params, api) {
       ].filter(Boolean) }),
       h("p", { class: "quiet" }, "Agents that share a letter do not differ significantly.")),
     card(found.comparisons.length > 1 ? "All pairs" : "The pair", forest(found.comparisons, agent)),
-    found.curves.length ? card(found.curves.length > 1 ? "Learning curves" : "Learning curve", learningCurves(found.curves)) : "",
+    curves ? card(found.curves.length > 1 ? "Learning curves" : "Learning curve", curves.elements) : "",
     card(`Flips (${found.flips_count})`, flipList(found, params.query, api)),
   );
+  return () => curves?.destroy();
 }
 
 function forest(pairs, agent) {
@@ -44,14 +46,14 @@ function forest(pairs, agent) {
       h("caption", { class: "visually-hidden" }, `Differences of ${isLoss ? "losses" : "success rates"} with 95 % intervals`),
       h("thead", null, h("tr", null, h("th", { scope: "col" }, "Pair"), h("th", { scope: "col", class: "number" }, `Difference, ${isLoss ? "nats a token" : "points"}`),
         h("th", { scope: "col", class: "interval-cell" }, h("span", { class: "visually-hidden" }, "95 % interval"), axis(scale, change)),
-        h("th", { scope: "col", class: "number" }, "p, corrected"), h("th", { scope: "col" }, "Result"),
+        h("th", { scope: "col", class: "number wide" }, "p, corrected"), h("th", { scope: "col" }, "Result"),
         h("th", { scope: "col", class: "number wide" }, isLoss ? "Lower loss" : "Only one solved"), h("th", { scope: "col", class: "number wide" }, "Tasks"))),
       h("tbody", null, pairs.map((pair) => h("tr", null,
         h("th", { scope: "row" }, agent(pair.b), h("span", { class: "quiet" }, " against "), agent(pair.a)),
         h("td", { class: "number" }, change(pair.difference), h("span", { class: "bounds" }, `${change(pair.ci_low)} to ${change(pair.ci_high)}`)),
         h("td", { class: "interval-cell" }, interval(scale, { low: pair.ci_low, value: pair.difference, high: pair.ci_high,
           outerLow: pair.simultaneous_low, outerHigh: pair.simultaneous_high, kind: kind(pair) })),
-        h("td", { class: "number" }, pValue(pair.p_corrected)),
+        h("td", { class: "number wide" }, pValue(pair.p_corrected)),
         h("td", null, result(pair)),
         h("td", { class: "number wide" }, `${pair.b}: ${pair.only_b}, ${pair.a}: ${pair.only_a}`),
         h("td", { class: "number wide" }, pair.n_tasks, pair.n_excluded > 0 && h("span", { class: "quiet" }, ` (${pair.n_excluded} left out)`))))))),

@@ -1,22 +1,27 @@
 // All comparisons, newest first, and the choice of evaluations for a new one.
 import { ago, append, empty, errorBox, h, idLink, percent, replace } from "../elements.js";
 import { navigate } from "../router.js";
+import { urlOf } from "../routes.js";
 import { pagedTable } from "../table.js";
+
+const short = (agent) => agent.replace(/^agent:/, "");
+// Not without a verdict, nor stopped early by a sequential comparison.
+const canBePaired = (item) => item.rate.value !== null && item.purpose !== "sequential";
 
 export async function render(root, params, api) {
   const list = pagedTable({
     label: "Comparisons",
     none: "No comparison yet. Choose two evaluations above.",
     key: (item) => item.id,
-    href: (item) => `/comparisons/${encodeURIComponent(item.id)}`,
+    href: (item) => urlOf(item.id),
     load: (cursor) => api.call("list_library", { kind: "comparisons", limit: 100, cursor }),
     columns: [
-      { title: "Comparison", width: "9.5rem", cell: (item) => idLink(item.id) },
-      { title: "Agents, best first", cell: (item) => item.agents.join(", ") },
+      { title: "Comparison", width: "12rem", class: "wide", cell: (item) => idLink(item.id) },
+      { title: "Agents, best first", cell: (item) => h("a", { href: urlOf(item.id) }, item.agents.map(short).join(", ")) },
       { title: "Environment", width: "13rem", class: "wide", cell: (item) => item.environment },
-      { title: "Significant", width: "7rem", class: "number", cell: (item) => `${item.significant} of ${item.pairs}` },
+      { title: "Significant", width: "7rem", class: "number wide", cell: (item) => `${item.significant} of ${item.pairs}` },
       { title: "Flips", width: "4.5rem", class: "number wide", cell: (item) => item.flips },
-      { title: "Made", width: "8rem", cell: (item) => ago(item.created_at) },
+      { title: "Made", width: "8rem", class: "wide", cell: (item) => ago(item.created_at) },
     ],
   });
   root.append(h("h1", null, "Comparisons"), newComparison(api, params.query.get("agent") ?? ""), list.element);
@@ -42,7 +47,7 @@ function newComparison(api, agent) {
       const page = await api.call("list_library", { kind: "evaluations", limit: 50, cursor, ...(text && { text }) });
       if (mine !== generation) return;
       if (fromStart) replace(rows, [...chosen.values()].map(row));
-      append(rows, page.items.filter((item) => item.rate.value !== null && !(fromStart && chosen.has(item.id))).map(row));
+      append(rows, page.items.filter((item) => canBePaired(item) && !(fromStart && chosen.has(item.id))).map(row));
       cursor = page.next_cursor;
       more.hidden = !cursor;
       if (!rows.children.length) replace(rows, h("tr", null, h("td", { colspan: 5 }, empty("No evaluation found. Measure an agent with `quintain evaluate AGENT --environment ENVIRONMENT`."))));
@@ -85,8 +90,9 @@ function newComparison(api, agent) {
 
   async function begin() {
     if (agent) {
-      const page = await api.call("list_library", { kind: "evaluations", limit: 1, text: agent });
-      for (const item of page.items) chosen.set(item.id, item);
+      const page = await api.call("list_library", { kind: "evaluations", limit: 50, text: agent });
+      const item = page.items.find(canBePaired);
+      if (item) chosen.set(item.id, item);
     }
     await load(true);
   }

@@ -14,12 +14,12 @@ export async function render(root, params, api) {
     load: (cursor) => api.call("list_library", { kind: "datasets", limit: 200, cursor }),
     columns: [
       { title: "Name", cell: (dataset) => h("a", { href: `/datasets/${dataset.id}` }, inlineText(dataset.name)) },
-      { title: "Id", width: "9rem", cell: (dataset) => idLink(dataset.id) },
+      { title: "Id", width: "9rem", class: "wide", cell: (dataset) => idLink(dataset.id) },
       { title: "Kind", width: "6rem", cell: (dataset) => dataset.kind },
       { title: "Rows", width: "5.5rem", class: "number", cell: (dataset) => number(dataset.rows) },
-      { title: "Left out", width: "6rem", class: "number", cell: (dataset) => number(sum(dataset.dropped)) },
-      { title: "Note", width: "14rem", cell: (dataset) => dataset.note && inlineText(dataset.note) },
-      { title: "Frozen", width: "7.5rem", cell: (dataset) => ago(dataset.created_at) },
+      { title: "Left out", width: "6rem", class: "number wide", cell: (dataset) => number(sum(dataset.dropped)) },
+      { title: "Note", width: "14rem", class: "wide", cell: (dataset) => dataset.note && inlineText(dataset.note) },
+      { title: "Frozen", width: "7.5rem", class: "wide", cell: (dataset) => ago(dataset.created_at) },
     ],
   });
   root.append(h("header", { class: "head" }, h("h1", null, "Datasets")), list.element);

@@ -11,7 +11,7 @@ export async function render(root, params, api) {
   }
   const agent = found.agent_id.replace(/^agent:/, "");
   document.title = `${agent} on ${found.environment} · Quintain`;
-  const groups = Object.keys(found.by_type).length > 1 ? found.by_type : found.by_difficulty;
+  const groups = [found.by_environment, found.by_type, found.by_difficulty].find((one) => Object.keys(one ?? {}).length > 1) ?? {};
   root.append(
     h("p", { class: "crumbs" }, h("a", { href: "/agents" }, "Agents"), " / ", idLink(found.agent_id, agent), " / ", found.id),
     h("header", { class: "head" }, h("h1", null, agent, h("small", null, ` on ${found.environment}`)),
@@ -32,9 +32,13 @@ export async function render(root, params, api) {
       ["Same tools next", found.held_out?.tool_match && percent(found.held_out.tool_match.value)],
       ["Same action next", found.held_out?.action_match && percent(found.held_out.action_match.value)],
       ["Job", found.job_id && idLink(found.job_id.split("/")[0], found.job_id)],
-      ["Runs", found.held_out ? null : found.job_id && h("a", { href: `/runs?job_id=${encodeURIComponent(found.job_id.split("/")[0])}` }, "all runs of the job")],
+      ["Runs", found.held_out ? null : found.job_id && [runsOf(found.job_id, "", "all runs of the job"), ", ", runsOf(found.job_id, "&outcome=failure", "failed ones")]],
       ["Made", ago(found.created_at)],
     ])), Object.keys(found.failures).length > 0 && card("Why episodes failed", failures(found.failures))));
+}
+
+function runsOf(jobId, more, text) {
+  return h("a", { href: `/runs?job_id=${encodeURIComponent(jobId.split("/")[0])}${more}` }, text);
 }
 
 function rateRow(name, rate) {

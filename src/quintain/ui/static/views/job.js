@@ -1,7 +1,7 @@
 // One job: state, what got better, curves beside those of other jobs, phases, samples, settings, log; live while it runs.
 import { liveFigure } from "../chart.js";
 import { ago, badge, card, duration, errorBox, facts, h, idLink, nextStep, number, replace, toast } from "../elements.js";
-import { curves as learningCurves, forest } from "../forest.js";
+import { forest } from "../forest.js";
 import { jobCurves } from "../job_curves.js";
 import { planAgainstFact, settingsTable, stages } from "../job_parts.js";
 import { navigate } from "../router.js";
@@ -15,7 +15,7 @@ export async function render(root, params, api) {
     api.call("get_job", { job_id: id, detail: "metrics" }), api.get(`/api/jobs/${encodeURIComponent(id)}`), jobCurves(id, params.query, api)]);
 
   const top = h("div", { class: "stack" });
-  const picture = liveFigure({ height: 220, others: { forest, curves: learningCurves } });
+  const picture = liveFigure({ height: 220, others: { forest } });
   const better = h("section", { class: "card", hidden: true }, picture.element);
   const [result, plan, phases] = [h("div"), h("div"), h("div")];
   const side = h("div", { class: "stack" }, result, plan, phases, card("Settings", settingsTable(page.settings)));

@@ -73,11 +73,11 @@ function table(board, newest, api) {
       newest && h("a", { href: `/comparisons/${newest}` }, "Newest comparison"), board.rows.length > 1 && compare),
     h("p", { class: "quiet" }, "Success with its 95 % interval. Agents that share a letter do not differ significantly."),
     rateTable(board.rows.map((row) => ({
-      name: [`${row.rank} `, idLink(row.agent)], low: row.ci_low, value: row.success_rate, high: row.ci_high, n: row.n, row,
+      name: [`${row.rank} `, idLink(row.agent, row.agent.replace(/^agent:/, ""))], low: row.ci_low, value: row.success_rate, high: row.ci_high, n: row.n, row,
     })), { caption: "Agents by success with 95 % intervals", columns: [
-      { title: "Mean reward", class: "number", cell: ({ row }) => number(row.mean_reward) },
+      { title: "Mean reward", class: "number wide", cell: ({ row }) => number(row.mean_reward) },
       { title: "Group", cell: ({ row }) => row.group && badge(row.group) },
-      { title: "Runs", cell: ({ row }) => h("a", { href: `/runs?agent=${encodeURIComponent(row.agent)}` }, "runs") },
+      { title: "Runs", class: "wide", cell: ({ row }) => h("a", { href: `/runs?agent=${encodeURIComponent(row.agent)}` }, "runs") },
     ] }),
     board.notes.map((note) => h("p", { class: "warning-box" }, inlineText(note))));
 }

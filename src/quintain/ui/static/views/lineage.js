@@ -5,7 +5,6 @@ import { graph } from "../graph.js";
 import { setQuery } from "../router.js";
 import { urlOf } from "../routes.js";
 
-const SINGULAR = { trajectory: "run", trajectories: "run" }, PLURAL = { trajectory: "runs", trajectories: "runs" };
 const DEPTHS = [2, 4, 6, 12, 50];
 
 export async function render(root, params, api) {
@@ -41,7 +40,11 @@ function unique(nodes) {
 }
 
 function summary(found) {
-  const count = (side) => Object.entries(found.counts[side] ?? {}).map(([kind, n]) => `${n.toLocaleString("en")} ${n === 1 ? SINGULAR[kind] ?? kind : PLURAL[kind] ?? `${kind}s`}`).join(", ") || "nothing";
+  const count = (side) => {
+    const { trajectory = 0, trajectories = 0, ...others } = found.counts[side] ?? {};
+    const counted = Object.entries({ ...others, run: trajectory + trajectories }).filter(([, n]) => n > 0);
+    return counted.map(([kind, n]) => `${n.toLocaleString("en")} ${kind}${n === 1 ? "" : "s"}`).join(", ") || "nothing";
+  };
   const learned = found.learned_from ? ` Its training data has ${found.learned_from.count.toLocaleString("en")} runs.` : "";
   return `Made from: ${count("ancestors")}. Led to: ${count("descendants")}.${learned}${found.truncated ? " There is more than is shown." : ""}`;
 }

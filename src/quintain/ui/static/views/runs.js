@@ -7,7 +7,7 @@ import { inlineText } from "../text.js";
 
 const OUTCOMES = ["success", "failure", "error", "truncated", "unknown"];
 const ORDERS = [["", "newest first"], ["reward", "highest reward"], ["-reward", "lowest reward"]];
-const FILTERS = ["text", "agent", "environment", "task_type", "outcome", "personal_data", "min_reward", "max_reward", "tag", "dataset_id", "job_id"];
+const FILTERS = ["text", "agent", "environment", "task_type", "outcome", "personal_data", "min_reward", "max_reward", "tag", "task_id", "session_id", "since", "until", "dataset_id", "job_id"];
 const TYPING_MS = 250;
 const LIVE_MS = 1500;
 
@@ -31,7 +31,8 @@ export function filterOf(query) {
     const value = query.get(name);
     if (!value) continue;
     if (name === "tag") filter.tags = [value];
-    else filter[name] = name.endsWith("_reward") ? Number(value) : value;
+    else if (/^\d{4}-\d\d-\d\d$/.test(value) && ["since", "until"].includes(name)) filter[name] = `${value}T00:00:00Z`;
+    else filter[name] = name.endsWith("_reward") && !Number.isNaN(Number(value)) ? Number(value) : value;
   }
   return Object.keys(filter).length ? filter : null;
 }
@@ -84,14 +85,14 @@ function listOf(api, query) {
     href: (run) => `/runs/${encodeURIComponent(run.id)}`,
     load: (cursor) => api.call("search_trajectories", { limit: 200, cursor, filter: filterOf(query()), sort: query().get("sort") || null }),
     columns: [
-      { title: "Outcome", width: "7rem", cell: (run) => badge(run.outcome) },
+      { title: "Outcome", width: "7.5rem", cell: (run) => badge(run.outcome) },
       { title: "Task", cell: (run) => h("a", { href: `/runs/${encodeURIComponent(run.id)}` }, inlineText(run.prompt || run.task_id || run.id)) },
-      { title: "Kind", class: "wide-only", width: "8rem", cell: (run) => run.task_type && inlineText(run.task_type) },
-      { title: "Agent", class: "wide-only", width: "9rem", cell: (run) => inlineText(run.agent) },
+      { title: "Kind", class: "wide", width: "8rem", cell: (run) => run.task_type && inlineText(run.task_type) },
+      { title: "Agent", class: "wide", width: "9rem", cell: (run) => inlineText(run.agent) },
       { title: "Reward", width: "5.5rem", class: "number", cell: (run) => number(run.reward) },
-      { title: "Score", width: "5rem", class: "number wide-only", cell: (run) => (run.score === null ? "" : number(run.score)) },
-      { title: "Steps", width: "4.5rem", class: "number wide-only", cell: (run) => number(run.steps) },
-      { title: "Stored", class: "wide-only", width: "7.5rem", cell: (run) => ago(run.created_at) },
+      { title: "Score", width: "5rem", class: "number wide", cell: (run) => (run.score === null ? "" : number(run.score)) },
+      { title: "Steps", width: "4.5rem", class: "number wide", cell: (run) => number(run.steps) },
+      { title: "Stored", class: "wide", width: "7.5rem", cell: (run) => ago(run.created_at) },
     ],
   });
 }
@@ -104,7 +105,7 @@ function filters(query, change, api) {
     options.map(([value, text]) => h("option", { value, selected: value === (query.get(name) ?? "") }, text)));
   const agents = h("datalist", { id: "agents" });
   const scorers = h("datalist", { id: "orders" });
-  const more = ["environment", "task_type", "personal_data", "min_reward", "max_reward", "tag"];
+  const more = ["environment", "task_type", "personal_data", "min_reward", "max_reward", "tag", "task_id", "session_id", "since", "until"];
   return h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault(), onfocusin: () => suggest(api, agents) },
     input("text", "Text of the run", { type: "search", class: "search-text" }),
     input("agent", "Agent", { list: "agents" }),
@@ -114,7 +115,8 @@ function filters(query, change, api) {
       input("environment", "Environment"), input("task_type", "Kind of task"),
       select("personal_data", "Personal data", [["", "any personal data"], ["none", "none found"], ["found", "found and removed"], ["unknown", "not searched for"]]),
       input("min_reward", "Reward from", { type: "number", step: "any" }), input("max_reward", "Reward to", { type: "number", step: "any" }),
-      input("tag", "Tag"))),
+      input("tag", "Tag"), input("task_id", "Task id"), input("session_id", "Session id"),
+      h("label", { class: "field" }, "Stored from", input("since", "Stored from", { type: "date" })), h("label", { class: "field" }, "before", input("until", "Stored before", { type: "date" })))),
     agents, scorers);
 }
 
