@@ -21,6 +21,9 @@ url = "http://127.0.0.1:{openenv}"
 tasks = 40
 timeout_s = 60
 
+[openenv.tools]
+url = "http://127.0.0.1:{openenv}/tools"
+
 [agentgym.count]
 url = "http://127.0.0.1:{agentgym}"
 tasks = 40

@@ -1,7 +1,8 @@
 """A server that speaks the wire format of OpenEnv 0.10 (`openenv/core/env_server/http_server.py`), as a process of its own.
 
 Its environment: guess a number from 0 to 3, which follows from the seed; each wrong guess is answered with higher or lower. The guess
-98 ends the process, 99 never answers.
+98 ends the process, 99 never answers. Below `/tools` the same game is an environment with an MCP server inside: the task is metadata, an
+action calls a tool.
 """
 
 from __future__ import annotations
@@ -27,7 +28,19 @@ ACTION = {
     "title": "GuessAction",
     "type": "object",
 }
+CALL = {
+    "properties": {
+        "type": {"const": "call_tool", "default": "call_tool", "type": "string"},
+        "tool_name": {"type": "string"},
+        "arguments": {"additionalProperties": True, "type": "object"},
+    },
+    "required": ["tool_name"],
+    "type": "object",
+}
+GUESS_TOOL = {"name": "guess", "description": "Guess it.", "inputSchema": {**ACTION, "title": "guess"}}
 PAGES: dict[str, Any] = {
+    "/tools/schema": {"action": CALL, "observation": {}, "state": {}},
+    "/tools/metadata": {"name": "tools", "description": "Find it.", "version": "1.0.0"},
     "/schema": {"action": ACTION, "observation": {}, "state": {}},
     "/metadata": {"name": "guess", "description": "Find a number from 0 to 3.", "version": "1.0.0"},
     "/health": {"status": "healthy"},
@@ -35,7 +48,7 @@ PAGES: dict[str, Any] = {
 
 
 def page(connection: ServerConnection, request: Request) -> Response | None:
-    if request.path == "/ws":
+    if request.path in ("/ws", "/tools/ws"):
         return None
     status = HTTPStatus.OK if request.path in PAGES else HTTPStatus.NOT_FOUND
     body = json.dumps(PAGES.get(request.path, {"detail": "Not Found"})).encode()
@@ -52,6 +65,11 @@ def observation(message: str, reward: float | None = None, done: bool = False) -
     }
 
 
+def result(value: Any, failure: Any = None) -> dict[str, Any]:
+    shown = {"metadata": {}, "tool_name": "guess", "result": value, "error": failure}
+    return {"type": "observation", "data": {"observation": shown, "reward": None, "done": False}}
+
+
 def error(message: str, code: str, **more: Any) -> dict[str, Any]:
     return {"type": "error", "data": {"message": message, "code": code, **more}}
 
@@ -64,6 +82,16 @@ def session(connection: ServerConnection) -> None:
             case {"type": "reset", "data": data}:
                 secret = data.get("seed", 0) % 4
                 answer = observation("Guess my number.")
+                if connection.request and connection.request.path == "/tools/ws":
+                    answer["data"]["observation"] = {"metadata": {"question": "Which number?"}}
+            case {"type": "mcp", "data": {"method": "tools/list", "id": number}}:
+                answer = {"type": "mcp", "data": {"jsonrpc": "2.0", "id": number, "result": {"tools": [GUESS_TOOL]}}}
+            case {"type": "step", "data": {"type": "call_tool", "arguments": {"guess": int() as guess}}}:
+                right = guess == secret
+                answer = result({"content": [{"type": "text", "text": "yes" if right else "no"}], "is_error": False})
+                answer["data"] |= {"reward": float(right), "done": right}
+            case {"type": "step", "data": {"type": "call_tool"}}:
+                answer = result(None, {"error_type": "invalid_args", "message": "Missing guess"})
             case {"type": "step", "data": {"guess": int() as guess, **others}} if not others.keys() - {"metadata"}:
                 if guess == 98:
                     os._exit(1)

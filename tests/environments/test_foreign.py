@@ -92,6 +92,13 @@ def test_servers_play_by_their_wire_formats_and_their_faults_end_the_episode_alo
         assert (refused.observations[0].is_error, "Field required" in text_of(refused)) == (True, True)
         assert "call act" in text_of(act(environment, "shoot"))
         assert environment.step([]).message == "You called no tool. Call act."
+        calling, first = begin(registry.open_source("openenv:tools"))
+        assert (first.message, calling.tools[0]["function"]["name"]) == ('{"question": "Which number?"}', "guess")
+        refused = act(calling, "guess")
+        assert (refused.observations[0].is_error, text_of(refused)) == (True, "Missing guess")
+        assert "call guess" in text_of(act(calling, "act", guess=1))
+        answers = [act(calling, "guess", guess=guess) for guess in range(4)]
+        assert ["yes", 1.0] in [[text_of(answer), answer.reward] for answer in answers]
         with pytest.raises(Unavailable, match="ConnectionClosed"):
             act(environment, "act", guess=98)
         counting, _ = begin(agentgym)
@@ -125,6 +132,31 @@ def test_gymnasium_draws_as_text_and_the_return_decides(begin: Begin) -> None:
     lost, _ = begin(harder)
     act(lost, "act", action=1)
     assert act(lost, "act", action=2).reward == -1.0  # a hole: the return 0 is 2 below success
+
+
+NAMED_PARTS = """
+import gymnasium as gym
+
+class Rooms(gym.Env):
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Dict({"mission": gym.spaces.Text(9), "at": gym.spaces.Box(0, 9, (1, 2), int)})
+
+    def reset(self, seed=None, options=None):
+        return {"mission": "go", "at": self.observation_space["at"].low}, {}
+
+gym.register("Rooms-v0", Rooms)
+"""
+
+
+def test_an_observation_of_named_parts_shows_their_values(
+    operator: Path, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gymnasium")
+    (tmp_path / "rooms.py").write_text(NAMED_PARTS, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    operator.write_text("[gymnasium]\nmodules = ['rooms']\n", encoding="utf-8")
+    _, first = begin(registry.open_source("gymnasium/Rooms-v0"))
+    assert first.message == "Observation: {'mission': 'go', 'at': [[0, 0]]}"
 
 
 @pytest.mark.parametrize(
@@ -179,9 +211,18 @@ def test_a_wrong_line_of_the_operator_file_is_refused_with_its_place(
 
 def test_textarena_games_play_alone_and_for_several_seats(interpreter: str, begin: Begin) -> None:
     source = registry.open_source("textarena/TowerOfHanoi-v0")
+    for _ in range(2):  # the second game begins as the first did, in the same process
+        environment, first = begin(source)
+        shown = [
+            act(environment, "act", action=move) for move in ("[A C]", "[A B]", "[C B]", "[A C]", "[B A]", "[B C]")
+        ]
+        environment.close()
+        assert (str(first.message).count("You are playing"), str(first.message).count("Current Board")) == (1, 1)
+        assert [(step.reward, text_of(step).count("Current Board")) for step in shown] == [(None, 1)] * 6
+        assert not any("You are playing" in text_of(step) for step in shown), "an observation repeats the rules"
     environment, _ = begin(source)
     for move in ("[A C]", "[A B]", "[C B]", "[A C]", "[B A]", "[B C]"):
-        assert act(environment, "act", action=move).reward is None
+        act(environment, "act", action=move)
     last = environment.take_answer("Then [A C]")  # type: ignore[attr-defined]
     assert (last.reward, last.terminated) == (1.0, True)
     two = registry.open_source("textarena/TicTacToe-v0?players=2")

@@ -65,16 +65,16 @@ class Adapter(Protocol):
     def reset(self, number: int) -> Turn:
         """Start a task."""
 
-    def act(self, arguments: dict[str, Any]) -> Turn:
-        """Carry out the call of a tool."""
+    def act(self, tool: str, arguments: dict[str, Any]) -> Turn:
+        """Carry out the call of one of `tools`."""
 
     def close(self) -> None:
         """End the episode."""
 
 
-def tool(parameters: dict[str, Any], description: str) -> dict[str, Any]:
-    """Return the definition of the tool `act` in the OpenAI function style."""
-    function = {"name": "act", "description": description, "parameters": parameters}
+def tool(parameters: dict[str, Any], description: str, name: str = "act") -> dict[str, Any]:
+    """Return the definition of a tool in the OpenAI function style."""
+    function = {"name": name, "description": description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 
@@ -106,7 +106,7 @@ class Session:
             case {"op": "step", "actions": actions}:
                 return {"player": self._player} | self._step(actions)
             case {"op": "take_answer", "text": text}:
-                return self._time_step(self._adapter.act({"action": text}), as_message=True)
+                return self._time_step(self._adapter.act("act", {"action": text}), as_message=True)
             case {"op": "close"}:
                 with suppress(Exception):  # the episode is over, and its server may be gone
                     self._adapter.close()
@@ -157,18 +157,19 @@ class Session:
         }
 
     def _step(self, actions: list[dict[str, Any]]) -> dict[str, Any]:
+        names = [tool["function"]["name"] for tool in self._adapter.tools]
         if len(actions) != 1:
             if not actions:
-                return {"message": "You called no tool. Call act." if self._adapter.tools else "Answer in text."}
+                return {"message": f"You called no tool. Call {' or '.join(names)}." if names else "Answer in text."}
             return _refused(
                 f"{len(actions)} calls in one turn and none was carried out; make one call a turn", len(actions)
             )
         action = actions[0]
-        if action["tool"] != "act":
-            return _refused(f"no tool is called {action['tool'][:40]!r}; call act")
+        if action["tool"] not in names:
+            return _refused(f"no tool is called {action['tool'][:40]!r}; call {' or '.join(names)}")
         if not isinstance(action.get("args"), dict):
-            return _refused("the arguments of act are not valid JSON")
-        return self._time_step(self._adapter.act(action["args"]))
+            return _refused(f"the arguments of {action['tool']} are not valid JSON")
+        return self._time_step(self._adapter.act(action["tool"], action["args"]))
 
     def _time_step(self, turn: Turn, *, as_message: bool = False) -> dict[str, Any]:
         """Return a turn as a `TimeStep`. The reward at the end is `1 + return - success_at`, so that 1 is the bound of success."""

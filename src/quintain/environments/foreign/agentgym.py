@@ -54,7 +54,7 @@ class AgentGym:
         answer = self._post("reset", {self._settings["index_field"]: number, **self._own_id()})
         return Turn(self._text(answer))
 
-    def act(self, arguments: dict[str, Any]) -> Turn:
+    def act(self, tool: str, arguments: dict[str, Any]) -> Turn:
         """Carry out an action."""
         action = arguments.get("action")
         if not isinstance(action, str) or not action.strip():

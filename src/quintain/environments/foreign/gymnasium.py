@@ -30,9 +30,10 @@ def open_adapter(settings: dict[str, Any]) -> Gymnasium:
         library(module)  # it registers its environments
     if name not in gym.registry:
         raise ValueError(unknown_id("Gymnasium", name, gym.registry))
-    creator = gym.envs.registration.load_env_creator(gym.spec(name).entry_point)
+    entry_point = gym.spec(name).entry_point
+    creator = entry_point if callable(entry_point) else gym.envs.registration.load_env_creator(entry_point)
     ansi = "ansi" in getattr(creator, "metadata", {}).get("render_modes", ())
-    environment = gym.make(name, render_mode="ansi" if ansi else None, **settings["options"])
+    environment = gym.make(name, **({"render_mode": "ansi"} if ansi else {}), **settings["options"])
     return Gymnasium(gym, environment, settings)
 
 
@@ -57,7 +58,7 @@ class Gymnasium:
         schema = {"type": "object", "properties": {"action": action}, "required": ["action"]}
         self.tools = [tool(schema, "Carry out an action.")]
         rules = inspect.cleandoc(environment.unwrapped.__doc__ or "")[:_DOC_CHARS]
-        self.system_prompt = settings["system_prompt"] or f"{rules}\n\nAct with the tool act."
+        self.system_prompt = settings["system_prompt"] or f"{rules}\n\nAct with the tool act.".lstrip()
         self.max_turns = int(getattr(environment.spec, "max_episode_steps", None) or _MAX_TURNS)
 
     def prompt(self, number: int) -> str:
@@ -69,7 +70,7 @@ class Gymnasium:
         observation, _ = self._environment.reset(seed=number)
         return Turn(self._text(observation))
 
-    def act(self, arguments: dict[str, Any]) -> Turn:
+    def act(self, tool: str, arguments: dict[str, Any]) -> Turn:
         """Carry out an action of the space."""
         action = arguments.get("action")
         space = self._environment.action_space
@@ -82,11 +83,19 @@ class Gymnasium:
         """Keep the environment: `reset` starts the next episode."""
 
     def _text(self, observation: Any) -> str:
-        plain = self._environment.observation_space.to_jsonable([observation])
-        lines = [f"Observation: {plain[0] if len(plain) == 1 else [part[0] for part in plain]}"]
+        lines = [f"Observation: {_plain(observation)}"]
         if self._environment.render_mode == "ansi":
             lines.insert(0, _COLOURED.sub(_marked, str(self._environment.render()).strip("\n")))
         return "\n".join(lines)
+
+
+def _plain(value: Any) -> Any:
+    """Return an observation of any space as numbers and texts in lists and mappings."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _marked(found: re.Match[str]) -> str:

@@ -1,5 +1,7 @@
 """OpenEnv by its wire format: `/ws` keeps the session of an episode (each HTTP `/step` starts a new environment), `/schema` the tool.
 
+Where the action is the call of a tool (an environment with an MCP server inside), the agent gets the tools that the session lists.
+
 Messages are `{"type": "reset" | "step" | "close", "data": ...}`, answers `{"type": "observation", "data": {"observation", "reward",
 "done"}}` or `{"type": "error", "data": {"message", "code"}}`, as in openenv 0.10 (`core/env_server/http_server.py`).
 """
@@ -35,11 +37,15 @@ class OpenEnv:
         self._ws = urlunsplit(parts._replace(scheme=f"ws{secure}", path=f"{parts.path}/ws"))
         http = urlunsplit(parts._replace(scheme=f"http{secure}"))
         action = ask(f"{http}/schema", None, settings["timeout_s"])["action"]
-        action.get("properties", {}).pop("metadata", None)
+        properties = action.get("properties", {})
+        properties.pop("metadata", None)
+        self._calls_tools = properties.get("type", {}).get("const") == "call_tool"
         self.tools = [tool(action, "Carry out an action.")]
         about = ask(f"{http}/metadata", None, settings["timeout_s"])
         self.version = f"1-openenv-{about.get('name')}-{about.get('version')}"
-        self.system_prompt = settings["system_prompt"] or f"{about.get('description') or ''}\n\nAct with the tool act."
+        self.system_prompt = settings["system_prompt"] or (
+            f"{about.get('description') or ''}\n\nAct with {'your tools' if self._calls_tools else 'the tool act'}."
+        )
         self.max_turns = settings["max_turns"]
         self.n_tasks = settings["n_tasks"] or SEEDS
 
@@ -52,11 +58,16 @@ class OpenEnv:
         self.close()
         seconds = self._settings["timeout_s"]
         self._session = self._connect(self._ws, open_timeout=seconds, close_timeout=1, max_size=MAX_BYTES, proxy=None)
-        return self._exchange("reset", {**self._settings["reset"], "seed": number})
+        first = self._exchange("reset", {**self._settings["reset"], "seed": number})
+        if self._calls_tools:
+            listed = self._send("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})["data"]["result"]["tools"]
+            self.tools = [tool(one["inputSchema"], one.get("description") or "", one["name"]) for one in listed]
+        return first
 
-    def act(self, arguments: dict[str, Any]) -> Turn:
+    def act(self, tool: str, arguments: dict[str, Any]) -> Turn:
         """Carry out an action as the server's schema describes it."""
-        return self._exchange("step", arguments)
+        call = {"type": "call_tool", "tool_name": tool, "arguments": arguments}
+        return self._exchange("step", call if self._calls_tools else arguments)
 
     def close(self) -> None:
         """End the session."""
@@ -65,21 +76,37 @@ class OpenEnv:
             session.send(json.dumps({"type": "close"}))
             session.close()
 
-    def _exchange(self, kind: str, data: dict[str, Any]) -> Turn:
+    def _send(self, kind: str, data: dict[str, Any]) -> Any:
         self._session.send(json.dumps({"type": kind, "data": data}))
-        answer = json.loads(self._session.recv(timeout=self._settings["timeout_s"]))
+        return json.loads(self._session.recv(timeout=self._settings["timeout_s"]))
+
+    def _exchange(self, kind: str, data: dict[str, Any]) -> Turn:
+        answer = self._send(kind, data)
         content = answer["data"]
         if answer["type"] == "error":
             text = f"{content.get('message')} {content.get('errors') or ''}".strip()
             if kind == "step" and content.get("code") in _INVALID:
                 return Turn(f"Error: {text}", is_error=True)
             raise ValueError(f"the server refused {kind}: {text}")
-        observation = {name: value for name, value in content["observation"].items() if name != "metadata"}
-        values = list(observation.values())
-        text = (
-            values[0]
-            if len(values) == 1 and isinstance(values[0], str)
-            else json.dumps(observation, ensure_ascii=False)
-        )
+        shown, is_error = _read(content["observation"])
+        text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
         reward = content.get("reward")
-        return Turn(text, None if reward is None else float(reward), terminated=bool(content.get("done")))
+        reward = None if reward is None else float(reward)
+        return Turn(text, reward, terminated=bool(content.get("done")), is_error=is_error)
+
+
+def _read(observation: dict[str, Any]) -> tuple[Any, bool]:
+    """Return what an observation shows, and whether it is the error of a call; metadata only where it is all there is."""
+    fields = {name: value for name, value in observation.items() if name != "metadata"}
+    if "tool_name" not in fields:
+        values = list(fields.values())
+        if len(values) == 1 and isinstance(values[0], str):
+            return values[0], False
+        return fields or observation.get("metadata", {}), False
+    result, error = fields.get("result"), fields.get("error")
+    if error:
+        return error.get("message", error), True
+    if not isinstance(result, dict) or "content" not in result:
+        return result, False
+    texts = [part["text"] for part in result["content"] if part.get("type") == "text"]
+    return "\n".join(texts), bool(result.get("is_error"))

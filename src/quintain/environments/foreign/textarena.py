@@ -5,6 +5,8 @@ With the option `players` above 1, each call acts for the player whose turn it i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -25,14 +27,14 @@ def open_adapter(settings: dict[str, Any]) -> TextArena:
     if name not in arena.envs.registration.ENV_REGISTRY:
         raise ValueError(unknown_id("TextArena", name, arena.envs.registration.ENV_REGISTRY))
     players = int(options.pop("players", 1))
-    game = arena.make(name, **options)
+    make = partial(arena.make, name, **options)
     try:
-        game.reset(num_players=players, seed=0)
+        make().reset(num_players=players, seed=0)
     except AssertionError as error:
         raise ValueError(
             f"{name} does not start with {players} players ({error}); set the option players=2, or more"
         ) from None
-    return TextArena(game, settings, players)
+    return TextArena(make, settings, players)
 
 
 class TextArena:
@@ -43,24 +45,27 @@ class TextArena:
     tools = (text_tool("Make a move."),)
     max_turns = _MAX_TURNS
 
-    def __init__(self, game: Any, settings: dict[str, Any], players: int) -> None:
-        self._game, self._name, self._seats = game, settings["name"], players
+    def __init__(self, make: Callable[[], Any], settings: dict[str, Any], players: int) -> None:
+        self._make, self._name, self._seats = make, settings["name"], players
+        self._game: Any = None
+        self._shown: dict[int, str] = {}
         self.system_prompt = settings["system_prompt"] or _SYSTEM_PROMPT
         self.players = tuple(f"player {seat}" for seat in range(players)) if players > 1 else ()
-        self.version = f"1-textarena-{version('textarena')}"
+        self.version = f"2-textarena-{version('textarena')}"
 
     def prompt(self, number: int) -> str:
         """Name the game and the seed."""
         return f"{self._name}, seed {number}"
 
     def reset(self, number: int) -> Turn:
-        """Start a game with the task's number as the seed."""
+        """Start a game with the task's number as the seed; a new one, because its wrappers keep what earlier games showed."""
+        self._game, self._shown = self._make(), {}
         self._game.reset(num_players=self._seats, seed=number)
         limit = getattr(self._game.state, "max_turns", None)
         self.max_turns = int(limit) + 1 if isinstance(limit, int) else _MAX_TURNS
         return self._next()
 
-    def act(self, arguments: dict[str, Any]) -> Turn:
+    def act(self, tool: str, arguments: dict[str, Any]) -> Turn:
         """Make a move for the player whose turn it is."""
         move, mover = arguments.get("action"), int(self._game.state.current_player_id)
         if not isinstance(move, str) or not move.strip():
@@ -78,8 +83,12 @@ class TextArena:
         return Turn(reason, terminated=True, player=mover, rewards=shares)
 
     def close(self) -> None:
-        """Keep the game: `reset` starts the next one."""
+        """Forget the game."""
+        self._game = None
 
     def _next(self) -> Turn:
-        player, text = self._game.get_observation()
-        return Turn(str(text), player=int(player))
+        """Return what the next player has not seen yet: most games repeat the whole history with each observation."""
+        player, observation = self._game.get_observation()
+        text, shown = str(observation), self._shown.get(player, "")
+        self._shown[player] = text
+        return Turn(text.removeprefix(shown) or text, player=int(player))

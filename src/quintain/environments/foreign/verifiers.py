@@ -70,7 +70,7 @@ class Verifiers:
         self.system_prompt = self._task.data.system_prompt or self._own_prompt
         return Turn(self.prompt(number))
 
-    def act(self, arguments: dict[str, Any]) -> Turn:
+    def act(self, tool: str, arguments: dict[str, Any]) -> Turn:
         """Score the answer."""
         vf, task = self._vf, self._task
         messages = [vf.SystemMessage(content=task.data.system_prompt)] if task.data.system_prompt else []
