@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat
 
+from quintain.environments.isolation.isolated import AT_ONCE
 from quintain.environments.servers import (
     Profile,
     Seconds,
@@ -56,6 +57,7 @@ def _safe_url(url: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_safe_url)]
+AtOnce = Annotated[int, Field(ge=1, le=AT_ONCE), BeforeValidator(require_number)]
 Count = Annotated[int, Field(ge=1, le=100_000_000), BeforeValidator(require_number)]
 
 
@@ -65,6 +67,7 @@ class ForeignProfile(Profile):
     max_turns: Annotated[int, Field(ge=1, le=1000), BeforeValidator(require_number)] = 20
     timeout_s: Seconds = Field(default=60.0, description="Seconds for one answer, and for the start.")
     success_at: FiniteFloat = Field(default=1.0, description="Return from which on an episode is a success.")
+    at_once: AtOnce = Field(default=AT_ONCE, description="Episodes that play at once.")
 
 
 class OpenEnvProfile(ForeignProfile):
@@ -74,6 +77,7 @@ class OpenEnvProfile(ForeignProfile):
     url: Url
     tasks: Count | None = Field(default=None, description="Number of seeds; null: a million.")
     reset: dict[str, Any] = Field(default_factory=dict, description="Further arguments of `reset`.")
+    at_once: AtOnce = Field(default=1, description="The server's `max_concurrent_envs`, whose default is 1.")
 
 
 class AgentGymProfile(ForeignProfile):

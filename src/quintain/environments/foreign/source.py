@@ -52,7 +52,9 @@ def factory(environment_id: str, path: Path | None) -> Callable[..., TaskSource]
     profile = find_foreign(path, environment_id)
 
     def server() -> TaskSource:
-        return _open(profile.kind, profile.id, _settings(profile), path, profile.timeout_s)
+        source = _open(profile.kind, profile.id, _settings(profile), path, profile.timeout_s)
+        source.at_once = profile.at_once
+        return source
 
     server.__doc__ = type(profile).__doc__
     server.may_hang = False  # type: ignore[attr-defined] # it runs in processes of its own
@@ -92,7 +94,9 @@ def _settings(profile: ForeignProfile) -> dict[str, Any]:
     return {**fields, "n_tasks": getattr(profile, "tasks", None)}
 
 
-def _open(kind: str, environment_id: str, settings: dict[str, Any], path: Path | None, timeout_s: float) -> TaskSource:
+def _open(
+    kind: str, environment_id: str, settings: dict[str, Any], path: Path | None, timeout_s: float
+) -> IsolatedSource:
     rules = digest({name: settings.get(name) for name in _RULES})
     passed = json.dumps({**settings, "kind": kind, "id": environment_id, "rules": rules})
     interpreter = find_interpreter(path, kind) or sys.executable
