@@ -131,6 +131,15 @@ def test_a_wrong_command_line_is_one_line_with_code_fault_and_where_to_look(line
     assert done.stderr.endswith(f"; see {command} --help\n")
 
 
+@pytest.mark.parametrize(("name", "text"), [("rows.jsonl", '{"answer": 3}\n'), ("rows.yaml", "- answer: 3\n")])
+def test_tasks_are_read_from_a_file_of_rows(home: Path, tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    refused = quintain(
+        "collect", "expert", "--environment", "quintain/tasks", "--tasks", str(tmp_path / name), home=home
+    ).stderr
+    assert "tasks[0]: expected an id or a prompt" in refused
+
+
 def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     done = quintain("jobs", home=tmp_path / "file" / "home")

@@ -19,13 +19,13 @@ from quintain.cli.command_lines import OptionForm, Shape, in_commands
 from quintain.cli.completion import completion_of
 from quintain.cli.table import Command, CommandOption
 from quintain.errors import InvalidInput
-from quintain.records.documents import parse_yaml, read_document
+from quintain.records.documents import READERS, parse_yaml, read_value
 from quintain.records.filters import EVERY_RUN
 from quintain.records.record import Record, clip, nearest, shown
 from quintain.tools.catalog import ToolSpec
 from quintain.tools.invocation import arguments_model
 
-_DOCUMENTS = (".json", ".yaml", ".yml")
+_DOCUMENTS = tuple(READERS)
 _PLAIN = (str, int, float, bool)
 _SETTINGS = "hyperparameters"
 """The argument that is given as `--set KEY=VALUE`."""
@@ -313,7 +313,7 @@ def _columns(pairs: Sequence[str], flag: str) -> dict[str, str]:
 def _structure(text: str, name: str) -> Any:
     """Return a structure written as YAML, or in a file."""
     if text.lower().endswith(_DOCUMENTS):
-        return read_document(Path(text))
+        return read_value(Path(text))
     try:
         return parse_yaml(text)
     except (ValueError, RecursionError) as error:

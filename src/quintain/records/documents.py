@@ -31,24 +31,33 @@ def read_document(path: Path) -> dict[str, Any]:
         NotFound: The file does not exist.
         InvalidInput: The file is too long, has another format, or does not contain a mapping.
     """
-    readers = {".yaml": parse_yaml, ".yml": parse_yaml, ".json": _parse_json}
-    if path.suffix.lower() not in readers:
+    if path.suffix.lower() not in READERS or path.suffix.lower() == ".jsonl":
         raise InvalidInput(
             f"expected settings in a file that ends in .yaml, .yml or .json, got {path}; write `name: value` lines in such a file",
             code="bad_config",
         )
+    document = read_value(path)
+    if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
+        raise InvalidInput(
+            f"expected a mapping from names to values in {path}, got {type(document).__name__}", code="bad_config"
+        )
+    return dict(document)
+
+
+def read_value(path: Path) -> Any:
+    """Read the value in a file that ends as one of `READERS`; of a `.jsonl` file the list of its lines' values.
+
+    Raises:
+        NotFound: The file does not exist.
+        InvalidInput: The file is too long or has another format.
+    """
     content = _content(path)
     if len(content) > MAX_BYTES:
         raise InvalidInput(
             f"expected at most {MAX_BYTES:,} bytes of settings in {path}, got more; put data in a dataset",
             code="bad_config",
         )
-    document = _parse(readers[path.suffix.lower()], content, str(path))
-    if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
-        raise InvalidInput(
-            f"expected a mapping from names to values in {path}, got {type(document).__name__}", code="bad_config"
-        )
-    return dict(document)
+    return _parse(READERS[path.suffix.lower()], content, str(path))
 
 
 def read_toml(path: Path, code: str) -> dict[str, Any]:
@@ -131,6 +140,13 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parse_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=distinct)
+
+
+def _parse_lines(text: str) -> list[Any]:
+    return [_parse_json(line) for line in text.splitlines() if line.strip()]
+
+
+READERS = {".yaml": parse_yaml, ".yml": parse_yaml, ".json": _parse_json, ".jsonl": _parse_lines}
 
 
 def _parse(parse: Callable[[str], Any], content: bytes, name: str) -> Any:
