@@ -34,6 +34,8 @@ def test_doctor_runs_a_real_job_which_can_be_listed_and_shown(home: Path) -> Non
     ended = quintain("jobs", "first", job_id, home=home)
     assert (ended.returncode, "expected a queued job" in ended.stderr) == (2, True)
     assert quintain("show", "guide://methods/sft", home=home).stdout.startswith("# Method `sft`")
+    unplayed = quintain("show", "leaderboard://quintain/nim?difficulty=easy", home=home).stderr
+    assert "no agent was evaluated in 'quintain/nim?difficulty=easy'" in unplayed
     missing = quintain("jobs", "show", "job-none", home=home)
     assert (missing.returncode, "[not_found]" in missing.stderr) == (2, True)
 

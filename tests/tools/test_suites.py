@@ -373,6 +373,7 @@ def test_a_model_trained_by_self_play_is_rated_against_its_start(services: Servi
         services, method="grpo", model=tiny, environment=EASY_NIM, name="player", hyperparameters=settings
     )
     assert ended(services, started).error is None
+    assert f"opponent='{tiny}'" in str(get_job(services, started.job_id).next_step)
     runs = services.store.trajectories.search(TrajectoryFilter(job_id=started.job_id), limit=50).items
     assert len(runs) == 8, "two rollouts of two games, each with a run of either player"
     for opponent in (tiny, "expert"):

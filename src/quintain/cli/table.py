@@ -114,9 +114,9 @@ COMMANDS: Mapping[str, Command] = {
         run="commands.show:run_show",
         positional=("trajectory_id",),
         names={"trajectory_id": "id"},
-        title="Show a run, job, dataset, agent, evaluation, comparison or guide.",
+        title="Show a run, job, dataset, agent, evaluation, comparison, guide or leaderboard.",
         summary="ID may also be a job, dataset, agent, evaluation or comparison, the name of a dataset or agent, or the address of "
-        "a guide: guide://pipeline, guide://curation, guide://methods/METHOD.",
+        "a guide or leaderboard: guide://pipeline, guide://curation, guide://methods/METHOD, leaderboard://ENVIRONMENT.",
     ),
     "agents": _listing("agents"),
     "datasets": _listing("datasets"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
 from rich.console import Console
 
@@ -35,8 +36,8 @@ def run_show(use: CommandRun) -> int:
     """
     services = use.services()
     name = use.arguments["trajectory_id"]
-    if name.startswith("guide://"):
-        return _show_guide(use, services, name)
+    if "://" in name:
+        return _show_resource(use, services, name)
     nodes = services.store.lineage.nodes(services.store.lineage.resolve(name))
     if nodes[0].kind != "trajectory" and (options := [one for one in _STEP_OPTIONS if one in use.arguments]):
         flag = f"--{options[0].replace('_', '-')}"
@@ -50,14 +51,17 @@ def run_show(use: CommandRun) -> int:
     return 0
 
 
-def _show_guide(use: CommandRun, services: Services, uri: str) -> int:
-    """Print a guide, which MCP clients read as a resource."""
+def _show_resource(use: CommandRun, services: Services, uri: str) -> int:
+    """Print what MCP clients read as a resource, such as a guide or a leaderboard."""
     from quintain.server.resources import read, resource_specs
     from quintain.tools.catalog import CATALOG
 
-    guides = [spec for spec in resource_specs(CATALOG) if spec.uri.startswith("guide://")]
-    text, _ = read(guides, services, uri)
-    print(json.dumps({"uri": uri, "text": text}) if use.json_out else text)
+    kind, _, name = uri.partition("://")
+    asked = f"leaderboard://{quote(unquote(name), safe='')}" if kind == "leaderboard" else uri
+    content, media_type = read(resource_specs(CATALOG), services, asked)
+    if isinstance(content, bytes):
+        raise InvalidInput(f"expected the address of a text, got {uri}, which is {media_type}; use quintain plot")
+    print(json.dumps({"uri": uri, "text": content}) if use.json_out else content)
     return 0
 
 

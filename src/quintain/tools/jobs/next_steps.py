@@ -154,9 +154,13 @@ def _after_rollouts(job: Job, result: JobResult) -> Hint:
 
 
 def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
-    """Return the suite for a trained agent: where it learned, else where runs of its dataset were played, else the dataset."""
+    """Return the suite for a trained agent: where it learned, else where runs of its dataset were played, else the dataset.
+
+    In a game it has an `opponent`.
+    """
     if environment := getattr(spec, "environment", None):
-        return {"environment": str(environment)}
+        plays = getattr(getattr(spec, "config", None), "self_play", None) is not None
+        return {"environment": str(environment)} | ({"opponent": "self"} if plays else {})
     dataset_id = getattr(spec, "dataset_id", None)
     if dataset_id is None:
         return {"environment": "quintain/inventory"}
@@ -170,7 +174,8 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
     if reference and parts_of(reference) is None and "file" in parse_reference(reference).options:
         return {"environment": reference}  # without its file it has no tasks
     if played and played[0].environment and knows(played[0].environment):
-        return {"environment": played[0].environment}
+        opponent = getattr(rollout.spec, "opponent", None) if rollout is not None else None
+        return {"environment": played[0].environment} | ({"opponent": "self"} if opponent else {})
     dataset = find(services.store.datasets.get, dataset_id)
     if dataset is None or dataset.kind not in MEASURABLE_KINDS:
         return {"environment": "quintain/inventory"}
@@ -196,6 +201,9 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
         if isinstance(began, str) and _suites(services, began) & _suites(services, agent_id):
             return Hint("The new agent and the one that it began with did the same tasks: ", compare, ".")
         suite = _measured_on(services, spec)
+        if suite.pop("opponent", None):
+            game = call("evaluate_agent", agent=agent_id, **suite, opponent=began)
+            return Hint("Let the new agent play against the one that it began with: ", game, ".")
         where = ", on rows that it learned from, because none is held out" if "split" in suite else ""
         return Hint(
             f"Measure the new agent and the one that it began with{where}: ",
