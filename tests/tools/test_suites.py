@@ -184,6 +184,12 @@ TASKS: list[dict[str, Any]] = [
     {"id": "sum", "prompt": "What is 2 + 3?", "answer": 5, "script": [ADD]},
     {"id": "note", "prompt": "Keep a note about milk.", "checker": KEPT, "script": [KEEP]},
     {"id": "wrong", "prompt": "Keep a note about bread.", "checker": {**KEPT, "contains": "bread"}, "script": [KEEP]},
+    {
+        "id": "typing-error",
+        "prompt": "What is 3 + 3?",
+        "answer": 6,
+        "script": [{"tool": "ad", "args": {"a": 3, "b": 3}}],
+    },
     {"id": "given", "prompt": "Are there eggs?", "checker": EGGS, "setup": [EGG], "script": [ADD]},
 ]
 
@@ -201,9 +207,12 @@ def test_written_tasks_are_executed_and_those_that_hold_become_a_benchmark(tool:
     job = tool(action="wait", job_id=collected["job_id"])
     assert job["status"] == "succeeded", job
     assert job["result"]["report"]["solved_without_a_call"] == ["given"]
-    assert (job["result"]["n"], job["result"]["success_rate"]) == (3, pytest.approx(2 / 3))
-    (failed,) = tool.found(job_id=job["job_id"], outcome="failure")
-    assert tool(action="get", trajectory_id=failed)["trajectory"]["task"]["id"] == "wrong"
+    assert (job["result"]["n"], job["result"]["success_rate"]) == (4, pytest.approx(2 / 4))
+    failed = [
+        tool(action="get", trajectory_id=run)["trajectory"]["task"]["id"]
+        for run in tool.found(job_id=job["job_id"], outcome="failure")
+    ]
+    assert sorted(failed) == ["typing-error", "wrong"]
     solved = {"job_id": job["job_id"], "outcome": "success"}
     demonstrations = tool(action="export", kind="sft", name="notes", filter=solved)
     assert demonstrations["rows"] == 2, demonstrations

@@ -103,7 +103,8 @@ class _Acting:
             self.reporter.phase("acting")
             for wave in self.exploration.waves(plans) if self.exploration else [plans]:
                 turns = TurnReports(self.reporter, before=tally.episodes, after=total - tally.episodes - len(wave))
-                for episode in player.play(wave, settings, turns):
+                for played in player.play(wave, settings, turns):
+                    episode = _checked_script(played) if self._plays_scripts else played
                     if episode.policy:
                         self.reporter.output("trajectory", episode.trajectory)
                         continue
@@ -116,6 +117,10 @@ class _Acting:
                 if self.reporter.should_stop():
                     break
         return fresh
+
+    @property
+    def _plays_scripts(self) -> bool:
+        return isinstance(self.spec, RolloutSpec) and self.spec.written and self.spec.agent.model.source == "expert"
 
     def _player(self, plans: list[EpisodePlan], n: int) -> ActingPlayer | ActorPool:
         """Return what plays: this process with the agent loaded, or `n` actors."""
@@ -226,6 +231,18 @@ def tally_of(results: Iterable[EpisodeResult]) -> Tally:
     for result in results:
         tally.add(result)
     return tally
+
+
+def _checked_script(episode: Episode) -> Episode:
+    """Return the episode of a written script: without success where a call failed, whatever answer the script states then."""
+    run = episode.trajectory
+    failed = any(observation.is_error for step in run.steps for observation in step.observations)
+    if not failed or episode.result.status is not OutcomeStatus.SUCCESS:
+        return episode
+    changed = {"status": OutcomeStatus.FAILURE, "reward": 0.0}
+    outcome = run.outcome.model_copy(update=changed | {"exit_status": "script_error"})
+    result = episode.result.model_copy(update=changed | {"failure": "bad_arguments"})
+    return episode._replace(trajectory=run.model_copy(update={"outcome": outcome}), result=result)
 
 
 def with_result(episode: Episode, precision: str | None = None) -> Trajectory:
