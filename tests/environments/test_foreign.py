@@ -138,25 +138,35 @@ NAMED_PARTS = """
 import gymnasium as gym
 
 class Rooms(gym.Env):
-    action_space = gym.spaces.Discrete(2)
+    action_space = gym.spaces.MultiDiscrete([2, 3])
     observation_space = gym.spaces.Dict({"mission": gym.spaces.Text(9), "at": gym.spaces.Box(0, 9, (1, 2), int)})
 
     def reset(self, seed=None, options=None):
         return {"mission": "go", "at": self.observation_space["at"].low}, {}
 
+    def step(self, action):
+        return {"mission": "go", "at": action[None]}, 1.0, True, False, {}
+
 gym.register("Rooms-v0", Rooms)
 """
 
 
-def test_an_observation_of_named_parts_shows_their_values(
+def test_an_observation_shows_its_named_parts_and_an_action_may_be_several_numbers(
     operator: Path, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("gymnasium")
     (tmp_path / "rooms.py").write_text(NAMED_PARTS, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     operator.write_text("[gymnasium]\nmodules = ['rooms']\n", encoding="utf-8")
-    _, first = begin(registry.open_source("gymnasium/Rooms-v0"))
+    environment, first = begin(registry.open_source("gymnasium/Rooms-v0"))
     assert first.message == "Observation: {'mission': 'go', 'at': [[0, 0]]}"
+    assert (
+        "of MultiDiscrete([2 3])"
+        in environment.tools[0]["function"]["parameters"]["properties"]["action"]["description"]
+    )
+    for wrong in (1, [1], [2, 0], ["a", "b"], [1, 2, 0]):
+        assert act(environment, "act", action=wrong).observations[0].is_error
+    assert text_of(act(environment, "act", action=[1, 2])) == "Observation: {'mission': 'go', 'at': [[1, 2]]}"
 
 
 @pytest.mark.parametrize(

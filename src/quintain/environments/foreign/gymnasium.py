@@ -1,4 +1,4 @@
-"""Gymnasium: environments whose actions are discrete or texts; what `render_mode="ansi"` draws is the observation.
+"""Gymnasium: environments whose actions are discrete (one or several numbers) or texts; what `render_mode="ansi"` draws is the observation.
 
 The agent reads the environment's own docstring, which documents the numbers of its actions, as the system prompt.
 """
@@ -33,7 +33,7 @@ def open_adapter(settings: dict[str, Any]) -> Gymnasium:
     entry_point = gym.spec(name).entry_point
     creator = entry_point if callable(entry_point) else gym.envs.registration.load_env_creator(entry_point)
     ansi = "ansi" in getattr(creator, "metadata", {}).get("render_modes", ())
-    environment = gym.make(name, **({"render_mode": "ansi"} if ansi else {}), **settings["options"])
+    environment = gym.make(name, **({"render_mode": "ansi"} if ansi else {}) | settings["options"])
     return Gymnasium(gym, environment, settings)
 
 
@@ -51,6 +51,9 @@ class Gymnasium:
         if isinstance(space, gym.spaces.Discrete):
             low = int(space.start)
             action: dict[str, Any] = {"type": "integer", "minimum": low, "maximum": low + int(space.n) - 1}
+        elif isinstance(space, gym.spaces.MultiDiscrete) and len(space.shape) == 1:
+            one = {"type": "integer"}
+            action = {"type": "array", "items": one, "description": f"{space.shape[0]} integers of {space}"}
         elif isinstance(space, gym.spaces.Text):
             action = {"type": "string"}
         else:
@@ -72,10 +75,12 @@ class Gymnasium:
 
     def act(self, tool: str, arguments: dict[str, Any]) -> Turn:
         """Carry out an action of the space."""
-        action = arguments.get("action")
-        space = self._environment.action_space
-        if isinstance(action, bool) or not isinstance(action, int | str) or not space.contains(action):
-            return Turn(f"Error: expected an action of {space}, got {action!r:.80}.", is_error=True)
+        sent, space = arguments.get("action"), self._environment.action_space
+        action = sent if type(sent) in (int, str) else None
+        if isinstance(sent, list) and all(type(part) is int for part in sent):
+            action = library("numpy").asarray(sent)
+        if not space.contains(action):
+            return Turn(f"Error: expected an action of {space}, got {sent!r:.80}.", is_error=True)
         observation, reward, terminated, truncated, _ = self._environment.step(action)
         return Turn(self._text(observation), float(reward), bool(terminated), bool(truncated))
 

@@ -26,7 +26,9 @@ def open_adapter(settings: dict[str, Any]) -> TextArena:
     name, options = settings["name"], dict(settings["options"])
     if name not in arena.envs.registration.ENV_REGISTRY:
         raise ValueError(unknown_id("TextArena", name, arena.envs.registration.ENV_REGISTRY))
-    players = int(options.pop("players", 1))
+    players = options.pop("players", 1)
+    if type(players) is not int or players < 1:
+        raise ValueError(f"expected a number of players from 1 on, got {players!r:.40}; set players=2, or leave it out")
     make = partial(arena.make, name, **options)
     try:
         make().reset(num_players=players, seed=0)
