@@ -66,6 +66,7 @@ def test_servers_play_by_their_wire_formats_and_their_faults_end_the_episode_alo
     pytest.importorskip("websockets")
     with foreign_servers(operator):
         openenv, agentgym = registry.open_source("openenv:guess"), registry.open_source("agentgym:count")
+        assert (openenv.at_once, agentgym.at_once) == (1, 8)  # type: ignore[attr-defined]
         train, held_out = (openenv.tasks(split, 5, 1) for split in ("train", "held_out"))
         assert train == openenv.tasks("train", 5, 1)
         assert not {task.id for task in train} & {task.id for task in held_out}
