@@ -33,8 +33,8 @@ def commands(recipe: Path) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in head if line.startswith("quintain ")]
 
 
-def measure(recipe: Path, seed: int, folder: Path) -> tuple[float, float, float]:
-    """Follow a recipe in a fresh home; return success before and after, and the seconds of all."""
+def measure(recipe: Path, seed: int, folder: Path) -> tuple[list[float], float]:
+    """Follow a recipe in a fresh home; return the success of each evaluation, and the seconds of all."""
     seeded = folder / recipe.name
     document = yaml.safe_load(recipe.read_text(encoding="utf-8")) | {"seed": seed}
     seeded.write_text(yaml.safe_dump(document), encoding="utf-8")
@@ -50,8 +50,7 @@ def measure(recipe: Path, seed: int, folder: Path) -> tuple[float, float, float]
     with closing(RLTrainingTool(home=str(folder / "home"))) as tool:
         (job,) = json.loads(tool.run({"action": "jobs", "kind": "recipe"}))["items"]
         reports = json.loads(tool.run({"action": "status", "job_id": job["job_id"]}))["result"]["report"]["stages"]
-    before, *_, after = (stage["success_rate"] for stage in reports if "success_rate" in stage)
-    return before, after, seconds
+    return [stage["success_rate"] for stage in reports if "success_rate" in stage], seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,9 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
                 measured.append(measure(RECIPES / f"{name}.yaml", seed, Path(folder)))
             say(f"{name}, seed {seed}: {measured[-1]}")
-        before, after, seconds = zip(*measured, strict=True)
-        gains = [b - a for a, b in zip(before, after, strict=True)]
-        more = {"before": statistics.median(before), "after": statistics.median(after)}
+        rates, seconds = zip(*measured, strict=True)
+        gains = [found[-1] - found[0] for found in rates]
+        before, *between, after = (statistics.median(one) for one in zip(*rates, strict=True))
+        more = {"before": before, "after": after} | ({"second_skill": between} if between else {})
         report(f"recipe_{name}_gain", gains, "1", None, **more, seconds=rounded(statistics.median(seconds)))
     return 0
 
