@@ -34,8 +34,6 @@ class Course(NamedTuple):
     environment: str
     demonstrations: int = 0
     """Runs of the expert from which the start learns; 0: the embedded model is the start."""
-    epochs: int = 6
-    """Of that training."""
     split: Literal["held_out", "train"] = "held_out"
     """Of the tasks that measure. A model of this size learns no new words: `train` has the words of training in new tasks."""
     rates: float = 1.0
@@ -47,11 +45,11 @@ COURSES = {
     "inventory": Course("quintain/inventory"),
     "math": Course("quintain/math?difficulty=easy&types=collection", demonstrations=180, split="train", rates=0.3),
     "tools": Course(
-        "quintain/tools-1k?mode=direct&k=2&difficulty=easy&types=kitchen", demonstrations=2400, epochs=11, split="train"
+        "quintain/tools-1k?mode=direct&k=2&difficulty=easy&types=kitchen", demonstrations=400, split="train"
     ),
 }
-START = {"batch_size": 8, "learning_rate": 2e-3}
-"""Further settings of the training that makes a start."""
+START = {"epochs": 6, "batch_size": 8, "learning_rate": 2e-3}
+"""Settings of the training that makes a start."""
 OTHER_TASKS = 1000
 """Added to the seed where tasks must differ from those that are learned from."""
 ATTEMPTS = 4
@@ -141,8 +139,7 @@ class Bench:
             "collect", agent="expert", environment=environment, n_tasks=n, tags=["shown"], seed=self.seed + OTHER_TASKS
         )
         self._run("export", kind="sft", name="shown", filter={"tags": ["shown"], "outcome": "success"})
-        settings = START | {"epochs": self.course.epochs}
-        asked = {"model": "starter", "dataset_id": "shown", "name": "start", "hyperparameters": settings}
+        asked = {"model": "starter", "dataset_id": "shown", "name": "start", "hyperparameters": START}
         return "start", self._job("start_training", method="sft", seed=self.seed, **asked)
 
     def _dataset(self, kind: str) -> str:
