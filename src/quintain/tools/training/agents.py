@@ -23,6 +23,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder, weight_headers
 from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
 from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
+from quintain.tools.training.planning.model_files import stored_quantization
 
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
@@ -227,6 +228,8 @@ def _require_files(agent: Agent) -> Agent:
         require_gguf(Path(agent.model.path))
     if agent.model.source == "folder" and Path(agent.model.path).is_dir():  # one that is gone has its own error
         weight_headers(Path(agent.model.path))
+        if stored_quantization(agent.model) == "bitsandbytes":
+            require_bitsandbytes(f"the stored weights of {agent.id or agent.name}")
     return agent
 
 

@@ -39,7 +39,7 @@ from quintain.trainers.models.gguf_copies import (
 )
 from quintain.trainers.models.model_files import ModelFiles, model_files, require_unchanged, write_checksums
 from quintain.trainers.models.pooling_files import write_pooling
-from quintain.trainers.models.quantization import quantize, round_weights, size_of
+from quintain.trainers.models.quantization import dequantize_stored, quantize, round_weights, size_of
 from quintain.trainers.models.tokenizer_files import (
     load_tokenizer,
     require_embeddings,
@@ -332,7 +332,7 @@ def auto_class(config: Any) -> Any:
 
 
 def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["auto"]) -> Any:
-    """Load the weights; those of a GGUF file are dequantised."""
+    """Load the weights; quantised ones are dequantised."""
     transformers_logging.disable_progress_bar()
     model_class = auto_class(config)
     try:
@@ -372,9 +372,12 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
             f"first {gaps[0]}; copy {files.config_name} and the weights from the same model",
             code="model_mismatch",
         )
-    if files.gguf and (quantizer := getattr(model, "hf_quantizer", None)) is not None:
+    if (quantizer := getattr(model, "hf_quantizer", None)) is None:
+        return model
+    if files.gguf:
         quantizer.remove_quantization_config(model)  # the weights are floats by now, and can be saved
-    return model
+        return model
+    return dequantize_stored(model)
 
 
 def _context_tokens(config: Any, tokenizer: Any) -> int:

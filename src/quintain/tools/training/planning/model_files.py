@@ -20,6 +20,9 @@ from quintain.tools.training.planning.gguf_header import read_gguf
 _LARGEST = 2**50
 """Parameters of a tensor; what claims more is damaged."""
 
+DEQUANTISED = frozenset({"bitsandbytes", "fp8", "mxfp4"})
+"""Methods of stored weights that a job turns into floats when it loads them."""
+
 _LOOKED_UP = ("embed", "wte", "wpe")
 """What names of tensors hold whose rows are looked up instead of multiplied."""
 
@@ -91,7 +94,7 @@ def read_model(ref: ModelRef) -> ModelFacts | str:
             return _facts(header.settings, tensors, adapter, ref.quantization)
         config = read_object(folder / "config.json")
         if "quantization_config" in config:
-            return "its weights are stored quantised; name the folder of its plain weights, and set quantization"
+            return "its weights are stored quantised, so their sizes are not read; name the folder of its plain weights"
         tensors = [tensor for header in weight_headers(folder) for tensor in _tensors(header)]
         return _facts(config, tensors, adapter, ref.quantization)
     except InvalidInput as error:
