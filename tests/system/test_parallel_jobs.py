@@ -44,9 +44,8 @@ class Training:
         view: dict[str, Any] = await until(self.client, self.job_id, ended)
         return view
 
-    async def resume(self, **changes: Any) -> None:
-        asked = {"job_id": self.job_id, "hyperparameters": changes or None}
-        self.job_id = (await call(self.client, "resume_job", **asked))["job_id"]
+    async def resume(self) -> None:
+        self.job_id = (await call(self.client, "resume_job", job_id=self.job_id))["job_id"]
 
     def kill(self, which: int) -> None:
         """Kill a process of the training, by number from 1, or the worker, which is 0; all others must end with it."""
