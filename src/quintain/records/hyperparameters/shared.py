@@ -16,9 +16,6 @@ from quintain.records.record import STORED, Record
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Sink = Literal["wandb", "tensorboard", "trackio"]
 
-PLACEMENT = frozenset({"actors", "machines", "processes", "rendezvous", "sharding"})
-"""Settings of where a training runs. They change only rounding and dropout, and a resumed job may have others."""
-
 _NUMBERS = {int, float}
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from quintain.errors import Conflict, InvalidInput
 from quintain.next_step import Hint, call
-from quintain.records.hyperparameters.shared import PLACEMENT
+from quintain.records.hyperparameters.methods import PLACEMENT
 from quintain.records.jobs.evolve import round_dataset_id
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import (

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from quintain.records.hyperparameters.methods import ACTING_ONLY, DPOConfig
-from quintain.records.hyperparameters.shared import PLACEMENT
+from quintain.records.hyperparameters.methods import ACTING_ONLY, PLACEMENT, DPOConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.streams import Example
 
