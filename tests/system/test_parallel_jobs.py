@@ -59,14 +59,20 @@ class Training:
 
 @pytest.mark.soak
 @pytest.mark.timeout(400)
-def test_a_job_of_two_processes_survives_their_death_and_a_cancel(settings: Settings) -> None:
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_a_job_of_two_processes_survives_their_death_and_a_cancel(settings: Settings, sharding: str) -> None:
     store_expert_runs(settings, 12)
 
     async def scenario() -> dict[str, dict[str, Any]]:
         views = {}
         async with Client(server(settings)) as client:
             dataset = await call(client, "export_dataset", kind="sft", name="expert", filter={"tags": ["expert"]})
-            request = {"method": "sft", "model": "starter", "name": "pupil", "hyperparameters": SETTINGS}
+            request = {
+                "method": "sft",
+                "model": "starter",
+                "name": "pupil",
+                "hyperparameters": SETTINGS | {"sharding": sharding},
+            }
             begun = await call(client, "start_training", dataset_id=dataset["dataset_id"], **request)
             training = Training(client, settings, begun["job_id"])
             for which in (2, 1):

@@ -47,7 +47,7 @@ from quintain.tools.jobs import plots
 from quintain.tools.jobs.dashboard import show_training_dashboard
 from quintain.tools.jobs.descriptions import label_of, metric_curves, thin_curves
 from quintain.tools.jobs.figures import figure_of, figure_text
-from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, start, watch_job
+from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, resume_job, start, watch_job
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.plots import plot_job, save_report
 from quintain.tools.jobs.record_reports import job_report
@@ -571,6 +571,27 @@ def test_a_resumed_job_has_the_steps_of_the_one_before_up_to_its_checkpoint(serv
     measured(services, "job-2", {"loss": 30.0}, {"loss": 40.0}, first=3, resumed_from="job-1")
     assert metric_curves(services, "job-2")["loss"] == Curve(steps=(1, 2, 3, 4), values=(1.0, 2.0, 30.0, 40.0))
     assert metric_curves(services, "job-1")["loss"].values == (1.0, 2.0, 3.0, 4.0)
+
+
+@pytest.mark.parametrize("status", [JobStatus.CANCELLED, JobStatus.INTERRUPTED])
+def test_a_training_goes_on_elsewhere_and_with_no_other_result(waiting: Services, status: JobStatus) -> None:
+    agent = Agent(name="a", model=ModelRef(source="starter", path="starter"))
+    config = SFTConfig(processes=2, sharding="full", learning_rate=1e-3)
+    spec = TrainSpec(name="b", agent=agent, output_dir="b", dataset_id="d", config=config)
+    job(waiting.store, "job-1", spec, status, now=waiting.clock())
+    with pytest.raises(
+        InvalidInput, match=r"expected actors, machines, processes, .* alone.* got learning_rate; start"
+    ):
+        resume_job(waiting, "job-1", {"processes": 1, "learning_rate": 0.1})
+    with pytest.raises(InvalidInput, match="sharding is 'full' and processes is 1"):
+        resume_job(waiting, "job-1", {"processes": 1})
+    resumed = resume_job(waiting, "job-1", {"processes": 1, "sharding": "none"})
+    assert (resumed.status, resumed.resumed_from) == (JobStatus.QUEUED, "job-1")
+    stored = waiting.store.jobs.get(resumed.job_id).spec
+    assert stored == spec.model_copy(update={"config": SFTConfig(learning_rate=1e-3)})
+    job(waiting.store, "job-2", SelftestSpec(), status, now=waiting.clock())
+    with pytest.raises(InvalidInput, match="expected a training to change them, got a job of kind selftest"):
+        resume_job(waiting, "job-2", {"processes": 1})
 
 
 def test_a_rollout_job_is_drawn_as_its_success_rate_and_has_no_running_mean(services: Services) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import gguf
 import pytest
+import torch
+from safetensors.torch import save_file
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from transformers.integrations.gguf import GGUF_ARCHS
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER_TYPES
@@ -119,6 +122,49 @@ def test_a_folder_without_weights_is_refused_before_a_job_starts_and_is_in_no_ad
     ):
         assert "model_damaged" in str(error := error_of(start))
         assert "expected *.safetensors in the folder 'bare'" in error.message
+    assert (own_model(services), services.store.jobs.page().items) == ("starter", ())
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            lambda folder: (folder / "model-00002-of-00003.safetensors").unlink(),
+            "expected model-00002-of-00003.safetensors",
+        ),
+        (lambda folder: (folder / "model.safetensors.index.json").unlink(), "(with model.safetensors.index.json where"),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": '),
+            "model.safetensors.index.json in the folder 'shards' cannot be read",
+        ),
+        (lambda folder: os.truncate(folder / "model-00003-of-00003.safetensors", 150), "the file is cut: expected "),
+        (
+            lambda folder: (folder / "model-00001-of-00003.safetensors").write_text("version https://git-lfs"),
+            "cannot be read",
+        ),
+    ],
+    ids=["shard missing", "index missing", "index cut", "shard cut", "pointer of Git LFS"],
+)
+def test_a_folder_whose_weights_are_not_whole_is_refused_before_a_job_starts(
+    services: Services, inbox: Path, dataset: str, fault: Callable[[Path], None], words: str
+) -> None:
+    folder = inbox / "shards"
+    folder.mkdir()
+    shards = {f"w{i}": f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)}
+    for name, file in shards.items():
+        save_file({name: torch.zeros(64)}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (folder / "config.json").write_text('{"model_type": "qwen2"}')
+    register_agent(services, "whole", "shards")
+    fault(folder)
+    for start in (
+        lambda: start_training(services, "sft", "whole", dataset),
+        lambda: evaluate_agent(services, "whole", **ACTING),
+        lambda: export_agent(services, "whole", "merged"),
+    ):
+        error = error_of(start)
+        assert (error.code, words in error.message) == ("model_damaged", True), error
+    assert any(words in one.message for one in plan_training(services, model="whole", dataset_id=dataset).blockers)
     assert (own_model(services), services.store.jobs.page().items) == ("starter", ())
 
 

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from scripts.training_paths import ARCHITECTURES
+from transformers import T5Config
 
 from gguf_files import save_qwen2, write_gguf
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters.methods import LoraConfig
-from quintain.trainers.models.loading import load_model, open_tokenizer, save_model
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.models.loading import load_model, open_tokenizer, save_model, trainable
 from tiny_models import save_tiny_model, tiny_tokenizer
 
 TEXT = "The price of the lamp is 40."
@@ -121,6 +124,33 @@ def test_an_adapter_brings_the_tokenizer_that_it_was_trained_with(
     for folder, template in ((own, "{{ messages[0].content }}"), (peft_adapter, tiny_tokenizer().chat_template)):
         ref = ModelRef(source="folder", path=str(base), adapter=str(folder))
         assert load_model(ref).tokenizer.chat_template == open_tokenizer(ref).tokenizer.chat_template == template
+
+
+@pytest.mark.parametrize("title", ["Mistral 3", "Gemma 3 with images"])
+def test_a_model_that_reads_images_too_is_trained_on_text_with_adapters_where_text_passes(
+    title: str, tmp_path: Path
+) -> None:
+    (architecture,) = [one for one in ARCHITECTURES if one.title == title]
+    tokenizer = tiny_tokenizer()
+    architecture.build(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    ref, lora = ModelRef(source="folder", path=str(tmp_path / "base")), LoraConfig(rank=2)
+    model = load_model(ref, lora=lora, train=True).model
+    assert Engine.of(model).path == "packed"
+    ids = torch.tensor([[5, 6, 7, 8]])
+    model(input_ids=ids, labels=ids).loss.backward()
+    without = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert without == []
+    save_model(model, tokenizer, tmp_path / "out")
+    again = load_model(ref.model_copy(update={"adapter": str(tmp_path / "out")}), lora=lora, train=True).model
+    assert len(trainable(again)) == len(trainable(model)) > 0
+
+
+def test_a_model_of_another_kind_is_named_instead_of_called_damaged(base: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "t5"))
+    T5Config(vocab_size=512).save_pretrained(folder)
+    with pytest.raises(InvalidInput, match=r"unsupported_model.*expected a causal language model.*got 't5'"):
+        load_model(ModelRef(source="folder", path=str(folder)))
 
 
 def test_a_gguf_file_is_dequantised_with_its_tokenizer_and_trained_with_adapters(tmp_path: Path) -> None:

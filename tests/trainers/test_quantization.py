@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Quantization, Sampling
@@ -18,7 +18,7 @@ from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.data.streams import token_row
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.models.loading import load_model
+from quintain.trainers.models.loading import load_model, save_model
 from quintain.trainers.reference_log_probs import model_identity
 from quintain.worker.job_kinds.export_agent import run as export
 from quintain.worker.job_kinds.train import _agent
@@ -140,6 +140,24 @@ def exported(agent: Agent, format: Any, folder: Path) -> dict[str, Any]:
     provenance = Provenance(ancestors=(Ancestor(agent=agent.id or "", methods=("sft",), job_id="job-1"),))
     job = ExportAgentSpec(agent=agent, format=format, destination=str(folder / format), provenance=provenance)
     return export(job, folder / f"job-{format}", _Silent()).report
+
+
+@pytest.mark.parametrize("stored_in", ["load_in_4bit", "load_in_8bit"])
+def test_a_base_whose_files_are_quantised_is_loaded_as_plain_weights_that_can_be_saved(
+    base: Path, stored_in: str, tmp_path: Path
+) -> None:
+    """Its own layers quantise their inputs on the CPU and cannot be merged, and peft would adapt them in their type."""
+    stored = tmp_path / "stored"
+    quantised = AutoModelForCausalLM.from_pretrained(base, quantization_config=BitsAndBytesConfig(**{stored_in: True}))
+    quantised.save_pretrained(stored)
+    tokenizer = load_model(ref(base, None)).tokenizer
+    tokenizer.save_pretrained(stored)
+    model = load_model(ref(stored, None), lora=LoraConfig(rank=2), train=True).model
+    assert (Engine.of(model).path, {p.dtype for p in model.parameters()}) == ("packed", {torch.float32})
+    plain = load_model(ref(stored, None)).model
+    save_model(plain, tokenizer, tmp_path / "plain")
+    again = load_model(ref(tmp_path / "plain", None)).model
+    assert all(torch.equal(again.get_parameter(name), p) for name, p in plain.named_parameters())
 
 
 def test_the_identity_of_a_quantised_model_depends_on_its_scales(base: Path) -> None:

@@ -138,6 +138,19 @@ def read_episodes(mask: list[bool]) -> list[tuple[int, int]]:
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
+def test_a_template_that_reads_content_as_parts_alone_gets_parts() -> None:
+    """As SmolVLM's: it asks for the type of the first part, and writes the text of each."""
+    as_parts = CHATML_TOOLS.replace(
+        "{{ message.content }}", "{% for part in message.content %}{{ part.text }}{% endfor %}"
+    ).replace("messages[0].content +", "messages[0].content[0].text +")
+    as_parts = as_parts.replace("{{ messages[0].content }}", "{{ messages[0].content[0].text }}")
+    assert as_parts != CHATML_TOOLS
+    texts, parts = (Renderer.of(tiny_tokenizer(template)) for template in (CHATML_TOOLS, as_parts))
+    assert (texts.style, parts.style) == ("tools", "tools")
+    messages = [Message(role="system", content="Be short."), Message(role="user", content="What is 2 + 2?")]
+    assert parts.writer.text(messages, (), prompt=True) == texts.writer.text(messages, (), prompt=True)
+
+
 def test_a_turn_that_the_template_leaves_out_is_refused_and_not_silently_masked() -> None:
     """The probe finds nothing wrong: this template drops only what an agent says about mangos."""
     family: Family = FAMILIES["chatml"]

@@ -306,7 +306,12 @@ COMMANDS: Mapping[str, Command] = {
         summary="Follow a job until it has ended; Ctrl-C leaves it running.",
     ),
     "jobs cancel": Command("cancel_job", show="commands.jobs:print_job", positional=("job_id",)),
-    "jobs resume": Command("resume_job", show="commands.jobs:print_job", positional=("job_id",)),
+    "jobs resume": Command(
+        "resume_job",
+        show="commands.jobs:print_job",
+        positional=("job_id",),
+        names={"hyperparameters": "set"},
+    ),
     "plot": Command("plot_job", positional=("job_id",), names={"job_id": "id"}, own=(_PICTURE,)),
     "dashboard": Command(
         "show_training_dashboard", names={"job_id": "id"}, own=(_PICTURE,), summary="`quintain ui` has the live page."

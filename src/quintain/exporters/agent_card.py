@@ -191,16 +191,17 @@ def _use(handover: AgentExport) -> Iterator[str]:
         yield from ("", *_chat_example("http://127.0.0.1:8080", name), "")
         yield from _acting(handover)
         return
-    load = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
+    model_class = handover.base.get("class", "AutoModelForCausalLM")
+    load = [f"from transformers import {model_class}, AutoTokenizer", ""]
     if handover.format == "adapter":
         base, revision = handover.base["name"], handover.base.get("revision")
         pinned, option = (f", revision={json.dumps(revision)}", f" --revision {revision}") if revision else ("", "")
         load = ["from peft import PeftModel", *load]
-        load.append(f"base = AutoModelForCausalLM.from_pretrained({json.dumps(base)}{pinned})")
+        load.append(f"base = {model_class}.from_pretrained({json.dumps(base)}{pinned})")
         load.append('model = PeftModel.from_pretrained(base, "this-folder")')
         serve = f"vllm serve {shlex.quote(base)}{option} --enable-lora --lora-modules {name}=this-folder"
     else:
-        load.append('model = AutoModelForCausalLM.from_pretrained("this-folder", dtype="auto")')
+        load.append(f'model = {model_class}.from_pretrained("this-folder", dtype="auto")')
         serve = f"vllm serve this-folder --served-model-name {name}"
     yield from ("```python", *load, 'tokenizer = AutoTokenizer.from_pretrained("this-folder")', "```", "")
     if handover.agent.role == "retriever":

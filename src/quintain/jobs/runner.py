@@ -115,24 +115,25 @@ class JobRunner:
         """
         return self._store.jobs.put_first(job_id, self._clock())
 
-    def resume(self, job_id: str) -> Job:
-        """Continue a job: an interrupted one under its id, a failed or cancelled one as a new job.
+    def resume(self, job_id: str, spec: JobSpec | None = None) -> Job:
+        """Continue a job: an interrupted one under its id, a failed or cancelled one, or with another spec, as a new job.
 
         Raises:
             Conflict: The job is unfinished, or has succeeded, or its checkpoints are in another home.
         """
         job = self._store.jobs.get(job_id)
-        if job.status is JobStatus.INTERRUPTED:
+        if job.status is JobStatus.INTERRUPTED and spec is None:
             with self._counting_change():
                 return self._dispatch(self._store.jobs.requeue(job_id, self._clock()))
-        if job.status in {JobStatus.FAILED, JobStatus.CANCELLED}:
+        if job.status in {JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.INTERRUPTED}:
             if self.is_elsewhere(job):
                 raise Conflict(
                     f"expected a job of this home, got {job_id} of home {job.home}, which has its checkpoints; resume it by a "
                     "server of that home",
                     code="other_home",
                 )
-            return self.start(job.spec, request_key=job.request_key, priority=job.priority, resumed_from=job_id).job
+            spec = spec or job.spec
+            return self.start(spec, request_key=job.request_key, priority=job.priority, resumed_from=job_id).job
         status = "which succeeded" if job.status is JobStatus.SUCCEEDED else f"which is {job.status}"
         raise Conflict(
             Hint(

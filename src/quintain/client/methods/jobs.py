@@ -3,8 +3,8 @@
 # fmt: off
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from quintain.client.calls import Calls
 
@@ -41,16 +41,14 @@ class JobsMethods(Calls):
         """
         return self._job("cancel_job", {"job_id": job})
 
-    def resume(self, job: Reference) -> Job:
-        """Continue a job from its newest complete checkpoint.
-
-        An interrupted job gets its next attempt under the same id; a failed or cancelled one becomes a new job with
-        `resumed_from`.
+    def resume(self, job: Reference, *, hyperparameters: Mapping[str, Any] | None = None) -> Job:
+        """Continue a job from its newest checkpoint: if interrupted, under its id, else as a new job (`resumed_from`).
 
         Args:
             job: From a start tool, or list_jobs.
+            hyperparameters: Other processes.
         """
-        return self._job("resume_job", {"job_id": job})
+        return self._job("resume_job", {"job_id": job, "hyperparameters": hyperparameters})
 
     def plot(self, job: Reference, *, metrics: Sequence[str] | None = None) -> Picture:
         """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text.

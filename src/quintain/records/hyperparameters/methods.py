@@ -252,6 +252,9 @@ DATASET_KINDS: dict[str, DatasetKind | None] = {
 ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - PairLossConfig.model_fields.keys())
 """Settings of DPO that only have an effect online."""
 
+PLACEMENT = frozenset({"actors", "machines", "processes", "rendezvous", "sharding"})
+"""Settings of where a training runs. They change only rounding and dropout, and a resumed job may have others."""
+
 ONLINE_METHODS = frozenset({"distill", "dpo", "grpo", "ppo"})
 """Methods that can learn in an environment instead of from a dataset."""
 

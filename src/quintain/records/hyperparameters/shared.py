@@ -16,7 +16,6 @@ from quintain.records.record import STORED, Record
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Sink = Literal["wandb", "tensorboard", "trackio"]
 
-
 _NUMBERS = {int, float}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from quintain.errors import Conflict
+from quintain.errors import Conflict, InvalidInput
 from quintain.next_step import Hint, call
+from quintain.records.hyperparameters.methods import PLACEMENT
 from quintain.records.jobs.evolve import round_dataset_id
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import (
@@ -18,8 +19,9 @@ from quintain.records.jobs.job import (
     Job,
     JobSpec,
     JobStatus,
+    TrainSpec,
 )
-from quintain.records.record import counted
+from quintain.records.record import counted, list_names
 from quintain.tools.catalog import wait_for_last
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
 from quintain.tools.jobs.descriptions import label_of, lease_notice, metric_curves, quiet_for, stall_of, thin_curves
@@ -27,6 +29,7 @@ from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize, fitting_page
 from quintain.tools.services import Services
+from quintain.tools.training.methods import check_settings
 
 if TYPE_CHECKING:
     from quintain.jobs.runner import Queue
@@ -187,17 +190,39 @@ def cancel_job(services: Services, job_id: JobId) -> JobView:
     return view_of(services, services.jobs.cancel(job_id))
 
 
-def resume_job(services: Services, job_id: JobId) -> JobView:
-    """Continue a job from its newest complete checkpoint.
-
-    An interrupted job gets its next attempt under the same id; a failed or cancelled one becomes a new job with `resumed_from`.
-    """
+def resume_job(
+    services: Services,
+    job_id: JobId,
+    hyperparameters: Annotated[dict[str, Any] | None, Field(description="Other processes.")] = None,
+) -> JobView:
+    """Continue a job from its newest checkpoint: if interrupted, under its id, else as a new job (`resumed_from`)."""
     job = services.store.jobs.get(job_id)
     require_remembered(services, job.spec)
     if isinstance(job.spec, ExportAgentSpec):
         require_no_forgotten_sources(services, job.spec.agent)
     _require_remembered_rounds(services, job)
-    return view_of(services, services.jobs.resume(job_id))
+    return view_of(services, services.jobs.resume(job_id, _elsewhere(job.spec, hyperparameters)))
+
+
+def _elsewhere(spec: JobSpec, changes: Mapping[str, Any] | None) -> TrainSpec | None:
+    """Return the spec of a training with other settings of where it runs; None without changes.
+
+    Raises:
+        InvalidInput: The job is no training, or another setting would change.
+    """
+    if not changes:
+        return None
+    if not isinstance(spec, TrainSpec):
+        raise InvalidInput(
+            f"hyperparameters: expected a training to change them, got a job of kind {spec.kind}; leave them out"
+        )
+    if others := changes.keys() - PLACEMENT:
+        raise InvalidInput(
+            f"hyperparameters: expected {list_names(sorted(PLACEMENT))} alone, which leave the result as it is, got "
+            f"{list_names(sorted(others))}; start another training to change it"
+        )
+    config = check_settings(spec.method, {**spec.config.model_dump(exclude_unset=True), **changes})
+    return spec.model_copy(update={"config": config})
 
 
 def _require_remembered_rounds(services: Services, job: Job) -> None:

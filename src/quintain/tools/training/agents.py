@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,7 +11,7 @@ from pydantic import Field, ValidationError, WithJsonSchema
 
 from quintain.endpoints.client import missing_key
 from quintain.endpoints.profiles import find_profile
-from quintain.errors import InvalidInput, NotFound, Refused, Unavailable
+from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
 from quintain.records.labels.judging import Endpoint
@@ -19,9 +20,10 @@ from quintain.settings import has_secret
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
 from quintain.tools.services import Services
-from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
+from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder, weight_headers
 from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
 from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
+from quintain.tools.training.planning.model_files import stored_quantization
 
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
@@ -188,8 +190,9 @@ def own_model(services: Services) -> str:
     """Return the name of the model that was registered last and can be trained; 'starter' where there is none."""
     for agent in services.store.agents.page().items:
         is_base = agent.job_id is None and agent.role == "policy" and agent.model.source in {"folder", "gguf", "hub"}
-        if is_base and _has_weights(agent):
-            return agent.name
+        with suppress(QuintainError):
+            if is_base:
+                return _require_files(agent).name
     return "starter"
 
 
@@ -197,7 +200,7 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
     """Return the agent if its weights are on this machine or can be.
 
     Raises:
-        InvalidInput: it acts through an endpoint, or is a script; the message names its uses. Or its GGUF file is damaged.
+        InvalidInput: it acts through an endpoint, or is a script; the message names its uses. Or a file of its weights is gone or damaged.
         NotFound: its GGUF file is gone.
     """
     if agent.model.source == "expert":
@@ -216,32 +219,23 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
             "compared, and others can be trained on its runs",
             code="no_weights",
         )
-    return _require_file(agent)
+    return _require_files(agent)
 
 
-def _require_file(agent: Agent) -> Agent:
-    """Return the agent unless its folder has no weights, or its GGUF file is gone or damaged."""
+def _require_files(agent: Agent) -> Agent:
+    """Return the agent unless a file of its weights is gone or damaged."""
     if agent.model.source == "gguf":
         require_gguf(Path(agent.model.path))
-    if not _has_weights(agent):
-        folder = Path(agent.model.path).name
-        raise InvalidInput(
-            f"expected *.safetensors in the folder {folder!r} of {agent.id or agent.name}, got none; copy the model again, or save "
-            "it with safetensors",
-            code="model_damaged",
-        )
+    if agent.model.source == "folder" and Path(agent.model.path).is_dir():  # one that is gone has its own error
+        weight_headers(Path(agent.model.path))
+        if stored_quantization(agent.model) == "bitsandbytes":
+            require_bitsandbytes(f"the stored weights of {agent.id or agent.name}")
     return agent
-
-
-def _has_weights(agent: Agent) -> bool:
-    """Whether a folder of a model has weights in the one format that is loaded; a folder that is gone has its own error."""
-    folder = Path(agent.model.path)
-    return agent.model.source != "folder" or not folder.is_dir() or any(folder.glob("*.safetensors"))
 
 
 def require_loadable(agent: Agent) -> Agent:
     """Return the agent if a job can load its model, as far as that shows before."""
-    _require_file(agent)
+    _require_files(agent)
     if agent.model.quantization is not None:
         require_bitsandbytes(f"the base of {agent.id or agent.name} in {agent.model.quantization}")
     return agent

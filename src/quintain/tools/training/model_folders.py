@@ -1,4 +1,4 @@
-"""Models in folders and files: what is there, and the base model of an adapter. Nothing of the weights is read."""
+"""Models in folders and files: what is there, and the base model of an adapter. Of the weights only headers are read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from importlib.resources import files
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from quintain.errors import InvalidInput, NotFound, Refused
@@ -21,6 +22,9 @@ from quintain.tools.training.planning.gguf_header import require_loadable
 HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
 
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+"""Where transformers looks for the weights of a model: in one file, or in those that an index names."""
 
 _MAX_CONFIG = 2 * 2**20
 """Bytes of a configuration."""
@@ -209,14 +213,51 @@ def read_object(path: Path, most: int = _MAX_CONFIG) -> dict[str, Any]:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Return the header of a safetensors file: its length in 8 bytes, little-endian, and JSON; errors as of `read_object`."""
-    if not path.is_file():
+    """Return the header of a safetensors file: its length in 8 bytes, little-endian, and JSON.
+
+    Raises:
+        OSError, ValueError, TypeError, LookupError, RecursionError: There is none, or the file ends before its tensors do.
+    """
+    if not S_ISREG(path.stat().st_mode):  # a pipe would block
         raise ValueError("no regular file")
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(_MAX_HEADER, path.stat().st_size - 8):
+        length, size = int.from_bytes(file.read(8), "little"), path.stat().st_size
+        if not 2 <= length <= min(_MAX_HEADER, size - 8):
             raise ValueError("a header of impossible length")
-        return _object(file.read(length))
+        header = _object(file.read(length))
+    end = (
+        8
+        + length
+        + max((about["data_offsets"][1] for name, about in header.items() if name != "__metadata__"), default=0)
+    )
+    if end > size:
+        raise ValueError(f"the file is cut: expected {end:,} bytes, as its header states, got {size:,}")
+    return header
+
+
+def weight_headers(folder: Path) -> list[dict[str, Any]]:
+    """Return the headers of the files with a model's weights.
+
+    Raises:
+        InvalidInput: A file is missing, cut or damaged (`model_damaged`).
+    """
+    name = _WEIGHTS if (folder / _WEIGHTS).exists() or not (folder / _INDEX).exists() else _INDEX
+    names, headers = [name], []
+    try:
+        if name == _INDEX:
+            names = sorted(
+                {Path(file).name for file in read_object(folder / _INDEX, _MAX_HEADER)["weight_map"].values()}
+            )
+        for name in names:
+            headers.append(read_header(folder / name))
+        return headers
+    except FileNotFoundError:
+        problem = f"expected {name} in the folder {folder.name!r}, got none"
+        if names == [_WEIGHTS]:
+            problem = f"expected *.safetensors in the folder {folder.name!r} (with {_INDEX} where there are several), got none"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        problem = f"{name} in the folder {folder.name!r} cannot be read ({error})"
+    raise InvalidInput(f"{problem}; copy the model again, or save it with safetensors", code="model_damaged")
 
 
 def _object(text: bytes) -> dict[str, Any]:

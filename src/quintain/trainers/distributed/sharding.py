@@ -19,6 +19,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -194,13 +195,13 @@ def _blocks(model: Any) -> list[torch.nn.Module]:
     return [module for module in reversed(list(base.modules())) if type(module).__name__ in names]
 
 
-_METADATA = ".metadata"
-"""File in which torch.distributed.checkpoint records where each part is."""
+_INDEX, _HIDDEN_INDEX = "moments.metadata", ".metadata"
+"""File that records where each part is, and its name in torch.distributed.checkpoint, under which it would be removed as half-written."""
 
 
 def has_shards(folder: Path) -> bool:
     """Whether a checkpoint has its moments in shards."""
-    return (folder / _METADATA).exists()
+    return (folder / _INDEX).exists()
 
 
 def save_moments(state: Mapping[int, Mapping[str, torch.Tensor]], folder: Path) -> None:
@@ -220,6 +221,8 @@ def save_moments(state: Mapping[int, Mapping[str, torch.Tensor]], folder: Path) 
     tensors = {f"{number}.{name}": tensor for number, entry in state.items() for name, tensor in entry.items()}
     try:
         save(tensors, storage_writer=FileSystemWriter(folder))
+        if distributed.get_rank() == 0:
+            (folder / _HIDDEN_INDEX).rename(folder / _INDEX)
     except CheckpointException as error:
         refused = next((fault for fault, _ in error.failures.values() if isinstance(fault, OSError)), None)
         raise (refused or error) from error
@@ -233,15 +236,19 @@ def read_moments(folder: Path, optimizer: torch.optim.Optimizer) -> dict[int, di
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    reader = FileSystemReader(folder)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     tensors: dict[str, Any] = {}
-    for key, about in reader.read_metadata().state_dict_metadata.items():
-        parameter, size = parameters[int(key.partition(".")[0])], about.size  # type: ignore[union-attr]
-        dtype = about.properties.dtype  # type: ignore[union-attr]
-        alike = parameter.shape == size
-        tensors[key] = torch.zeros_like(parameter, dtype=dtype) if alike else torch.zeros(size, dtype=dtype)
-    load(tensors, storage_reader=reader, no_dist=True)
+    with TemporaryDirectory() as named_as_written:
+        for path in (*folder.glob("*.distcp"), folder / _INDEX):
+            name = _HIDDEN_INDEX if path.name == _INDEX else path.name
+            (Path(named_as_written) / name).symlink_to(path.absolute())
+        reader = FileSystemReader(named_as_written)
+        for key, about in reader.read_metadata().state_dict_metadata.items():
+            parameter, size = parameters[int(key.partition(".")[0])], about.size  # type: ignore[union-attr]
+            dtype = about.properties.dtype  # type: ignore[union-attr]
+            alike = parameter.shape == size
+            tensors[key] = torch.zeros_like(parameter, dtype=dtype) if alike else torch.zeros(size, dtype=dtype)
+        load(tensors, storage_reader=reader, no_dist=True)
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")

@@ -27,7 +27,14 @@ from quintain.trainers.handover.gguf_weights import require_architecture
 from quintain.trainers.handover.ollama import go_template
 from quintain.trainers.handover.parity import Measurement, Probes, compare, count_equal, measure
 from quintain.trainers.models.adapters import adapter_tensors, first_line
-from quintain.trainers.models.loading import LoadedModel, load_model, open_tokenizer, pick_device, stored_heads
+from quintain.trainers.models.loading import (
+    LoadedModel,
+    auto_class,
+    load_model,
+    open_tokenizer,
+    pick_device,
+    stored_heads,
+)
 from quintain.trainers.models.model_files import model_files
 from quintain.trainers.models.pooling_files import read_pooling, write_pooling
 from quintain.trainers.models.quantization import size_of
@@ -104,7 +111,7 @@ def write_agent(
     parity = parity.model_copy(update=count_equal(tokenizer, renderer, agent, probes))
     return ExportedFiles(
         parity=parity,
-        base=_base(agent.model, hashed=format == "adapter"),
+        base=_base(agent.model, hashed=format == "adapter") | {"class": auto_class(read.model.config).__name__},
         template=_template(renderer, agent),
         architecture=architecture,
         versions=_versions("safetensors"),

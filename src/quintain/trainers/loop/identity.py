@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel
 
-from quintain.records.hyperparameters.methods import ACTING_ONLY, DPOConfig
+from quintain.records.hyperparameters.methods import ACTING_ONLY, PLACEMENT, DPOConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.streams import Example
 
@@ -21,7 +21,7 @@ _SILENT = frozenset(
     {
         *("checkpoint_every_steps", "keep_checkpoints", "report_to"),
         *("evaluate_environment", "evaluate_every_steps", "evaluate_tasks", "sample_every_steps"),
-        *("actors", "machines", "processes", "rendezvous", "sharding"),
+        *PLACEMENT,
     }
 )
 """Settings that do not change the result; processes and sharding change only rounding and dropout."""

@@ -90,6 +90,8 @@ def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
 def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
     """Return the model with a new adapter and frozen weights.
 
+    Layers that text does not pass through, such as those for images, get none.
+
     Raises:
         InvalidInput: The model has no layer that `lora.targets` names.
     """
@@ -105,6 +107,7 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
         use_rslora=lora.rslora,
         use_dora=lora.dora,
         target_modules=targets,
+        exclude_modules=_beside_text(model) or None,
         task_type="CAUSAL_LM",
     )
     linear = {name.split(".")[-1] for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
@@ -119,6 +122,12 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
     if lora.init == "pissa":
         initialize(adapted, lora.rank)
     return adapted
+
+
+def _beside_text(model: Any) -> list[str]:
+    """Return the names of the linear layers that belong neither to the text decoder nor to the head."""
+    used = {*model.get_decoder().modules(), model.get_output_embeddings()}
+    return [name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m not in used]
 
 
 def merge_adapter(model: Any) -> Any:

@@ -38,6 +38,9 @@ _GROWTH = 8
 _KEPT = 4
 """Copies that stay: those used last."""
 
+_PROVENANCE = frozenset({"_name_or_path", "transformers_version"})
+"""Entries of a configuration that change nothing of the model."""
+
 _folder: Path | None = None
 
 
@@ -196,3 +199,16 @@ def fill_output_biases(model: Any, missing: Iterable[str]) -> list[str]:
         else:
             others.append(name)
     return others
+
+
+def fingerprint(model: Any) -> dict[str, str]:
+    """Return hashes of all that a model computes with, by name."""
+    tensors = dict((*model.named_parameters(), *model.named_buffers()))
+    facts = {name: tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data for name, tensor in tensors.items()}
+    config, generation = model.config.to_dict(), model.generation_config
+    about = {
+        "configuration": {name: value for name, value in config.items() if name not in _PROVENANCE},
+        "generation configuration": generation and {**generation.to_dict(), "transformers_version": None},
+    }
+    facts |= {name: json.dumps(value, sort_keys=True, default=str).encode() for name, value in about.items()}
+    return {name: hashlib.blake2b(content).hexdigest() for name, content in facts.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import random
 import shutil
@@ -17,7 +15,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
 from quintain.errors import InvalidInput
@@ -34,13 +32,14 @@ from quintain.trainers.models.adapters import (
 from quintain.trainers.models.gguf_copies import (
     UnfaithfulCopy,
     fill_output_biases,
+    fingerprint,
     open_copy,
     with_stored_attention,
     write_manifest,
 )
 from quintain.trainers.models.model_files import ModelFiles, model_files, require_unchanged, write_checksums
 from quintain.trainers.models.pooling_files import write_pooling
-from quintain.trainers.models.quantization import quantize, round_weights, size_of
+from quintain.trainers.models.quantization import dequantize_stored, quantize, round_weights, size_of
 from quintain.trainers.models.tokenizer_files import (
     load_tokenizer,
     require_embeddings,
@@ -55,9 +54,6 @@ _UNKNOWN_CONTEXT = 4096
 
 _TOKENIZER = "tokenizer"
 """Folder of the tokenizer in the copy of a GGUF model."""
-
-_PROVENANCE = frozenset({"_name_or_path", "transformers_version"})
-"""Entries of a configuration that change nothing of the model."""
 
 
 class LoadedModel(NamedTuple):
@@ -192,26 +188,13 @@ def _convert(files: ModelFiles, destination: Path) -> None:
             model.save_pretrained(aside)
         except SafetensorError as error:
             raise OSError(first_line(error)) from None
-        original, read = _fingerprint(model), ModelFiles(aside)
+        original, read = fingerprint(model), ModelFiles(aside)
         del model  # there may be memory for one
         save_exactly(tokenizer, aside / _TOKENIZER)
-        found = _fingerprint(_load_weights(read, _load_config(read), torch.float32))
+        found = fingerprint(_load_weights(read, _load_config(read), torch.float32))
         if differing := [name for name in original.keys() | found.keys() if original.get(name) != found.get(name)]:
             raise UnfaithfulCopy(f"it would load with another {min(differing)}")
         write_manifest(aside)
-
-
-def _fingerprint(model: Any) -> dict[str, str]:
-    """Return hashes of all that a model computes with, by name."""
-    tensors = dict((*model.named_parameters(), *model.named_buffers()))
-    facts = {name: tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data for name, tensor in tensors.items()}
-    config, generation = model.config.to_dict(), model.generation_config
-    about = {
-        "configuration": {name: value for name, value in config.items() if name not in _PROVENANCE},
-        "generation configuration": generation and {**generation.to_dict(), "transformers_version": None},
-    }
-    facts |= {name: json.dumps(value, sort_keys=True, default=str).encode() for name, value in about.items()}
-    return {name: hashlib.blake2b(content).hexdigest() for name, content in facts.items()}
 
 
 @contextmanager
@@ -331,11 +314,29 @@ def _load_config(files: ModelFiles) -> Any:
         ) from None
 
 
+def auto_class(config: Any) -> Any:
+    """Return the class that loads a causal language model, which may read images beside text.
+
+    Raises:
+        InvalidInput: transformers has neither for this configuration (`unsupported_model`).
+    """
+    if type(config) in AutoModelForCausalLM._model_mapping:
+        return AutoModelForCausalLM
+    if type(config) in AutoModelForImageTextToText._model_mapping and not config.is_encoder_decoder:
+        return AutoModelForImageTextToText
+    raise InvalidInput(
+        f"expected a causal language model that transformers knows, got {config.model_type!r} in {config.name_or_path}; name another "
+        "model",
+        code="unsupported_model",
+    )
+
+
 def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["auto"]) -> Any:
-    """Load the weights; those of a GGUF file are dequantised."""
+    """Load the weights; quantised ones are dequantised."""
     transformers_logging.disable_progress_bar()
+    model_class = auto_class(config)
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = model_class.from_pretrained(
             files.folder,
             dtype=dtype,
             trust_remote_code=False,
@@ -346,10 +347,15 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
             config=config,
             **files.options,
         )
+    except ImportError as error:  # of weights that are stored quantised
+        raise InvalidInput(
+            f"cannot read the model in {files.path} ({first_line(error)}); name the folder of its plain weights, and set quantization "
+            "where they do not fit",
+            code="unsupported_model",
+        ) from None
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         raise InvalidInput(
-            f"cannot read the model in {files.path} ({first_line(error)}); copy its files again from the original, "
-            "and use a causal language model that transformers knows without remote code",
+            f"cannot read the model in {files.path} ({first_line(error)}); copy its files again from the original",
             code="model_damaged",
         ) from None
     model, loading = loaded
@@ -366,9 +372,12 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
             f"first {gaps[0]}; copy {files.config_name} and the weights from the same model",
             code="model_mismatch",
         )
-    if files.gguf and (quantizer := getattr(model, "hf_quantizer", None)) is not None:
+    if (quantizer := getattr(model, "hf_quantizer", None)) is None:
+        return model
+    if files.gguf:
         quantizer.remove_quantization_config(model)  # the weights are floats by now, and can be saved
-    return model
+        return model
+    return dequantize_stored(model)
 
 
 def _context_tokens(config: Any, tokenizer: Any) -> int:

@@ -54,6 +54,24 @@ def round_weights(model: Any, kind: Quantization, device: torch.device) -> None:
         layer.weight.data.copy_(dequantized_weight(library, _quantized(library, layer, kind, device)))
 
 
+def dequantize_stored(model: Any) -> Any:
+    """Return a model whose files are quantised with the plain weights that it computes with.
+
+    Raises:
+        InvalidInput: transformers cannot dequantise them (`unsupported_model`).
+    """
+    try:
+        plain = model.dequantize()
+    except NotImplementedError as error:
+        raise InvalidInput(
+            f"cannot dequantise the weights in {model.config.name_or_path} ({error}); name the folder of the model's plain weights",
+            code="unsupported_model",
+        ) from None
+    del plain._weight_conversions  # those of the quantiser have no reverse, so nothing could be saved
+    plain.is_loaded_in_4bit = plain.is_loaded_in_8bit = False  # by which peft would choose its layers
+    return plain
+
+
 def dequantized_weight(library: Any, layer: Any) -> torch.Tensor:
     """Return the weight of a quantised layer, float32 [out, in]."""
     if isinstance(layer, library.nn.Linear4bit):

@@ -125,6 +125,8 @@ class ChatTemplate:
     thought_place: ThoughtPlace = "content"
     arguments_as_text: bool = False
     """Whether it takes arguments as JSON text, as DeepSeek V3 does."""
+    content_as_parts: bool = False
+    """Whether it takes content as a list of parts, as those of models with images do that ignore text alone."""
     lists_tools: bool = False
     """Whether tools are listed in the system text, because the template shows none."""
     writes_calls: str = ""
@@ -222,15 +224,16 @@ class ChatTemplate:
         return {key: value for key, value in entry.items() if key != "tool_calls"} | {"content": content}
 
     def _as_it_takes(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """Return an entry in the form in which the template takes calls."""
-        if not entry.get("tool_calls"):
-            return entry
-        if self.thought_place != "content":
+        """Return an entry in the form in which the template takes content and calls."""
+        has_calls = bool(entry.get("tool_calls"))
+        if has_calls and self.thought_place != "content":
             plan = {"tool_plan": entry["content"]} if self.thought_place == "tool_plan" else {}
             entry = {**entry, "content": "", **plan}
-        if self.arguments_as_text:
+        if has_calls and self.arguments_as_text:
             calls = [{**call, "function": _with_text(call["function"])} for call in entry["tool_calls"]]
             entry = {**entry, "tool_calls": calls}
+        if self.content_as_parts:
+            entry = {**entry, "content": [{"type": "text", "text": entry["content"]}]}
         return entry
 
     def _finished(self, text: str) -> str:

@@ -68,7 +68,7 @@ def probe(template: ChatTemplate) -> Probe:
     Raises:
         InvalidInput: The template omits a part of the episode, or a turn does not parse back (`template_unfit`).
     """
-    template, around = _surroundings(template)
+    template, around = _surroundings(_with_parts(template))
     prompt = template.text(_ASKED, PROBE_TOOLS, prompt=True)
     if template.style == "tools" and "probe_tool" not in prompt:
         template = replace(template, lists_tools=True)
@@ -96,6 +96,15 @@ def probe(template: ChatTemplate) -> Probe:
         foreign=_foreign(template, again, called, answered),
         warnings=tuple(_warnings(template, ends)),
     )
+
+
+def _with_parts(template: ChatTemplate) -> ChatTemplate:
+    """Return a template that writes a message only if its content is a list of parts, marked as such; others as they are."""
+    parts = replace(template, content_as_parts=True)
+    asked = template.chat(_ASKED, ())
+    if template.accepts(asked, None) and str(_ASKED[1].content) in template.written(asked, None, prompt=True):
+        return template
+    return parts if parts.accepts(asked, None) else template
 
 
 def _native(template: ChatTemplate, around: tuple[str, str]) -> tuple[ChatTemplate, TurnReader, Turn]:

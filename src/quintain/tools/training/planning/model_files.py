@@ -11,15 +11,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef, Quantization
 from quintain.records.hyperparameters.methods import LoraConfig
-from quintain.tools.training.model_folders import cached_snapshot, read_header, read_object
+from quintain.tools.training.model_folders import cached_snapshot, read_object, weight_headers
 from quintain.tools.training.planning.gguf_header import read_gguf
-
-_MAX_FILES = 500
 
 _LARGEST = 2**50
 """Parameters of a tensor; what claims more is damaged."""
+
+DEQUANTISED = frozenset({"bitsandbytes", "fp8", "mxfp4"})
+"""Methods of stored weights that a job turns into floats when it loads them."""
 
 _LOOKED_UP = ("embed", "wte", "wpe")
 """What names of tensors hold whose rows are looked up instead of multiplied."""
@@ -91,12 +93,12 @@ def read_model(ref: ModelRef) -> ModelFacts | str:
                 return header.fault.message
             return _facts(header.settings, tensors, adapter, ref.quantization)
         config = read_object(folder / "config.json")
-        files = sorted(path for path in folder.glob("*.safetensors") if path.name != "value_head.safetensors")
-        if not files:
-            return f"{folder.name} has no *.safetensors file; save the model again with safetensors"
-        if len(files) > _MAX_FILES or "quantization_config" in config:
-            return "its weights are quantised, or in too many files to read"
-        return _facts(config, [tensor for path in files for tensor in _tensors(path)], adapter, ref.quantization)
+        if "quantization_config" in config:
+            return "its weights are stored quantised, so their sizes are not read; name the folder of its plain weights"
+        tensors = [tensor for header in weight_headers(folder) for tensor in _tensors(header)]
+        return _facts(config, tensors, adapter, ref.quantization)
+    except InvalidInput as error:
+        return str(error.message)
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         return f"the files in {folder.name} cannot be read ({type(error).__name__}); copy them again from the original"
 
@@ -116,8 +118,8 @@ class _Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-def _tensors(path: Path) -> Iterator[_Tensor]:
-    for name, about in read_header(path).items():
+def _tensors(header: Mapping[str, Any]) -> Iterator[_Tensor]:
+    for name, about in header.items():
         if name != "__metadata__":
             yield _checked(name, tuple(about["shape"]))
 
