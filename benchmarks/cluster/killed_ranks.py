@@ -23,23 +23,32 @@ STEPS, EVERY = 200, 4
 
 def killed_ranks(kills: int = 30) -> None:
     """Kill the worker or one of its two processes at random times; compare with a run that nobody touches."""
-    chance = random.Random(0)
+    _killed("none", kills)
+
+
+def killed_sharded_ranks(kills: int = 30) -> None:
+    """The same with the model split over the processes, whose checkpoints are written by all of them."""
+    _killed("full", kills)
+
+
+def _killed(sharding: str, kills: int) -> None:
+    chance, ranks = random.Random(0), "ranks" if sharding == "none" else "sharded_ranks"
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        whole, attempts = prepared(folder, "whole"), 0
+        whole, attempts = prepared(folder, "whole", sharding=sharding), 0
         attempt(whole, 1, None, chance)
-        job, left, named, done = prepared(folder, "killed"), 0, 0, False
+        job, left, named, done = prepared(folder, "killed", sharding=sharding), 0, 0, False
         while not done:
             attempts += 1
             done = attempt(job, attempts, chance.random() if attempts <= kills else None, chance)
+            job.sweep()  # as the server does between attempts
             named += [event.type for event in events(job)][-1] == "failed"
             left += len(processes_of(job))
-        report("rank_kills", [attempts - 1], "kills", None, named_as_process_lost=named)
-        report("processes_left_after_kills", [left], "processes", 0, "lower")
-        report("steps_taken_twice_after_kills", [repeated(job)], "steps", 0, "lower")
-        report(
-            "weights_apart_after_kills", [apart(folder / "out-whole", folder / "out-killed")], "relative", 1e-6, "lower"
-        )
+        distance = apart(folder / "out-whole", folder / "out-killed")
+        report(f"kills_of_{ranks}", [attempts - 1], "kills", None, named_as_process_lost=named)
+        report(f"processes_left_after_kills_of_{ranks}", [left], "processes", 0, "lower")
+        report(f"steps_taken_twice_after_kills_of_{ranks}", [repeated(job)], "steps", 0, "lower")
+        report(f"weights_apart_after_kills_of_{ranks}", [distance], "relative", 1e-6, "lower")
 
 
 def prepared(folder: Path, name: str, **settings: Any) -> Any:

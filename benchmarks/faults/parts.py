@@ -17,6 +17,7 @@ PARTS = {
     "kills": Part("faults.jobs.kills", 20, 400),
     "server_kills": Part("faults.jobs.server_kills", 10, 200),
     "killed_ranks": Part("cluster.killed_ranks.killed_ranks", 0, 30),
+    "killed_sharded_ranks": Part("cluster.killed_ranks.killed_sharded_ranks", 0, 30),
     "killed_actors": Part("cluster.actors.killed_actors", 0, 30),
     "ray_jobs": Part("cluster.jobs.ray_jobs", 0, 30),
     "ray_heads": Part("cluster.jobs.ray_heads", 0, 30),
