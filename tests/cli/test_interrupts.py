@@ -21,6 +21,7 @@ from quintain.cli.session import collected_interrupts
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.jobs.job import SelftestSpec
 from quintain.settings import Settings
+from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.services import open_services
 from terminal import quintain
@@ -41,6 +42,23 @@ def press_after(seconds: float) -> None:
         time.sleep(0.001)
     time.sleep(seconds)
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_watching_a_job_that_its_launcher_cannot_start_says_once_why(settings: Settings) -> None:
+    far = {"launcher": "ray", "ray_address": "http://127.0.0.1:9"}
+    services, screen = open_services(settings.model_copy(update=far)), io.StringIO()
+    job_id = collect_rollouts(services, "starter", "quintain/inventory", n_tasks=1).job_id
+
+    def press_when_shown() -> None:
+        while "RAY_ADDRESS" not in screen.getvalue():
+            time.sleep(0.01)
+        press_after(4 * settings.poll_s)
+
+    threading.Thread(target=press_when_shown, daemon=True).start()
+    view = watch(services, job_id, Console(file=screen, width=200))
+    assert view.status == "queued"
+    assert screen.getvalue().count("check RAY_ADDRESS and that the cluster is up") == 1
+    services.close()
 
 
 def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(

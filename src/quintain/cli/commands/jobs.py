@@ -121,7 +121,8 @@ def follow_start(services: Services, use: CommandRun, started: JobStarted | Comp
 
 
 def watch(services: Services, job_id: str, console: Console) -> JobView:
-    """Show a job's progress until it has ended, or until Ctrl-C; the job itself goes on."""
+    """Show a job's progress, and once why it does not go on, until it has ended or until Ctrl-C; the job itself goes on."""
+    shown = set[str]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with collected_interrupts() as interrupts:
         view = get_job(services, job_id)
@@ -130,6 +131,10 @@ def watch(services: Services, job_id: str, console: Console) -> JobView:
             while True:
                 about = [job_id, view.phase or view.status, *_figures(view)]
                 progress.update(bar, completed=view.step, total=view.total_steps, description=" ".join(about))
+                for kind, reason in (("trouble", view.trouble), ("stalled", view.stalled)):
+                    if reason is not None and kind not in shown:
+                        progress.console.print(printable(for_terminal(reason)), style="yellow", soft_wrap=True)
+                        shown.add(kind)
                 if view.status not in UNFINISHED:
                     return view
                 if interrupts:
