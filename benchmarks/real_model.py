@@ -47,7 +47,7 @@ class Bench:
         import torch
 
         from quintain.records.agent import ModelRef
-        from quintain.records.hyperparameters.shared import LoraConfig
+        from quintain.records.hyperparameters.setting_groups import LoraConfig
         from quintain.trainers.models.adapters import merge_adapter
         from quintain.trainers.models.loading import load_model
 

@@ -180,7 +180,19 @@ def test_the_documented_command_lines_export_and_train_in_a_chain(folder: Path, 
     line(trainer, "sft", "--config", "train_config.yaml", "--epochs", "1")
     _require_config(home)
     one = ("--epochs", "1", "--no-lora")
-    line(trainer, "sft", "--train-file", "sft_data.jsonl", "--model", "starter", "--output-dir", "./output/plain", *one)
+    line(
+        trainer,
+        "sft",
+        "--train-file",
+        "sft_data.jsonl",
+        "--model",
+        "starter",
+        "--output-dir",
+        "./output/plain",
+        *one,
+        "--wandb-project",
+        "mine",
+    )
     line(trainer, "dpo", "--train-file", "dpo_data.jsonl", "--model", sft, "--beta", "0.1", *one)
     line(trainer, "grpo", "--train-file", "grpo_data.jsonl", "--model", sft, *one)
     measured = line(trainer, "eval", "--model", sft, "--eval-file", "sft_data.jsonl")

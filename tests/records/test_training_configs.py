@@ -182,6 +182,11 @@ def test_names_that_change_no_result_are_taken_and_switches_of_sinks_add_up() ->
     assert sinks == ("trackio", "wandb", "tensorboard")
     assert read("sft", {"use_wandb": False, "use_tensorboard": None}).report_to == ()
     assert "true or false" in fault("sft", use_wandb="yes")
+    named = read("sft", {"wandb_project": "mine", "run_name": "./output/second try", "project": "huggingface"})
+    assert (named.report_to, named.report_project, named.report_run) == (("wandb",), "mine", "./output/second try")
+    for quiet in ({"use_wandb": False}, {"report_to": "none"}):
+        assert read("sft", {"wandb_project": "mine", **quiet}).report_to == ()
+    assert "report_project" in fault("sft", project="a/b")
     assert read("sft", {"warmup_steps": 100}).warmup_steps == 100
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quintain.trainers.loop import sinks
-from quintain.trainers.loop.sinks import LIBRARIES, Library, Metrics, Writer, open_sinks
+from quintain.trainers.loop.sinks import LIBRARIES, Library, Metrics, ReportedRun, Writer, open_sinks
 
 OPEN = Callable[[Any, str, Path], Writer]
 
@@ -39,9 +39,9 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, OPEN], None]:
     return lambda name, open: monkeypatch.setitem(LIBRARIES, name, Library("json", open))
 
 
-def lines(_: Any, run_name: str, folder: Path) -> Writer:
+def lines(_: Any, named: ReportedRun, folder: Path) -> Writer:
     """A sink that writes JSON lines."""
-    file = (folder / f"{run_name}.jsonl").open("w", encoding="utf-8")
+    file = (folder / f"{named.agent}.jsonl").open("w", encoding="utf-8")
     return Writer(lambda step, metrics: print(json.dumps([step, metrics]), file=file), file.close)
 
 
@@ -57,7 +57,7 @@ def test_points_arrive_in_order_with_their_names_and_without_what_is_unknown(
     register: Callable[[str, OPEN], None], warn: Warnings, tmp_path: Path
 ) -> None:
     register("lines", lines)
-    out = open_sinks(["lines", "lines"], run_name="run-1", folder=tmp_path, warn=warn)
+    out = open_sinks(["lines", "lines"], named=ReportedRun("run-1"), folder=tmp_path, warn=warn)
     for step in range(3):
         out.log(step, {"loss": 1.0 / (step + 1), "validation_loss": None})
     out.close()
@@ -80,7 +80,7 @@ def test_a_sink_that_blocks_keeps_nobody_waiting_and_its_losses_are_counted(
 
     register("slow", lambda *_: Writer(log, lambda: None))
     register("lines", lines)
-    out = open_sinks(["slow", "lines"], run_name="run", folder=tmp_path, warn=warn)
+    out = open_sinks(["slow", "lines"], named=ReportedRun("run"), folder=tmp_path, warn=warn)
     out.log(0, {"loss": 0.0})
     assert held.wait(60)
     for step in range(1, 11):
@@ -104,7 +104,7 @@ def test_a_sink_that_hangs_while_it_opens_or_closes_does_not_hold_up_the_run(
 
     register("opens-never", opens_never)
     register("closes-never", lambda *_: Writer(lambda step, metrics: None, lambda: bool(released.wait(30)) and None))
-    out = open_sinks(["opens-never", "closes-never"], run_name="run", folder=tmp_path, warn=warn)
+    out = open_sinks(["opens-never", "closes-never"], named=ReportedRun("run"), folder=tmp_path, warn=warn)
     out.log(0, {"loss": 1.0})
     until(lambda: out._channels[1].written == 1)
     out.close(deadline_s=0.05)
@@ -132,7 +132,7 @@ def test_a_sink_that_raises_is_reported_once_on_the_runs_own_thread_and_the_othe
     register("broken", lambda *_: Writer(log, lambda: None))
     register("closed", refuse)
     register("lines", lines)
-    out = open_sinks(["broken", "closed", "lines"], run_name="run", folder=tmp_path, warn=warn)
+    out = open_sinks(["broken", "closed", "lines"], named=ReportedRun("run"), folder=tmp_path, warn=warn)
     for step in range(6):
         out.log(step, {"loss": 1.0})
     out.close()
@@ -164,7 +164,7 @@ def test_a_package_that_cannot_be_imported_is_one_warning_with_the_extra_to_inst
         (tmp_path / f"{name}.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(LIBRARIES, "wandb", LIBRARIES["wandb"]._replace(module=name))
-    out = open_sinks(["wandb"], run_name="run", folder=tmp_path, warn=warn)
+    out = open_sinks(["wandb"], named=ReportedRun("run"), folder=tmp_path, warn=warn)
     out.log(0, {"loss": 1.0})
     out.close()
     ((code, message),) = warn.messages
@@ -197,15 +197,17 @@ def test_wandb_stays_offline_in_a_project_of_its_own_unless_the_operator_chose_t
         Settings=dict,
         init=lambda **arguments: asked.update(arguments) or SimpleNamespace(finish=lambda: None),
     )
-    LIBRARIES["wandb"].open(module, "run", tmp_path)
-    assert (asked["mode"], asked["project"]) == (mode, project or "quintain")
+    LIBRARIES["wandb"].open(module, ReportedRun("agent"), tmp_path)
+    assert (asked["mode"], asked["project"], asked["name"]) == (mode, project or "quintain", "agent")
+    LIBRARIES["wandb"].open(module, ReportedRun("agent", "theirs", "second try"), tmp_path)
+    assert (asked["project"], asked["name"]) == ("theirs", "second try")
 
 
 def test_tensorboard_gets_every_point(warn: Warnings, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="needs the extra 'tensorboard'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    out = open_sinks(["tensorboard"], run_name="run", folder=tmp_path, warn=warn)
+    out = open_sinks(["tensorboard"], named=ReportedRun("run"), folder=tmp_path, warn=warn)
     for step in range(3):
         out.log(step, {"loss": 0.5 * step})
     out.close()
@@ -220,7 +222,7 @@ def test_wandb_writes_an_offline_run_and_prints_nothing(
 ) -> None:
     pytest.importorskip("wandb", reason="needs the extra 'wandb'")
     monkeypatch.setenv("HOME", str(tmp_path))
-    out = open_sinks(["wandb"], run_name="run", folder=tmp_path / "job", warn=warn)
+    out = open_sinks(["wandb"], named=ReportedRun("run"), folder=tmp_path / "job", warn=warn)
     out.log(0, {"loss": 0.5})
     out.close(deadline_s=60)
     assert list((tmp_path / "job" / "wandb").glob("offline-run-*/run-*.wandb"))
@@ -235,7 +237,7 @@ def test_trackio_keeps_the_points_in_its_database_and_prints_nothing(
     from trackio.sqlite_storage import SQLiteStorage
 
     monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path)
-    out = open_sinks(["trackio"], run_name="run", folder=tmp_path, warn=warn)
+    out = open_sinks(["trackio"], named=ReportedRun("run"), folder=tmp_path, warn=warn)
     for step in range(3):
         out.log(step, {"loss": 0.5 * step})
     out.close(deadline_s=60)

@@ -39,7 +39,7 @@ from quintain.trainers.loop.precision import loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import changing_positions
 from quintain.trainers.loop.schedule import EpochSource, ExampleSource
-from quintain.trainers.loop.sinks import open_sinks
+from quintain.trainers.loop.sinks import ReportedRun, open_sinks
 from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.preparation import PreparedModel
 from quintain.trainers.reference_log_probs import References
@@ -223,7 +223,6 @@ class RunSetup:
         else:
             source = _rollout_source(self, objective, references, acting)
         penalty, is_first = self.penalty(), self.group.is_first
-        sinks = config.report_to if is_first else ()
         return Run(
             config=config,
             engine=self.engine,
@@ -238,7 +237,12 @@ class RunSetup:
             checkpoints=self.directory / "checkpoints",
             identity=identity,
             reporter=self.reporter,
-            sinks=open_sinks(sinks, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
+            sinks=open_sinks(
+                config.report_to if is_first else (),
+                named=ReportedRun(spec.name, config.report_project, config.report_run),
+                folder=self.directory,
+                warn=self.reporter.warn,
+            ),
             tokenizer=self.loaded.tokenizer,
             sample=_sampler(self) if is_first else None,
             evaluate=_evaluator(self, source.total_steps) if is_first else None,

@@ -50,6 +50,7 @@ _TRAIN = (
     _setting("--lora/--no-lora", bool, "use_lora"),
     _setting("--bf16/--no-bf16", bool, "bf16"),
     _setting("--gradient-checkpointing/--no-gradient-checkpointing", bool, "gradient_checkpointing"),
+    _setting("--wandb-project", str, "wandb_project"),
     Flag(("--seed",), int, ("--seed", "{}")),
 )
 _LOG = Flag(("LOG",), Path, required=True)

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from quintain.records.hyperparameters.shared import Settings, TrainingConfig
+from quintain.records.hyperparameters.setting_groups import Settings
+from quintain.records.hyperparameters.shared import TrainingConfig
 from quintain.records.labels.reward import Declared
 
 MAX_ACTORS = 256

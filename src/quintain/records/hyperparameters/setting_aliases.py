@@ -83,8 +83,12 @@ VALUES: dict[str, dict[Any, Any]] = {
 }
 """Name -> its values that have another name here; None: it leaves the setting open."""
 
-UNSET = {"max_steps": -1, "save_steps": -1, "eval_steps": -1}
-"""Setting -> the value by which `TrainingArguments` and OpenRLHF leave it unset."""
+UNSET = {
+    **dict.fromkeys(("max_steps", "save_steps", "eval_steps"), -1),
+    **dict.fromkeys(("wandb_project", "wandb_name", "wandb_run_name", "run_name"), ""),
+    "project": "huggingface",
+}
+"""Setting -> the value by which other trainers leave it unset."""
 
 SINGLE = ("loss_type",)
 """Names whose value may be a list of one."""

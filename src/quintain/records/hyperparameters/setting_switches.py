@@ -17,6 +17,9 @@ QUANTIZATIONS = {"load_in_4bit": "nf4", "load_in_8bit": "int8", "use_4bit": "nf4
 SINKS = {"use_wandb": "wandb", "use_tensorboard": "tensorboard"}
 """Switch -> the member of `report_to` that it adds."""
 
+IMPLIED = {"wandb_project": "use_wandb"}
+"""Name -> the switch that it turns on where neither the switch nor `report_to` is given, as in axolotl and knowlyr."""
+
 
 def chosen_formats(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yield the number formats that switches choose; fp32 where all those of `precision` are off."""
@@ -39,6 +42,9 @@ def chosen_formats(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 def added_sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yield `report_to` with the sinks that switches add to it."""
     switches = {name: values[name] for name in SINKS if values.get(name) is not None}
+    for name, switch in IMPLIED.items():
+        if values.get(name) and values.get("report_to") is None:
+            switches.setdefault(switch, True)
     for name, on in switches.items():
         if not isinstance(on, bool):
             raise InvalidInput(

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.hyperparameters.online import MAX_ACTORS
-from quintain.records.hyperparameters.shared import Settings
+from quintain.records.hyperparameters.setting_groups import Settings
 from quintain.records.record import Record
 
 Rule = Literal["top_k", "threshold", "rejection"]

@@ -21,7 +21,6 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.records.dataset import DatasetKind
 from quintain.records.documents import read_document
 from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
-from quintain.records.hyperparameters.setting_switches import SINKS
 from quintain.records.jobs.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record, shown
 from quintain.scoring.custom import RewardFunction
@@ -46,9 +45,11 @@ _TOOLS = {spec.name: spec for spec in CATALOG}
 _SHORT = {spec.short: spec.name for spec in CATALOG if spec.short}
 _SHARED = ("environment", "reward", "name", "seed", "hyperparameters", "request_key")
 """Arguments of `start_training` under their own names."""
+_REPORTED = ("use_wandb", "use_tensorboard", "wandb_project")
 _TRAIN = (
     *("algorithm", "model_name", "dataset", "max_samples", "num_epochs", "output_dir", "use_lora", "batch_size"),
-    *("learning_rate", "use_wandb", "use_tensorboard", "wandb_project", "config", "wait"),
+    *("learning_rate", "config", "wait"),
+    *_REPORTED,
 )
 _EVOLVE = ("model_name", "output_dir", "wait")
 _EVALUATE = ("model_path", "max_samples", "wait")
@@ -187,8 +188,8 @@ class RLTrainingTool:
         if "dataset" in parameters:
             call["dataset_id"] = parameters["dataset"]
         arguments = check(_TOOLS["start_training"], call)
-        project = {"wandb_project": parameters.get("wandb_project")}
-        settings = canonical_settings(method, project | (arguments.get("hyperparameters") or {}))
+        reported = {name: parameters.get(name) for name in _REPORTED}
+        settings = canonical_settings(method, reported | (arguments.get("hyperparameters") or {}))
         config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
         if (most := parameters.get("max_samples")) is not None:
             require_count("max_samples", most)
@@ -339,8 +340,6 @@ def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
     settings = {"epochs": parameters.get("num_epochs", 3), "batch_size": parameters.get("batch_size", 4)}
     if "learning_rate" in parameters:
         settings["learning_rate"] = parameters["learning_rate"]
-    if sinks := tuple(sink for name, sink in SINKS.items() if parameters.get(name) is True):
-        settings["report_to"] = sinks
     return {**settings, "lora": {} if parameters.get("use_lora", True) else None}
 
 

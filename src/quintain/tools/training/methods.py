@@ -18,7 +18,7 @@ from quintain.errors import InvalidInput
 from quintain.records.hyperparameters.foreign_settings import RENAMED
 from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, ONLINE_METHODS, PPOConfig, TrainingConfig
 from quintain.records.hyperparameters.setting_aliases import canonical
-from quintain.records.hyperparameters.shared import Settings
+from quintain.records.hyperparameters.setting_groups import Settings
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.record import clip, explain, list_names, nearest, shown, valid_fields
 

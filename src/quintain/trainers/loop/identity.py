@@ -19,7 +19,7 @@ _SAMPLED = 64
 
 _SILENT = frozenset(
     {
-        *("checkpoint_every_steps", "keep_checkpoints", "report_to"),
+        *("checkpoint_every_steps", "keep_checkpoints", "report_to", "report_project", "report_run"),
         *("evaluate_environment", "evaluate_every_steps", "evaluate_tasks", "sample_every_steps"),
         *PLACEMENT,
     }

@@ -27,6 +27,16 @@ _WAITING = 1000
 _CLOSE_S = 10.0
 
 
+class ReportedRun(NamedTuple):
+    """What a run is called in the services that it is reported to."""
+
+    agent: str
+    project: str | None = None
+    """None: the operator's choice, else `quintain`."""
+    name: str | None = None
+    """None: the agent's name."""
+
+
 class Writer(NamedTuple):
     """An open sink; both functions may block and raise."""
 
@@ -39,17 +49,17 @@ class Library(NamedTuple):
 
     module: str
     """Module to import; the package's extra has the sink's name."""
-    open: Callable[[Any, str, Path], Writer]
-    """Takes the module, the run's name and its folder; may block and raise."""
+    open: Callable[[Any, ReportedRun, Path], Writer]
+    """Takes the module, the run's names and its folder; may block and raise."""
 
 
-def _wandb(module: Any, run_name: str, folder: Path) -> Writer:
+def _wandb(module: Any, named: ReportedRun, folder: Path) -> Writer:
     # wandb has read its environment and settings files by now; the operator's choices there are kept
     stated = module.setup().settings
     folder.mkdir(parents=True, exist_ok=True)
     run = module.init(
-        project=stated.project or _PROJECT,
-        name=run_name,
+        project=named.project or stated.project or _PROJECT,
+        name=named.name or named.agent,
         dir=str(folder),
         mode=None if "mode" in stated.model_fields_set else "offline",
         settings=module.Settings(silent=True, console="off"),
@@ -57,8 +67,8 @@ def _wandb(module: Any, run_name: str, folder: Path) -> Writer:
     return Writer(lambda step, metrics: run.log(metrics, step=step), run.finish)
 
 
-def _tensorboard(module: Any, run_name: str, folder: Path) -> Writer:
-    writer = module.SummaryWriter(str(folder / "tensorboard" / run_name))
+def _tensorboard(module: Any, named: ReportedRun, folder: Path) -> Writer:
+    writer = module.SummaryWriter(str(folder / "tensorboard" / named.agent))
 
     def log(step: int, metrics: Metrics) -> None:
         for name, value in metrics.items():
@@ -67,7 +77,7 @@ def _tensorboard(module: Any, run_name: str, folder: Path) -> Writer:
     return Writer(log, writer.close)
 
 
-def _trackio(module: Any, run_name: str, folder: Path) -> Writer:
+def _trackio(module: Any, named: ReportedRun, folder: Path) -> Writer:
     """Open Trackio, whose database is in the operator's TRACKIO_DIR."""
 
     def finish() -> None:
@@ -76,7 +86,12 @@ def _trackio(module: Any, run_name: str, folder: Path) -> Writer:
 
     with redirect_stdout(sys.stderr):
         run = module.init(
-            project=_PROJECT, name=run_name, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
+            project=named.project or _PROJECT,
+            name=named.name or named.agent,
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
         )
     return Writer(lambda step, metrics: run.log(metrics, step=step), finish)
 
@@ -189,7 +204,7 @@ class Sinks:
                 self._warn("sink_failed", f"{channel.name} {fault}; the run continues, and the job keeps its metrics")
 
 
-def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn) -> Sinks:
+def open_sinks(names: Sequence[str], *, named: ReportedRun, folder: Path, warn: Warn) -> Sinks:
     """Open sinks by name; skip an unavailable one with a warning."""
     channels = []
     for name in dict.fromkeys(names):
@@ -204,5 +219,5 @@ def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn)
                 f"{name} {why}, so no metrics go there; install it with: pip install 'quintain[{name}]'",
             )
             continue
-        channels.append(_Channel(name, partial(library.open, module, run_name, folder)))
+        channels.append(_Channel(name, partial(library.open, module, named, folder)))
     return Sinks(channels, warn)
