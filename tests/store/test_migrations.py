@@ -173,6 +173,7 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
             "preferences",
             "judging_batches",
             "calibrations",
+            "trajectories_text_trigrams",
             "trajectories_text",
             "trajectories_text_state",
             "homes",

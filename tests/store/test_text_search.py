@@ -123,6 +123,21 @@ def test_a_search_for_text_starts_from_the_index_and_keeps_the_order_of_pages(st
 
 
 @pytest.mark.usefixtures("sqlite_only")
+def test_a_rare_pattern_of_one_or_two_characters_starts_from_the_index_and_a_frequent_one_from_the_newest_runs(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quintain.store.trajectories.text_index._FREQUENT", 20)
+    ends = ("a 仓", "仓", "b 仓b", "zq", "\ufffe")
+    store.trajectories.add_many([run(f"t{i}", user(f"case {i:03d}"), answer()) for i in range(40)], NOW)
+    store.trajectories.add_many([run(f"end {n}", user("hello"), answer(end)) for n, end in enumerate(ends)], NOW)
+    for pattern, expected in {"仓": (2, 1, 0), "仓b": (2,), "zq": (3,), "q": (3,), "xq": (), "\ufffe": (4,)}.items():
+        assert found(store, text=pattern) == [f"end {n}" for n in expected], pattern
+        assert "trajectories_text_trigrams" in "".join(plan(store, text=pattern)), pattern
+    assert len(found(store, text="as")) == 40
+    assert "trajectories_text" not in "".join(plan(store, text="as"))
+
+
+@pytest.mark.usefixtures("sqlite_only")
 def test_a_bound_on_the_reward_is_tested_in_an_index(store: Store) -> None:
     store.trajectories.add_many([run(f"t{i}", reward=i / 10) for i in range(5)], NOW)
     assert found(store, min_reward=0.3) == ["t4", "t3"]
@@ -148,4 +163,4 @@ def test_a_pattern_asks_for_its_trigrams_and_a_long_one_for_some_of_them() -> No
     assert trigram_query('a"bc') == '"a""b" AND """bc"'
     assert trigram_query("aaaa") == '"aaa"'
     pattern = "".join(chr(0x4E00 + i) for i in range(500))
-    assert trigram_query(pattern).count(" AND ") == 62  # of 498 trigrams every eighth, which are 63
+    assert trigram_query(pattern).count(" AND ") == 9  # of 498 trigrams every fiftieth, which are 10

@@ -12,7 +12,13 @@ from quintain.records.dataset import SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.store.database.tables import dataset_members, datasets, trajectory_tags
 from quintain.store.database.tables import trajectories as table
-from quintain.store.trajectories.text_index import MATCHED_SEQ, TEXT_INDEX, index_new_texts, trigram_query
+from quintain.store.trajectories.text_index import (
+    MATCHED_SEQ,
+    TEXT_INDEX,
+    index_new_texts,
+    runs_with_short,
+    trigram_query,
+)
 
 _c = table.c
 _t = trajectory_tags.c
@@ -70,10 +76,12 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
     if filter.text is not None:
         text = filter.text.casefold()
         found.append(_c.text.contains(text, autoescape=True))
-        trigrams = trigram_query(text) if engine.dialect.name == "sqlite" else None
-        if trigrams and _is_indexed(engine):
-            found += [_c.seq == MATCHED_SEQ, TEXT_INDEX.c.trajectories_text.op("MATCH")(trigrams)]
-            key = TEXT_INDEX.c.rowid
+        if engine.dialect.name == "sqlite" and _is_indexed(engine):
+            if trigrams := trigram_query(text):
+                found += [_c.seq == MATCHED_SEQ, TEXT_INDEX.c.trajectories_text.op("MATCH")(trigrams)]
+                key = TEXT_INDEX.c.rowid
+            elif (runs := runs_with_short(engine, text)) is not None:
+                found.append(_c.seq.in_(runs))
     return FilterClause(tuple(found), key)
 
 
