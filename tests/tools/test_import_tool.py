@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from mcp_client import ToolCaller, tool_caller
 from quintain.artifacts.transfers import fetch, upload
@@ -289,7 +291,7 @@ def test_a_model_is_registered_from_a_location_and_a_large_one_is_fetched_by_a_j
     ).read_bytes()
     assert known.parent == "agent:tiny@1"
     write(f"{shelf}/large/config.json", b"{}")
-    write(f"{shelf}/large/model.safetensors", bytes(49 * 2**20))
+    write(f"{shelf}/large/model.safetensors", save({"w": np.zeros(49 * 2**20, np.uint8)}))
     with pytest.raises(Unavailable, match=r"fetching.*get_job.*make this call again"):
         register_agent(allowed, "large", f"{shelf}/large")
     job = get_job(allowed, last_job(allowed).id)

@@ -161,6 +161,7 @@ def test_a_folder_whose_weights_are_not_whole_is_refused_before_a_job_starts(
         lambda: start_training(services, "sft", "whole", dataset),
         lambda: evaluate_agent(services, "whole", **ACTING),
         lambda: export_agent(services, "whole", "merged"),
+        lambda: register_agent(services, "again", "shards"),
     ):
         error = error_of(start)
         assert (error.code, words in error.message) == ("model_damaged", True), error
@@ -368,6 +369,7 @@ def test_relative_models_of_an_untrusted_caller_lie_below_the_inbox(
     inside = settings.inbox_dir / "mine"
     inside.mkdir(parents=True)
     (inside / "config.json").write_text("{}")
+    save_file({"w": torch.zeros(1)}, inside / "model.safetensors")
 
     assert ask("register_agent", name="a", model="mine")["agent"]["model"]["path"] == str(inside.resolve())
     for model, code in (("../../x", "outside_roots"), ("", "invalid_input"), ("./none", "model_not_found")):

@@ -66,7 +66,7 @@ def register_agent(
     system_prompt = None if system_prompt is None else services.redacted(system_prompt)
     is_endpoint = model.startswith(ENDPOINT)  # whose own agent is not stored
     named = model.removeprefix(ENDPOINT)
-    origin = _agent_of_endpoint(services, named) if is_endpoint else resolve_agent(services, model)
+    origin = _agent_of_endpoint(services, named) if is_endpoint else _require_files(resolve_agent(services, model))
     try:
         agent = Agent(
             name=name,
