@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +83,7 @@ def test_a_home_neither_starts_nor_ends_jobs_of_another_and_its_state_is_unknown
     name = jobs.options.jobs_dir / "home_id"
     name.rename(jobs.home / "unmounted")
     assert mine.reconcile() == set(), "nothing is decided while the folder is not mounted"
+    assert "mount it" in (mine.trouble(job.id) or "")
     (jobs.home / "unmounted").rename(name)
     assert jobs.runner.home in other.log_tail(job.id)
 
@@ -125,6 +129,30 @@ def test_a_folder_claims_its_home_id_until_it_is_silent_for_a_lease_and_a_copy_g
     with pytest.raises(Conflict, match="job-1; cancel it first"):
         assign_new_id(copy)
     processes.unlock(lock)
+
+
+@pytest.mark.parametrize("left", [None, b"", bytes(16), b"\xff\xfe\n", b"cut"])
+def test_a_folder_whose_id_was_lost_or_damaged_goes_on_with_its_jobs(jobs: JobHome, left: bytes | None) -> None:
+    """With a new id, nobody would look after the jobs that are under way, and they would seem to run for ever."""
+    running, waiting = jobs.runner.start(SelftestSpec(steps=20)).job, jobs.runner.start(SelftestSpec(steps=2)).job
+    name = jobs.options.jobs_dir / "home_id"
+    name.unlink()
+    if left is not None:
+        name.write_bytes(left)
+    after = jobs.runner_with()
+    assert (after.home, processes.read_home_id(jobs.options.jobs_dir)) == (jobs.runner.home, jobs.runner.home)
+    for job in (running, waiting):
+        assert jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=after).attempt == 1
+
+
+def test_doctor_names_the_jobs_of_a_home_whose_id_was_changed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_doctor(home) == 0
+    job_id = re.search(r"job-[0-9a-f]{10}", capsys.readouterr().out)[0]
+    with closing(sqlite3.connect(home / "quintain.db")) as connection:
+        connection.execute("UPDATE jobs SET home = 'another', status = 'running' WHERE id = ?", (job_id,))
+        connection.commit()
+    assert run_doctor(home) == 1
+    assert f"{job_id}: it belongs to home another" in capsys.readouterr().out
 
 
 def error_code(call: Callable[[], object]) -> str:

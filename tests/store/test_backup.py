@@ -16,6 +16,7 @@ import pytest
 from full_disk import full_disk
 from jobs_in_process import in_process
 from quintain.errors import QuintainError
+from quintain.jobs.processes import try_lock, unlock
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.settings import Settings
 from quintain.store.database.backup import back_up
@@ -104,6 +105,10 @@ def test_a_home_in_use_is_replaced_only_on_request_and_kept(folder: Path, tmp_pa
     restore(folder, home, replace=False, now=NOW)
     refused = quintain("restore", str(folder), "--json", home=home)
     assert (refused.returncode, "[home_not_empty]" in refused.stderr) == (2, True)
+    lock = try_lock(home / "jobs" / "job-1" / "lock")
+    running = quintain("restore", str(folder), "--yes", "--json", home=home)
+    assert (running.returncode, "got job-1; cancel it first" in running.stderr) == (2, True)
+    unlock(lock)
     again = quintain("restore", str(folder), "--yes", "--json", home=home)
     kept = Path(json.loads(again.stdout)["replaced"])
     assert (kept / "quintain.db").is_file()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quintain.errors import Conflict
@@ -114,17 +114,30 @@ class HomeClaim:
         )
 
 
+@contextmanager
+def nothing_running(jobs_dir: Path) -> Iterator[None]:
+    """Check that no job runs in a folder, and let none start meanwhile.
+
+    Raises:
+        Conflict: One runs, or a server that looks after the folder does not answer.
+    """
+    with processes.leader_lock(jobs_dir / "reconcile.lock", 10.0) as is_leader:
+        if not is_leader:
+            raise Conflict(f"expected a folder that no server is working on, got {jobs_dir}; stop its servers first")
+        for path in jobs_dir.glob(f"*/{JobDirectory(jobs_dir).lock.name}"):
+            if (lock := processes.try_lock(path)) is None:
+                raise Conflict(f"expected a folder without running jobs, got {path.parent.name}; cancel it first")
+            processes.unlock(lock)
+        yield
+
+
 def assign_new_id(jobs_dir: Path) -> str:
     """Replace the home id of a folder whose servers are stopped. Return the new id.
 
     Raises:
         Conflict: A job runs in the folder.
     """
-    with processes.leader_lock(jobs_dir / "reconcile.lock", 10.0):
-        for path in jobs_dir.glob(f"*/{JobDirectory(jobs_dir).lock.name}"):
-            if (lock := processes.try_lock(path)) is None:
-                raise Conflict(f"expected a folder without running jobs, got {path.parent.name}; cancel it first")
-            processes.unlock(lock)
+    with nothing_running(jobs_dir):
         for path in (jobs_dir / "home_id", *jobs_dir.glob(f"{_FILE}.*")):
             path.unlink(missing_ok=True)
     found = processes.home_id(jobs_dir)

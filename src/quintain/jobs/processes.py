@@ -14,10 +14,12 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+from quintain.files import write_file
 
 JOB_VARIABLE = "QUINTAIN_JOB"
 """Environment variable with the job id, set for every process of a worker."""
@@ -94,10 +96,11 @@ def leader_lock(path: Path, wait_s: float) -> Iterator[bool]:
             unlock(descriptor)
 
 
-def home_id(jobs_dir: Path) -> str | None:
+def home_id(jobs_dir: Path, lost: Callable[[], str | None] = lambda: None) -> str | None:
     """Return the id of a jobs folder, created at first use; None if the folder is read-only.
 
-    Servers that see the same folder, on one machine or several, have the same id.
+    Servers that see the same folder, on one machine or several, have the same id. `lost` returns the id that the folder had if
+    its file was lost or damaged.
     """
     path = jobs_dir / "home_id"
     while (found := read_home_id(jobs_dir)) is None:
@@ -106,17 +109,18 @@ def home_id(jobs_dir: Path) -> str | None:
                 return None
             if is_leader and read_home_id(jobs_dir) is None:
                 name = "".join(sign for sign in socket.gethostname() if sign.isalnum() or sign in ".-")[:60]
-                path.write_text(f"{name}-{uuid.uuid4().hex[:12]}\n", encoding="ascii")
+                found = lost() or f"{name}-{uuid.uuid4().hex[:12]}"
+                write_file(path, f"{found}\n".encode("ascii"))
     return found
 
 
 def read_home_id(jobs_dir: Path) -> str | None:
-    """Return the id of a jobs folder, or None if it has none: a new one, or one whose file system is not mounted."""
+    """Return the id of a jobs folder, or None: it is new, its file is damaged, or its file system is not mounted."""
     try:
         text = (jobs_dir / "home_id").read_text(encoding="ascii")
-    except FileNotFoundError:
+    except (FileNotFoundError, UnicodeDecodeError):
         return None
-    return text.strip() if text.endswith("\n") else None
+    return text.strip() or None if text.endswith("\n") else None
 
 
 def start_detached(argv: Sequence[str], descriptor: int, env: Mapping[str, str]) -> None:

@@ -11,11 +11,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple
 
-from quintain.errors import InvalidInput, Unavailable
+from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.devices import assign_devices, detect_devices, devices_needed, widest_training
 from quintain.jobs.directory import JobDirectory
@@ -47,6 +48,9 @@ logger = logging.getLogger(__name__)
 CANCEL_MARGIN_S = 10.0
 """Seconds beyond the grace after which a cancelled job's launcher is asked to end it."""
 
+_FOLDER = "the jobs folder"
+"""Key of a trouble with the folder itself."""
+
 
 class _Look(NamedTuple):
     """What a pass found of an attempt that is not over."""
@@ -62,7 +66,7 @@ class Reconciler:
     """Reconciles the jobs of one home, and remembers what it has observed of those on other machines."""
 
     def __init__(self, store: Store, options: JobOptions, clock: Callable[[], datetime]) -> None:
-        self.home = processes.home_id(options.jobs_dir)
+        self.home = processes.home_id(options.jobs_dir, lambda: _home_of_folders(store, options.jobs_dir))
         self._store = store
         self._options = options
         self._clock = clock
@@ -155,7 +159,8 @@ class Reconciler:
 
     def trouble(self, job_id: str) -> str | None:
         """Return what kept the last pass of this process from storing a job's state, or from starting it; None if nothing did."""
-        return self._claim.trouble or self._troubles.get(job_id) or self._troubles.get("")
+        own = self._troubles.get(_FOLDER) or self._troubles.get(job_id)
+        return self._claim.trouble or own or self._troubles.get("")
 
     def next_start_s(self) -> float | None:
         """Return the seconds until the earliest attempt that the last pass let wait; None without one."""
@@ -236,9 +241,13 @@ class Reconciler:
 
     def _is_mounted(self) -> bool:
         """Whether the jobs folder is still that of this home. Without it, every job would look dead."""
-        if self.home is None or processes.read_home_id(self._options.jobs_dir) == self.home:
+        with self._publishing_troubles(), self._noting_trouble(_FOLDER):
+            if self.home is not None and processes.read_home_id(self._options.jobs_dir) != self.home:
+                raise Unavailable(
+                    f"expected the jobs folder of home {self.home} at {self._options.jobs_dir}, got another one or none; mount it, or "
+                    "call `quintain doctor`, which restores a lost home_id"
+                )
             return True
-        logger.error("the folder %s is not that of home %s: is it mounted?", self._options.jobs_dir, self.home)
         return False
 
     def _is_here(self, job: RunningJob) -> bool:
@@ -366,3 +375,13 @@ class Reconciler:
             launcher.cancel(attempt)
         except Unavailable as error:
             logger.warning("job %s could not be cancelled: %s", attempt.job_id, error)
+
+
+def _home_of_folders(store: Store, jobs_dir: Path) -> str | None:
+    """Return the home of the newest stored job whose folder is here, or None."""
+    specs = [(path.stat().st_mtime, path.parent.name) for path in jobs_dir.glob("job-*/spec.json")]
+    for _, job_id in sorted(specs, reverse=True):
+        with suppress(NotFound):
+            if home := store.jobs.get(job_id).home:
+                return home
+    return None

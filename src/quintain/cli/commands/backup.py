@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,11 @@ from rich.console import Console
 
 from quintain.cli.session import Session, plain_console
 from quintain.errors import Conflict
+from quintain.jobs.home_claim import nothing_running
 from quintain.records.record import counted
-from quintain.settings import read_settings
+from quintain.settings import Settings, read_settings
 from quintain.store.database.backup import BackupManifest
-from quintain.store.database.restore import read_manifest, restore, verify
+from quintain.store.database.restore import RestoreResult, read_manifest, restore, verify
 from quintain.tools.data.backups import BackupResult
 from quintain.tools.services import open_services, utc_now
 
@@ -41,7 +43,7 @@ def restore_command(
 ) -> None:
     """Restore a backup into an empty home; another home is replaced after a confirmation, and its contents kept beside.
 
-    Stop servers on that home first. Jobs that were under way become interrupted.
+    Stop servers on that home first; one with a running job is refused. Jobs that were under way become interrupted.
     """
     with Session(home):
         if check:
@@ -51,17 +53,18 @@ def restore_command(
 
 
 def _restore(source: Path, home: Path | None, *, yes: bool, json_out: bool) -> None:
-    folder = read_settings(home.resolve() if home else None).home
+    settings = read_settings(home.resolve() if home else None)
+    folder = settings.home
     read_manifest(source)
     try:
-        done = restore(source, folder, replace=yes, now=utc_now())
+        done = _restored(source, settings, replace=yes)
     except Conflict as conflict:
         if json_out or conflict.code != "home_not_empty":
             raise
         question = f"{folder} is not empty. Replace it? Its contents move into a folder beside them"
         if not typer.confirm(question):
             raise
-        done = restore(source, folder, replace=True, now=utc_now())
+        done = _restored(source, settings, replace=True)
     open_services(read_settings(folder), trusted=True).close()  # migrates an older database
     more = {"home": str(folder), "interrupted_jobs": done.interrupted, "replaced": done.replaced and str(done.replaced)}
     _show(_DONE["restore"], source, done.manifest, json_out=json_out, **more)
@@ -72,6 +75,12 @@ def _restore(source: Path, home: Path | None, *, yes: bool, json_out: bool) -> N
             console.print(f"{counted(done.interrupted, 'job')} under way then: interrupted; see quintain jobs")
         if done.replaced:
             console.print(f"before: {done.replaced}")
+
+
+def _restored(source: Path, settings: Settings, *, replace: bool) -> RestoreResult:
+    """Restore a backup while no job of the home runs: its worker would go on in the folder of the restored job."""
+    with nothing_running(settings.jobs_dir) if settings.jobs_dir.is_dir() else nullcontext():
+        return restore(source, settings.home, replace=replace, now=utc_now())
 
 
 def _show(what: str, path: Path, manifest: BackupManifest, *, json_out: bool, **more: object) -> None:

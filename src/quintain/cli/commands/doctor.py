@@ -237,6 +237,15 @@ def _unfinished(services: Services) -> str:
     services.jobs.reconcile()
     unfinished = services.store.jobs.unfinished()
     troubles = [f"{job.id}: {trouble}" for job in unfinished if (trouble := services.jobs.trouble(job.id))]
+    home = services.jobs.home
+    others = [
+        job for job in unfinished if job.home not in {None, home} and services.store.is_in(services.settings.home)
+    ]
+    troubles += [
+        f"{job.id}: it belongs to home {job.home}, and this one is {home}; start a server of that home, or write its id into "
+        "jobs/home_id if that file was changed"
+        for job in others
+    ]
     troubles += [
         f"{job.id}: its process is suspended; quintain jobs cancel stops it, then quintain jobs resume continues it"
         for job in unfinished
