@@ -182,6 +182,9 @@ def test_processes_that_open_a_new_home_at_once_find_it_ready_and_a_later_one_ne
 def test_a_newer_schema_is_refused_by_its_name_also_when_it_appears_under_an_open_store(store: Store) -> None:
     with write_transaction(store.engine) as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(Unavailable, match=r"\[database_newer\].*got 9999.*upgrade"):
+        store.jobs.request_cancel("job-1", NOW)
+    with store.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE agents RENAME COLUMN document TO body")
     with pytest.raises(Unavailable, match=r"\[database_newer\].*got 9999.*upgrade"):
         open_store(store.url)

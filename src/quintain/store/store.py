@@ -20,6 +20,7 @@ from quintain.store.database.engine import (
     BUSY_TIMEOUT_S,
     create_engine,
     empty_log,
+    follow_schema,
     read_transaction,
     shared_transaction,
     write_transaction,
@@ -137,6 +138,7 @@ def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
             due = _is_behind(connection)
         if due:
             _migrate(engine, path, 4 * wait_s)
+        follow_schema(engine)
     except BaseException:
         engine.dispose()
         raise

@@ -31,6 +31,7 @@ from quintain.store.database.postgresql import (
     take_write_lock,
 )
 from quintain.store.database.write_queue import LONGEST_WAIT_S, writers_turn
+from quintain.store.migrations import require_known
 
 BUSY_TIMEOUT_S = 30
 """Seconds that a transaction waits for the write lock. The longest wait measured with 16 processes was 2 s."""
@@ -43,6 +44,9 @@ SPILL_PAGES = 4096
 locks readers out until its end: half a second for a pass over new texts, at SQLite's default of 2 MB."""
 
 _PRAGMAS = ("synchronous=FULL", "fullfsync=1", "foreign_keys=ON", f"cache_spill={SPILL_PAGES}")
+
+FOLLOWS_SCHEMA = "quintain_follows_schema"
+"""Option of an engine after `follow_schema`."""
 
 _shared = threading.local()
 """`connection` is that of this thread's shared transaction."""
@@ -159,6 +163,8 @@ def write_transaction(engine: Engine) -> Iterator[Connection]:
     with translate_errors(engine) as progress, _in_turn(engine), engine.begin() as connection:
         if engine.dialect.name != "sqlite":
             take_write_lock(connection)
+        if engine.get_execution_options().get(FOLLOWS_SCHEMA):
+            require_known(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar())
         yield connection
         progress.committing = engine.dialect.name != "sqlite"
 
@@ -175,6 +181,11 @@ def shared_transaction(engine: Engine) -> Iterator[None]:
             yield
         finally:
             _shared.connection = before
+
+
+def follow_schema(engine: Engine) -> None:
+    """Let no transaction write from now on once a newer version of the program has migrated the database under this process."""
+    engine.update_execution_options(**{FOLLOWS_SCHEMA: True})
 
 
 def _shared_connection(engine: Engine) -> Connection | None:
