@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from sqlalchemy import update
 
 from quintain.errors import Conflict, NotFound
 from quintain.jobs.launch import URL_VARIABLE
 from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.store.database.engine import write_transaction
+from quintain.store.database.tables import jobs as table
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
@@ -150,3 +153,21 @@ def test_a_failing_job_reports_the_reason_and_its_log_stays_bounded(jobs: JobHom
     (dropped,) = re.findall(r"(\d+) bytes of log dropped", jobs.directory(job.id).log_tail(10**6, max_bytes=10**8))
     assert 30_000_000 <= int(dropped) + kept < 30_002_000, "the flood, and the lines of phases and steps"
     assert len(jobs.runner.log_tail(job.id, 7).splitlines()) == 7
+
+
+def test_a_queued_job_that_this_version_cannot_read_holds_up_no_other_and_is_named(jobs: JobHome) -> None:
+    """A newer version on the same home queues kinds and settings that an older server does not know."""
+    server = jobs.runner_with(light_kinds=frozenset())
+    before, foreign, after = (server.start(SelftestSpec(steps=steps)).job for steps in (30, 2, 3))
+
+    def rewrite(spec: str) -> None:
+        with write_transaction(jobs.store.engine) as connection:
+            connection.execute(update(table).where(table.c.id == foreign.id).values(spec=spec))
+
+    rewrite('{"kind": "newer"}')
+    for job in (before, after):
+        jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=server)
+    with pytest.raises(Conflict, match=rf"record_unreadable.*stored {foreign.id} .*upgrade"):
+        jobs.store.jobs.page()
+    rewrite(foreign.spec.model_dump_json())
+    jobs.wait(foreign.id, JobStatus.SUCCEEDED, reconcile=server)

@@ -6,12 +6,12 @@ from ast import literal_eval
 from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from quintain.errors import QuintainError
+from quintain.errors import Conflict, QuintainError
 
 
 class Record(BaseModel):
@@ -19,6 +19,28 @@ class Record(BaseModel):
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="null", defer_build=True
+    )
+
+    @classmethod
+    def from_stored(cls, document: str | bytes) -> Self:
+        """Read the JSON of a stored record.
+
+        Raises:
+            Conflict: It is damaged, or a newer version wrote it (`record_unreadable`).
+        """
+        try:
+            return cls.model_validate_json(document)
+        except ValidationError as error:
+            raise unreadable(cls.__name__.lower(), error) from error
+
+
+def unreadable(what: str, error: ValueError) -> Conflict:
+    """Return the error of a stored record that this version cannot read."""
+    reason = explain(error, what) if isinstance(error, ValidationError) else str(error)
+    return Conflict(
+        f"expected a stored {what} that this version can read, got another: {reason}; upgrade this installation if a newer one "
+        "wrote it, else restore a backup",
+        code="record_unreadable",
     )
 
 

@@ -37,7 +37,7 @@ class Agents:
             if agent.job_id is not None:
                 query = select(table.c.document).where(table.c.job_id == agent.job_id)
                 if document := connection.scalar(query):
-                    return Agent.model_validate_json(document)
+                    return Agent.from_stored(document)
             newest = find_agent(connection, agent.name)
             if newest and _content(newest) == _content(agent):
                 return newest
@@ -102,7 +102,7 @@ def find_agent(connection: Connection, reference: str) -> Agent | None:
     if match["version"]:
         query = query.where(table.c.version == int(match["version"]))
     document = connection.scalar(query)
-    return Agent.model_validate_json(document) if document else None
+    return Agent.from_stored(document) if document else None
 
 
 def _content(agent: Agent) -> Agent:

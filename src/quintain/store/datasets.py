@@ -73,7 +73,7 @@ class Datasets:
             row = connection.execute(query.limit(1)).first()
         if row is None or (row.removed_at is not None and not removed):
             raise self._unknown(id_or_name, "" if row is None else f", which was removed on {row.removed_at:%Y-%m-%d}")
-        return Dataset.model_validate_json(row.document)
+        return Dataset.from_stored(row.document)
 
     def _known(self, names: Iterable[str]) -> list[Dataset]:
         """Return the datasets of those names or ids that exist."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, select
 
+from quintain.errors import Conflict
 from quintain.records.jobs.job import Job, JobStatus
 from quintain.records.jobs.job_events import Activity, JobEvent
-from quintain.records.record import STORED
+from quintain.records.record import STORED, unreadable
 from quintain.store.database.tables import job_events, jobs
 
 PACE_EVENTS = 40
@@ -36,7 +38,11 @@ _COLUMNS = tuple(column.name for column in jobs.c if column.name in Job.model_fi
 
 
 def read_jobs(connection: Connection, rows: Sequence[Row[Any]]) -> list[Job]:
-    """Build jobs from complete rows, the running ones with their pace."""
+    """Build jobs from complete rows, the running ones with their pace.
+
+    Raises:
+        Conflict: This version cannot read one (`record_unreadable`).
+    """
     return [
         job_of_row(row, _pace(connection, row) if row.status == JobStatus.RUNNING else UNKNOWN_PACE) for row in rows
     ]
@@ -52,15 +58,26 @@ def job_of_row(row: Row[Any], pace: Pace = UNKNOWN_PACE) -> Job:
     """Build a job from a complete row."""
     columns = row._mapping
     values = {name: columns[name] for name in _COLUMNS}
-    values |= {name: json.loads(values[name]) for name in JSON_COLUMNS if values[name] is not None}
-    return Job.model_validate(values | pace._asdict(), context=STORED)
+    try:
+        values |= {name: json.loads(values[name]) for name in JSON_COLUMNS if values[name] is not None}
+        return Job.model_validate(values | pace._asdict(), context=STORED)
+    except ValueError as error:
+        raise unreadable(columns["id"], error) from error
+
+
+def is_readable(row: Row[Any]) -> bool:
+    """Whether this version can read a job's row."""
+    with suppress(Conflict):
+        job_of_row(row)
+        return True
+    return False
 
 
 def _pace(connection: Connection, row: Row[Any]) -> Pace:
     """Return the pace of a running job. Without a report, the attempt's begin is the newest."""
     mine = job_events.c.job_id == row.id, job_events.c.attempt == row.attempt
     newest = select(job_events.c.body).where(*mine).order_by(job_events.c.seq.desc()).limit(PACE_EVENTS)
-    events = [JobEvent.model_validate_json(body) for body in connection.scalars(newest)]
+    events = [JobEvent.from_stored(body) for body in connection.scalars(newest)]
     pace = pace_of(events[::-1], row.kind)
     return pace if events else pace._replace(last_progress_at=row.updated_at)
 

@@ -116,7 +116,7 @@ def _delete_repeated(connection: Connection, job_id: str, attempt: int, step: in
     newest_first = job_events.c.attempt.desc(), job_events.c.seq.desc()
     earlier = select(job_events).where(*steps, job_events.c.attempt < attempt).order_by(*newest_first)
     for row in connection.execute(earlier).all():
-        if (JobEvent.model_validate_json(row.body).step or 0) < step:
+        if (JobEvent.from_stored(row.body).step or 0) < step:
             return
         key = job_events.c.attempt == row.attempt, job_events.c.seq == row.seq
         connection.execute(delete(job_events).where(*steps, *key))

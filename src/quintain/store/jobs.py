@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select, true, tuple_, update
@@ -18,7 +18,7 @@ from quintain.store.database.documents import chunks, not_found_error
 from quintain.store.database.engine import insert_missing, read_transaction, write_transaction
 from quintain.store.database.paging import fetch_rows
 from quintain.store.database.tables import job_events, jobs
-from quintain.store.job_rows import JSON_COLUMNS, job_of_row, read_jobs
+from quintain.store.job_rows import JSON_COLUMNS, is_readable, job_of_row, read_jobs
 from quintain.store.job_spans import Lease, Span, row_changes, store_spans
 from quintain.store.lineage.links import add_links, job_links
 
@@ -146,7 +146,7 @@ class Jobs:
     def startable(self, slots: int, light_kinds: frozenset[str], home: str | None = None) -> list[Job]:
         """Return queued jobs of a home, or of all, that may start now, by descending priority, then oldest first.
 
-        At most `slots` jobs run at once, not counting light kinds.
+        At most `slots` jobs run at once, not counting light kinds. A job that this version cannot read does not hold up others.
         """
         heavy = jobs.c.kind.not_in(sorted(light_kinds))
         order = jobs.c.priority.desc(), jobs.c.seq
@@ -156,8 +156,9 @@ class Jobs:
             rows = list(connection.execute(queued.where(~heavy)).all())
             taken = len(connection.execute(active).all())
             if taken < slots:
-                rows += connection.execute(queued.where(heavy).limit(slots - taken)).all()
-            return read_jobs(connection, rows)
+                with connection.execute(queued.where(heavy), execution_options={"yield_per": 50}) as found:
+                    rows += islice(filter(is_readable, found), slots - taken)
+            return read_jobs(connection, list(filter(is_readable, rows)))
 
     def queue(self, light_kinds: frozenset[str], home: str | None = None) -> tuple[list[Job], list[str]]:
         """Return the running jobs that need a slot, without their pace, and the ids of the queued ones in the order of their starts."""
@@ -166,7 +167,7 @@ class Jobs:
         queued = select(jobs.c.id).where(jobs.c.status == JobStatus.QUEUED, *needs_slot)
         with read_transaction(self._engine) as connection:
             ids = connection.scalars(queued.order_by(jobs.c.priority.desc(), jobs.c.seq)).all()
-            return [job_of_row(row) for row in connection.execute(running)], list(ids)
+            return [job_of_row(row) for row in filter(is_readable, connection.execute(running))], list(ids)
 
     def events(self, job_id: str, *, type: str | None = None, after: tuple[int, int] | None = None) -> list[JobEvent]:
         """Return all events of a job in order, or those after the event of an attempt and its `seq`.
@@ -180,7 +181,7 @@ class Jobs:
             statement = statement.where(job_events.c.type == type)
         with read_transaction(self._engine) as connection:
             bodies = connection.scalars(statement.order_by(job_events.c.attempt, job_events.c.seq)).all()
-        return [JobEvent.model_validate_json(body) for body in bodies]
+        return [JobEvent.from_stored(body) for body in bodies]
 
     def progress(self, job_id: str) -> list[JobEvent]:
         """Return one progress event per step in step order, each from the newest attempt that reported the step."""

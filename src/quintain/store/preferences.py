@@ -93,7 +93,7 @@ class Preferences:
             for chunk in chunks(list(dict.fromkeys(keys))):
                 query = select(table.c.key, table.c.document).where(table.c.key.in_(chunk))
                 for key, document in connection.execute(query):
-                    found[key] = Preference.model_validate_json(document)
+                    found[key] = Preference.from_stored(document)
         return [found.get(key) for key in keys]
 
     def withdraw(self, ids: Collection[str]) -> int:
@@ -131,7 +131,7 @@ def _involving(
                 query = query.where(table.c.source.in_(sources))
             for seq, document in connection.execute(query):
                 if seq not in found:
-                    found[seq] = Preference.model_validate_json(document)
+                    found[seq] = Preference.from_stored(document)
     return found
 
 

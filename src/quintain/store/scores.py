@@ -89,7 +89,7 @@ class Scores:
                     .order_by(table.c.seq.desc())
                 )
                 for run_id, document in connection.execute(query):
-                    found.setdefault(run_id, []).append(Score.model_validate_json(document))
+                    found.setdefault(run_id, []).append(Score.from_stored(document))
         return {run_id: _without_voided(scores) for run_id, scores in found.items()}
 
     def trajectories_scored_by(self, scorers: Sequence[str]) -> list[str]:
@@ -182,7 +182,7 @@ class Scores:
                     .group_by(table.c.trajectory_id)
                 )
                 query = select(table.c.trajectory_id, table.c.document).where(table.c.seq.in_(newest))
-                found.update((row[0], Score.model_validate_json(row[1])) for row in connection.execute(query))
+                found.update((row[0], Score.from_stored(row[1])) for row in connection.execute(query))
         return found
 
 

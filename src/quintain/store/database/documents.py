@@ -65,7 +65,7 @@ def fetch(connection: Connection, table: Table, kind: type[R], record_id: str, n
     document = connection.scalar(select(table.c.document).where(table.c.id == record_id))
     if document is None:
         raise not_found_error(connection, table, [record_id], noun)
-    return kind.model_validate_json(document)
+    return kind.from_stored(document)
 
 
 def get(engine: Engine, table: Table, kind: type[R], record_id: str, noun: str) -> R:
@@ -77,7 +77,7 @@ def get(engine: Engine, table: Table, kind: type[R], record_id: str, noun: str) 
 def read_all(engine: Engine, kind: type[R], documents: Select[Any]) -> list[R]:
     """Return the records that a selection of documents finds, in its order."""
     with read_transaction(engine) as connection:
-        return [kind.model_validate_json(document) for document in connection.scalars(documents)]
+        return [kind.from_stored(document) for document in connection.scalars(documents)]
 
 
 def not_found_error(connection: Connection, table: Table, ids: list[str], noun: str) -> NotFound:

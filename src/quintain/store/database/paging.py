@@ -41,7 +41,7 @@ def fetch_page(
     query = select(table.c.seq, table.c.document).where(*conditions)
     with read_transaction(engine) as connection:
         rows, following = fetch_rows(connection, query, table, limit=limit, cursor=cursor)
-    return Page(items=tuple(kind.model_validate_json(row.document) for row in rows), next_cursor=following)
+    return Page(items=tuple(kind.from_stored(row.document) for row in rows), next_cursor=following)
 
 
 def fetch_rows(

@@ -101,7 +101,7 @@ def twins_of(connection: Connection, ids: Sequence[str]) -> list[str]:
 
 
 def _content_hash(document: str) -> str:
-    return Trajectory.model_validate_json(document).content_hash
+    return Trajectory.from_stored(document).content_hash
 
 
 _EMPTY = {

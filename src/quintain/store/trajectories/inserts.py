@@ -196,11 +196,11 @@ class TrajectoryInserter:
             return self._load(run_id)
         related = or_(_c.n_steps < 2, _c.text.contains(shared, autoescape=True))
         document = self.connection.scalar(select(_c.document).where(_c.id == run_id, related))
-        return Trajectory.model_validate_json(document) if document else None
+        return Trajectory.from_stored(document) if document else None
 
     def _load(self, run_id: str) -> Trajectory:
         document = self.connection.scalar(select(table.c.document).where(table.c.id == run_id))
-        return Trajectory.model_validate_json(document or "")
+        return Trajectory.from_stored(document or "")
 
     def _with_free_id(self, row: EncodedRun, taken: set[str]) -> EncodedRun:
         """Return the row with an unused id. A replaced run keeps the id of its old content."""

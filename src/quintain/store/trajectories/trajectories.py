@@ -173,7 +173,7 @@ class Trajectories:
             with read_transaction(self.engine) as connection:
                 found = connection.scalars(_DOCUMENTS.where(_c.seq.in_(seqs[start : start + _BATCH]))).all()
             for document in found:
-                yield Trajectory.model_validate_json(document)
+                yield Trajectory.from_stored(document)
 
     def index_new_texts(self) -> bool:
         """Add new runs to the index of texts, a bounded amount at a time. Return whether all are in it now."""
@@ -201,7 +201,7 @@ def _fetch(connection: Connection, trajectory_id: str) -> Trajectory:
             ),
             code="forgotten",
         )
-    return Trajectory.model_validate_json(row.document)
+    return Trajectory.from_stored(row.document)
 
 
 def _set_links(connection: Connection, run_id: str, subagents: Sequence[str], continues: str | None) -> int:
