@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quintain.artifacts.checksums import write_checksums
 from quintain.cli.commands.doctor import run_doctor
 from quintain.cli.main import command
 from quintain.cli.table import COMMANDS, SECTIONS
@@ -153,12 +154,24 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     services = open_services(settings, trusted=True)
-    (added,) = services.store.trajectories.add_many([run("t1")], services.clock())
+    added, other = services.store.trajectories.add_many([run("t1"), run("t2")], services.clock())
     made = export_dataset(services, "sft", "x", trajectory_ids=[added.id])
     lost = ModelRef(source="folder", path=str(settings.agents_dir / "lost"))
     services.store.agents.add(Agent(name="lost", model=lost), services.clock())
+    damaged = settings.agents_dir / "damaged"
+    damaged.mkdir()
+    (damaged / "model.safetensors").write_bytes(b"weights")
+    write_checksums(damaged)
+    (damaged / "model.safetensors").write_bytes(b"other")
+    model = ModelRef(source="folder", path=str(damaged))
+    services.store.agents.add(Agent(name="damaged", model=model), services.clock())
+    changed = export_dataset(services, "sft", "y", trajectory_ids=[other.id])
     services.close()
     Path(made.path, "train.jsonl").unlink()
+    rows = Path(changed.path, "train.jsonl")
+    rows.write_bytes(rows.read_bytes().replace(b"t", b"T"))
+    os.utime(rows, (0, 0))  # as a fault of the disk does, which is no write
+    settings.environments_file.write_text("[a")
     old, new = (settings.datasets_dir / f".ds-{name}" for name in ("old", "new"))
     of_user = settings.datasets_dir / ".git"
     for path in (old, new, of_user):
@@ -169,6 +182,9 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     printed = " ".join(capsys.readouterr().out.split())
     assert f"dataset {made.dataset_id} has lost its file 'train.jsonl'" in printed
     assert f"an agent has lost its model {lost.path}" in printed
+    assert f"dataset {changed.dataset_id} was changed on disk: 'train.jsonl'" in printed
+    assert f"expected the model in {damaged} as its SHA256SUMS lists it, but model.safetensors has changed" in printed
+    assert "environments: [bad_environments] expected TOML" in printed
     assert (old.exists(), new.exists()) == (False, True), "another process may still write the new one"
     assert of_user.exists(), "a hidden folder of the user is no half-written dataset"
 

@@ -18,6 +18,7 @@ from quintain.records.jobs.job_events import Activity, JobEvent
 from quintain.store.database.paging import encode_cursor
 from quintain.store.job_rows import pace_of
 from quintain.store.job_spans import Lease, Span
+from quintain.store.jobs import SlotLimit
 from quintain.store.store import Store
 from store_shelves import queued, training
 
@@ -98,6 +99,26 @@ def test_startable_jobs_come_by_priority_then_age_while_slots_are_free(store: St
     assert [found.id for found in store.jobs.startable(3, heavy)] == [job(1).id]
     assert store.jobs.startable(2, heavy) == []
     assert len(store.jobs.startable(0, frozenset({"selftest"}))) == 2
+
+
+def test_jobs_without_a_slot_are_bounded_too_and_a_full_queue_takes_no_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One assistant can start light jobs without end: each is a process."""
+    monkeypatch.setattr("quintain.store.jobs.LIGHT_AT_ONCE", 2)
+    monkeypatch.setattr("quintain.store.jobs.MOST_QUEUED", 4)
+    light = frozenset({"selftest"})
+    for number in range(4):
+        store.jobs.insert(job(number))
+    with pytest.raises(Conflict, match=r"\[queue_full\].*cancel those"):
+        store.jobs.insert(job(4))
+    assert store.jobs.insert(job(3)).deduplicated
+    assert [found.id for found in store.jobs.startable(9, light)] == [job(0).id, job(1).id]
+    for number in (0, 1, 2):
+        begun = store.jobs.begin_attempt(job(number).id, 0, 1, MOMENT, slots=SlotLimit(9, light))
+        assert begun == (number < 2)
+    assert store.jobs.startable(9, light) == []
+    assert not store.jobs.insert(job(4)).deduplicated
 
 
 def test_a_home_starts_only_its_own_jobs_and_one_home_wins_a_job_of_an_earlier_version(store: Store) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Engine, func, or_, select, true, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, func, or_, select, true, tuple_, update
 
 from quintain.errors import Conflict
 from quintain.records.filters import Page
@@ -23,7 +23,13 @@ from quintain.store.job_spans import Lease, Span, row_changes, store_spans
 from quintain.store.lineage.links import add_links, job_links
 
 _UNFINISHED = jobs.c.status.in_(sorted(UNFINISHED))
-_MOST_QUEUED = 1000
+_MOST_SHOWN = 1000
+
+LIGHT_AT_ONCE = 64
+"""Jobs without a slot that run at once in a home."""
+
+MOST_QUEUED = 10_000
+"""Queued jobs of a home from which on it takes no more."""
 
 
 class InsertedJob(NamedTuple):
@@ -34,7 +40,7 @@ class InsertedJob(NamedTuple):
 
 
 class SlotLimit(NamedTuple):
-    """Most jobs that may run at once, not counting light kinds."""
+    """Most jobs that may run at once; those of light kinds have a limit of their own."""
 
     slots: int
     light_kinds: frozenset[str]
@@ -68,13 +74,18 @@ class Jobs:
         self._engine = engine
 
     def insert(self, job: Job) -> InsertedJob:
-        """Insert a job, or return the unfinished one with the same request key."""
+        """Insert a job, or return the unfinished one with the same request key.
+
+        Raises:
+            Conflict: The home has `MOST_QUEUED` queued jobs (`queue_full`).
+        """
         row = {name: value for name, value in job.model_dump(mode="json").items() if name in jobs.c}
         row |= {name: json.dumps(row[name]) for name in JSON_COLUMNS if row[name] is not None}
         row |= {name: getattr(job, name) for name in ("created_at", "started_at", "ended_at", "updated_at")}
         with write_transaction(self._engine) as connection:
             created = insert_missing(connection, jobs, [row])
             if created:
+                _require_room(connection, job.home)
                 add_links(connection, job_links(connection, job))
             same = jobs.c.request_key == job.request_key, _UNFINISHED
             found = connection.execute(select(jobs).where(*same)).all()
@@ -114,7 +125,7 @@ class Jobs:
             jobs.c.status == JobStatus.QUEUED,
         )
         if job_ids is None:
-            newest = rows.where(queued).order_by(jobs.c.seq.desc()).limit(_MOST_QUEUED)
+            newest = rows.where(queued).order_by(jobs.c.seq.desc()).limit(_MOST_SHOWN)
             statements = [rows.where(jobs.c.status == JobStatus.RUNNING), newest]
         else:
             statements = [rows.where(jobs.c.id.in_(chunk)) for chunk in chunks(list(job_ids))]
@@ -146,19 +157,19 @@ class Jobs:
     def startable(self, slots: int, light_kinds: frozenset[str], home: str | None = None) -> list[Job]:
         """Return queued jobs of a home, or of all, that may start now, by descending priority, then oldest first.
 
-        At most `slots` jobs run at once, not counting light kinds. A job that this version cannot read does not hold up others.
+        At most `slots` jobs run at once, and `LIGHT_AT_ONCE` of light kinds. A job that this version cannot read does not hold up
+        others.
         """
         heavy = jobs.c.kind.not_in(sorted(light_kinds))
         order = jobs.c.priority.desc(), jobs.c.seq
         queued = select(jobs).where(jobs.c.status == JobStatus.QUEUED, _in_home(home)).order_by(*order)
-        active = select(jobs.c.seq).where(jobs.c.status == JobStatus.RUNNING, heavy, _in_home(home))
+        rows: list[Row[Any]] = []
         with read_transaction(self._engine) as connection:
-            rows = list(connection.execute(queued.where(~heavy)).all())
-            taken = len(connection.execute(active).all())
-            if taken < slots:
-                with connection.execute(queued.where(heavy), execution_options={"yield_per": 50}) as found:
-                    rows += islice(filter(is_readable, found), slots - taken)
-            return read_jobs(connection, list(filter(is_readable, rows)))
+            for group, most in ((~heavy, LIGHT_AT_ONCE), (heavy, slots)):
+                free = most - _running(connection, group, home)
+                with connection.execute(queued.where(group), execution_options={"yield_per": 50}) as found:
+                    rows += islice(filter(is_readable, found), max(0, free))
+            return read_jobs(connection, rows)
 
     def queue(self, light_kinds: frozenset[str], home: str | None = None) -> tuple[list[Job], list[str]]:
         """Return the running jobs that need a slot, without their pace, and the ids of the queued ones in the order of their starts."""
@@ -341,11 +352,26 @@ class Jobs:
 
 
 def _has_slot(connection: Connection, job_id: str, limit: SlotLimit, home: str | None) -> bool:
-    """Whether a job runs already, needs no slot, or finds one free."""
+    """Whether a job runs already, or one more of its kinds may run."""
+    kind = connection.scalar(select(jobs.c.kind).where(jobs.c.id == job_id, jobs.c.status == JobStatus.QUEUED))
     heavy = jobs.c.kind.not_in(sorted(limit.light_kinds))
-    waits = select(jobs.c.seq).where(jobs.c.id == job_id, jobs.c.status == JobStatus.QUEUED, heavy)
-    active = select(func.count()).where(jobs.c.status == JobStatus.RUNNING, heavy, _in_home(home))
-    return connection.execute(waits).first() is None or (connection.scalar(active) or 0) < limit.slots
+    group, most = (~heavy, LIGHT_AT_ONCE) if kind in limit.light_kinds else (heavy, limit.slots)
+    return kind is None or _running(connection, group, home) < most
+
+
+def _require_room(connection: Connection, home: str | None) -> None:
+    queued = select(jobs.c.seq).where(jobs.c.status == JobStatus.QUEUED, _in_home(home)).offset(MOST_QUEUED).limit(1)
+    if connection.execute(queued).first() is not None:
+        raise Conflict(
+            f"expected at most {MOST_QUEUED:,} queued jobs, got one more; wait until some have run, or cancel those that nobody needs",
+            code="queue_full",
+        )
+
+
+def _running(connection: Connection, group: ColumnElement[bool], home: str | None) -> int:
+    """Return the number of running jobs of a group of kinds."""
+    running = select(func.count()).where(jobs.c.status == JobStatus.RUNNING, group, _in_home(home))
+    return connection.scalar(running) or 0
 
 
 def _in_home(home: str | None) -> ColumnElement[bool]:

@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from quintain import __version__
+from quintain.artifacts.checksums import require_unchanged
 from quintain.cli.session import plain_console
 from quintain.endpoints.profiles import read_profiles
 from quintain.environments import registry as environments
@@ -129,6 +130,7 @@ def _checks(settings: Settings) -> Iterator[_Check]:
             "unfinished jobs": _unfinished,
             "embedded model": _starter,
             "endpoints": _endpoints,
+            "environments": _environments,
             "extensions": _extensions,
             "a job from start to end": _job,
         }
@@ -218,15 +220,20 @@ def _half_written(services: Services) -> str:
 
 
 def _kept(services: Services) -> str:
-    """Name datasets that were lost or changed, and agents whose model was lost; a changed model is refused when it is loaded."""
+    """Name datasets and models of agents that were lost or changed. All their files are read."""
     faults = []
     for dataset in read_pages(services.store.datasets.page):
         try:
-            require_intact(dataset)
+            require_intact(dataset, all_files=True)
         except InvalidInput as error:
             faults.append(error.message)
-    models = sorted(model_folders(read_pages(services.store.agents.page)))
-    faults += [f"an agent has lost its model {path}; restore it from a backup" for path in models if not path.exists()]
+    for path in sorted(model_folders(read_pages(services.store.agents.page))):
+        if not path.exists():
+            faults.append(f"an agent has lost its model {path}; restore it from a backup")
+        try:
+            require_unchanged(path)
+        except InvalidInput as error:
+            faults.append(error.message)
     if faults:
         raise Unavailable("; ".join(faults))
     return "ok"
@@ -273,6 +280,12 @@ def _endpoints(services: Services) -> str:
     if not profiles:
         return f"none ({services.settings.endpoints_file} would name them; the assistant itself can judge without one)"
     return "; ".join(f"{name} ({one.protocol}, {one.model}, {_key_of(one)})" for name, one in profiles.items())
+
+
+def _environments(services: Services) -> str:
+    """The profiles of the operator's file; no program of it is started."""
+    profiles = [*environments.list_servers(), *environments.list_foreign()]
+    return ", ".join(one.name for one in profiles) or f"none ({services.settings.environments_file} would name them)"
 
 
 def _extensions(services: Services) -> str:

@@ -242,10 +242,11 @@ def _require_acting(
     )
 
 
-def require_intact(dataset: Dataset) -> None:
+def require_intact(dataset: Dataset, *, all_files: bool = False) -> None:
     """Refuse a dataset whose files are gone or were changed, before a job is paid for that would refuse it too.
 
-    Only files that are newer than the manifest, which is written last, are read: large datasets take seconds to hash.
+    Without `all_files`, only files that are newer than the manifest, which is written last, are read: large datasets take
+    seconds to hash.
 
     Raises:
         InvalidInput: names the file and the way out.
@@ -253,7 +254,7 @@ def require_intact(dataset: Dataset) -> None:
     folder = Path(dataset.path)
     try:
         written = (folder / FILE_NAME).stat().st_mtime_ns
-        newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > written]
+        newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > written or all_files]
     except OSError as error:
         raise InvalidInput(
             f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again",

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
+from quintain.artifacts.checksums import require_unchanged, write_checksums
 from quintain.errors import InvalidInput
 from quintain.files import sync
 from quintain.records.agent import ModelRef
@@ -37,7 +38,7 @@ from quintain.trainers.models.gguf_copies import (
     with_stored_attention,
     write_manifest,
 )
-from quintain.trainers.models.model_files import ModelFiles, model_files, require_unchanged, write_checksums
+from quintain.trainers.models.model_files import ModelFiles, model_files
 from quintain.trainers.models.pooling_files import write_pooling
 from quintain.trainers.models.quantization import dequantize_stored, quantize, round_weights, size_of
 from quintain.trainers.models.tokenizer_files import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from quintain.artifacts.checksums import FILE_NAME, require_unchanged, write_checksums
 from quintain.errors import InvalidInput
-from quintain.trainers.models.model_files import FILE_NAME, require_unchanged, write_checksums
 
 
 @pytest.mark.parametrize(
