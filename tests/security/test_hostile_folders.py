@@ -17,7 +17,7 @@ import pytest
 import torch
 from jinja2.exceptions import SecurityError
 
-from quintain.errors import QuintainError
+from quintain.errors import QuintainError, Refused
 from quintain.records.agent import ModelRef
 from quintain.records.documents import read_document
 from quintain.records.hyperparameters.methods import LoraConfig
@@ -213,6 +213,28 @@ DATA: dict[str, Change] = {
     "rows.py": lambda path, ran: path.write_text(f"open({str(ran)!r}, 'w')"),
     "rows.yaml": lambda path, ran: path.write_text(f"a: !!python/object/apply:os.system ['touch {ran}']"),
 }
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "tokenizer.json", "model.safetensors", "additional_chat_templates"]
+)
+def test_no_link_in_a_model_folder_leads_out_of_the_roots(
+    tiny: tuple[Path, Path], settings: Settings, tmp_path: Path, name: str
+) -> None:
+    """A template is in each prompt that a preview shows, and an export copies it."""
+    base, _ = tiny
+    services = open_services(settings)
+    folder = Path(shutil.copytree(base, settings.inbox_dir / "model"))
+    inside = folder / "notes"
+    inside.symlink_to(folder / "config.json")
+    register_agent(services, "inside", str(folder))
+    secret = tmp_path / "secret"
+    secret.write_text("canary")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(secret)
+    with pytest.raises(Refused, match=r"\[outside_roots\]"):
+        register_agent(services, "outside", str(folder))
+    services.close()
 
 
 def test_no_code_of_a_data_file_runs(

@@ -56,7 +56,11 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
     Raises:
         NotFound: there is no model, or the base of an adapter is not here.
         InvalidInput: an adapter without weights, a GGUF file that no job can load, or one of several is meant.
+        Refused: a link in the folder leads out of the allowed roots.
     """
+    for file in path.rglob("*") if is_model(path) and path.is_dir() else ():
+        if file.is_symlink():
+            readable(services, file, "model")
     if path.is_file() and path.suffix == ".gguf":
         return _gguf(path)
     if (path / "adapter_config.json").is_file():
