@@ -553,6 +553,38 @@ def test_several_answers_to_one_request_are_attempts_of_their_own(tmp_path: Path
     assert run.episode_key == "", "a single answer is no attempt among others"
 
 
+QUESTION = {"role": "user", "content": "2+2?"}
+REPLY = {"role": "assistant", "content": "4"}
+RESPONSE = {"object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": REPLY}]}
+
+
+@pytest.mark.parametrize("before", [[], [QUESTION, {"role": "assistant", "content": "Let me see."}]])
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda asked: {
+            "id": "1",
+            "input": {"messages": asked, "tools": [TOOL]},
+            "output": RESPONSE,
+        },  # AppWorld's calls
+        lambda asked: {"input": {"messages": asked}, "output": REPLY},
+        lambda asked: {"input": asked, "output": "4"},
+        lambda asked: {"call": {"messages": asked}, "reply": RESPONSE},
+        lambda asked: {"messages": asked, "kwargs": {}, "outputs": ["4"]},  # DSPy's history
+        lambda asked: {"messages": asked, "response": "4"},
+        lambda asked: {"messages": asked, "completion": REPLY},
+    ],
+)
+def test_what_the_model_replied_beside_the_messages_ends_the_run(tmp_path: Path, row: Any, before: list[Any]) -> None:
+    asked = [*before, QUESTION]
+    (run,), report = read_rows(tmp_path, "openai_chat", [row(asked)])
+    assert [step.message for step in run.steps] == [said["content"] for said in (*asked, REPLY)]
+    assert run.steps[-1].actor == "agent"
+    assert not report.rejected
+    assert (found := detected([row(asked)]).importer)
+    assert found.name == "openai_chat"
+
+
 def test_a_request_that_a_table_holds_as_text_is_read_as_its_object_is(tmp_path: Path) -> None:
     """AutoGen 0.2 logs requests and responses as JSON in text columns (`runtime_logging`)."""
     request = {"model": "m-1", "messages": [{"role": "user", "content": "1+1?"}]}
