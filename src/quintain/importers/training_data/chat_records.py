@@ -14,7 +14,7 @@ from quintain.importers.protocol import Report, Run
 from quintain.importers.row_reader import build_chat_run, read_row
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.loose_messages import LooseMessages
-from quintain.importers.transcripts.chat_messages import role_of
+from quintain.importers.transcripts.chat_messages import ROLES, role_of
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
 from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
 from quintain.importers.values import dicts_in, nonblank, parse_json_text, parse_time, transpose_columns
@@ -37,9 +37,17 @@ def is_message(value: Any) -> bool:
     return is_langchain_dump(value) or (
         isinstance(value, Mapping)
         and isinstance(value.get("role"), str)
-        and ("content" in value or "tool_calls" in value or "function_call" in value)
+        and ("content" in value or "tool_calls" in value or "function_call" in value or _worded(value) is not None)
         and not any(isinstance(value.get(key), list) for key in COLUMNS)
     )
+
+
+def _worded(message: Mapping[str, Any]) -> str | list[Any] | None:
+    """Return what a message of a known role has under another name than `content`: text, or the parts of Gemini's API."""
+    if message["role"] not in ROLES:
+        return None
+    parts = message.get("parts")
+    return parts if isinstance(parts, list) else nonblank(message.get("text"), message.get("message"))
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
@@ -141,6 +149,14 @@ def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | 
     return list(items_to_messages(messages)) if any(map(is_item, messages)) else messages, beside
 
 
+def chats_by_name(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the chats of an object that has several, each under a name such as that of its session; else {}."""
+    for held in (row, *(row.values() if len(row) == 1 else ())):
+        if isinstance(held, Mapping) and len(held) > 1 and all(map(is_chat, held.values())):
+            return held
+    return {}
+
+
 def _is_said(values: list[Any]) -> bool:
     return bool(values) and all(is_message(value) or is_item(value) for value in values)
 
@@ -160,7 +176,11 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
     """
 
     def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        if (held := messages_of(row)) is None:
+        if (held := messages_of(row)) is None and (chats := chats_by_name(row)):
+            for name, chat in chats.items():
+                yield from build_chat_run(map(_plain_message, chat), {"session_id": name}, line, report)
+            return
+        if held is None:
             raise InvalidInput(
                 NO_RUN if "prompt" in row else "expected chat messages (`messages` with role and content)"
             )
@@ -183,7 +203,11 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
 
 
 def _plain_message(message: Any) -> Any:
-    return chat_message(message) if is_langchain_dump(message) else message
+    if is_langchain_dump(message):
+        return chat_message(message)
+    if is_message(message) and "content" not in message and (words := _worded(message)) is not None:
+        return {**{key: value for key, value in message.items() if value is not words}, "content": words}
+    return message
 
 
 def _of_items(row: Mapping[str, Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from quintain.importers.protocol import Probe
 from quintain.importers.row_reader import Importer, matching_share
 from quintain.importers.training_data.chat_records import (
     FIELDS,
+    chats_by_name,
     has_blocks,
     is_chat,
     is_message,
@@ -43,7 +44,7 @@ IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, read_chats)
 
 
 def _has_only_chat(row: dict[str, Any]) -> bool:
-    return row.keys().isdisjoint({*FIELDS, *_PAIRS}) and messages_of(row) is not None
+    return row.keys().isdisjoint({*FIELDS, *_PAIRS}) and (messages_of(row) is not None or bool(chats_by_name(row)))
 
 
 def _is_plain(row: dict[str, Any]) -> bool:

@@ -100,7 +100,8 @@ def is_langchain_dump(message: Any) -> bool:
         return False
     data = message.get("data")
     held = data if isinstance(data, dict) else message
-    return "content" in held and ("Message" in kind or bool({"response_metadata", "additional_kwargs"} & held.keys()))
+    marks = {"response_metadata", "additional_kwargs"} & held.keys()
+    return "content" in held and ("Message" in kind or kind in ("human", "ai") or bool(marks))
 
 
 def chat_message(message: dict[str, Any]) -> dict[str, Any]:
