@@ -611,7 +611,9 @@ def test_chats_under_names_keep_the_roles_that_they_state(tmp_path: Path, value:
 )
 def test_messages_have_their_text_under_other_names_too(tmp_path: Path, asked: Any, said: Any) -> None:
     for name in ("messages", "turns"):
-        got = read(write(tmp_path / "chat.jsonl", [{name: [asked, said], "system_prompt": "Be brief."}]), tmp_path)
+        chat = [{"type": "system", "content": "Be brief."}] if "type" in asked else []
+        row = {name: [*chat, asked, said]} | ({} if chat else {"system_prompt": "Be brief."})
+        got = read(write(tmp_path / "chat.jsonl", [row]), tmp_path)
         assert (got.format, outline(got.runs[0])) == ("openai_chat", ["system: Be brief.", "user: 2+2?", "agent: 4"])
 
 

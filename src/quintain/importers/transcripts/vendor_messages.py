@@ -101,7 +101,8 @@ def is_langchain_dump(message: Any) -> bool:
     data = message.get("data")
     held = data if isinstance(data, dict) else message
     marks = {"response_metadata", "additional_kwargs"} & held.keys()
-    return "content" in held and ("Message" in kind or kind in ("human", "ai") or bool(marks))
+    plain = kind in ("human", "ai") or held.keys() == {"type", "content"}
+    return "content" in held and ("Message" in kind or plain or bool(marks))
 
 
 def chat_message(message: dict[str, Any]) -> dict[str, Any]:
