@@ -33,6 +33,8 @@ def _detect(probe: Probe) -> float:
         if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
             return 0.8
         if all(is_message(row) for row in probe.rows):
+            if any("content" not in row and {"text", "message"} & row.keys() for row in probe.rows):
+                return 0.5  # lines of other programs name a role and a message too
             return 0.5 if has_blocks(probe.rows) or not all(map(is_plain, probe.rows)) else 0.85
         if all(is_chat(row) for row in probe.rows):
             return 0.5 if any(has_blocks(row) for row in probe.rows) else 0.8
