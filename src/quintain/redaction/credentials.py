@@ -29,7 +29,7 @@ _PASSWORDS = (
 )
 _PASS_PREFIXES = frozenset({
     "db", "user", "admin", "root", "smtp", "mail", "email", "ftp", "ssh", "sudo", "my", "mysql", "postgres",
-    "redis", "database", "login", "account", "proxy", "bind", "auth", "key",
+    "redis", "database", "login", "account", "proxy", "bind", "auth", "key", "become",
 })  # fmt: skip
 """Words before `pass` that mark a password, unlike in `FAIL_TO_PASS`."""
 _KEYS = tuple(
@@ -356,7 +356,9 @@ def credential_rules() -> list[Rule]:
         ),
         _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?[^\s:'"\\/]{{1,128}}:{_SHELL_ARGUMENT}"""),
         _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_SHELL_ARGUMENT}"),
-        _argument_rule(("sshpass",), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
+        _argument_rule(("sshpass", "mongosh", "mongodump"), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
+        _argument_rule(("redis-cli",), " -a", rf" -a[ ]?{_SHELL_ARGUMENT}"),
+        _argument_rule(("ldapsearch", "ldapadd", "ldapmodify"), " -w", rf" -w[ ]?{_SHELL_ARGUMENT}"),
         pattern_rule(
             "password",
             (" login ", '"login"', "'login'"),
