@@ -382,6 +382,8 @@ def test_what_qwen_code_prints_is_its_own_and_a_reply_in_two_lines_is_one_turn(t
         line(4, "assistant", text_block("One file.")),
         {"type": "result", "subtype": "success", "session_id": "q1", "result": "One file."},
     ]
+    unversioned = [{"type": "system", "subtype": "session_start", "session_id": "q1", "model": "m1"}, *lines[1:]]
+    assert read(write(tmp_path / "old.jsonl", unversioned), tmp_path).format == "qwen_code"
     for name, value in (("q.jsonl", lines), ("q.json", lines)):
         run, _ = read_one("qwen_code", write(tmp_path / name, value), tmp_path)
         assert outline(run) == ["agent: I list. > run_shell_command(c1) < a.py(c1)", "agent: One file."]
