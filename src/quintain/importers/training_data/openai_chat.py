@@ -1,4 +1,4 @@
-"""OpenAI chat messages in all common layouts: bare lists, rows with one chat under any name, requests and responses.
+"""OpenAI chat messages in all common layouts: bare lists, rows with chats under any name, requests and replies.
 
 Calls written as text (`<function=..>`, `<tool_call>{..}</tool_call>`) and their observations in user messages stay
 text, because that is the protocol to train on. Tagged calls that tool turns answer become calls
