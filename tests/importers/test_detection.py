@@ -30,3 +30,11 @@ def test_one_line_of_a_format_among_lines_of_another_program_proves_nothing(foun
     for row in beginning.rows if beginning.shape in {"lines", "array"} else ():
         mixed = Probe(("log.jsonl",), beginning.shape, rows=(*FOREIGN, row, *FOREIGN))
         assert detect(mixed).confidence < HIGH, row
+
+
+def test_a_prompt_in_one_line_of_many_makes_no_file_of_prompts() -> None:
+    hooks = [{"hook_event_name": "UserPromptSubmit", "prompt": "Go"}, *({"hook_event_name": "Stop"} for _ in range(5))]
+    assert detect(Probe(("hooks.jsonl",), "lines", rows=tuple(hooks))).importer is None
+    only = detect(Probe(("rows.jsonl",), "lines", rows=({"prompt": "Go"}, {"prompt": "Come"}))).importer
+    assert only is not None
+    assert only.name == "prompt_completion"

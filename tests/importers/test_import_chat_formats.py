@@ -553,6 +553,92 @@ def test_several_answers_to_one_request_are_attempts_of_their_own(tmp_path: Path
     assert run.episode_key == "", "a single answer is no attempt among others"
 
 
+QUESTION = {"role": "user", "content": "2+2?"}
+REPLY = {"role": "assistant", "content": "4"}
+RESPONSE = {"object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": REPLY}]}
+
+
+@pytest.mark.parametrize("before", [[], [QUESTION, {"role": "assistant", "content": "Let me see."}]])
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda asked: {
+            "id": "1",
+            "input": {"messages": asked, "tools": [TOOL]},
+            "output": RESPONSE,
+        },  # AppWorld's calls
+        lambda asked: {"input": {"messages": asked}, "output": REPLY},
+        lambda asked: {"input": asked, "output": "4"},
+        lambda asked: {"call": {"messages": asked}, "reply": RESPONSE},
+        lambda asked: {"messages": asked, "kwargs": {}, "outputs": ["4"]},  # DSPy's history
+        lambda asked: {"messages": asked, "response": "4"},
+        lambda asked: {"messages": asked, "completion": REPLY},
+    ],
+)
+def test_what_the_model_replied_beside_the_messages_ends_the_run(tmp_path: Path, row: Any, before: list[Any]) -> None:
+    asked = [*before, QUESTION]
+    (run,), report = read_rows(tmp_path, "openai_chat", [row(asked)])
+    assert [step.message for step in run.steps] == [said["content"] for said in (*asked, REPLY)]
+    assert run.steps[-1].actor == "agent"
+    assert not report.rejected
+    assert (found := detected([row(asked)]).importer)
+    assert found.name == "openai_chat"
+
+
+GREETED = [{"role": "assistant", "content": "Hello."}, QUESTION, REPLY]
+
+
+@pytest.mark.parametrize(
+    "value", [{"chat_history": GREETED}, {"s1": GREETED, "s2": GREETED}, {"chats": {"s1": GREETED, "s2": GREETED}}]
+)
+def test_chats_under_names_keep_the_roles_that_they_state(tmp_path: Path, value: dict[str, Any]) -> None:
+    """They were taken for AutoGen's, whose roles are those of the one who began the chat."""
+    got = read(write(tmp_path / "chat_history.json", value), tmp_path)
+    assert got.format == "openai_chat"
+    assert {tuple(outline(run)) for run in got.runs} == {("agent: Hello.", "user: 2+2?", "agent: 4")}
+    assert len(got.runs) == (1 if "chat_history" in value else 2)
+    assert {run.session_id for run in got.all} <= {None, "s1", "s2"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"role": "user", "text": "2+2?"}, {"role": "assistant", "text": "4"}),
+        ({"role": "user", "message": "2+2?"}, {"role": "bot", "message": "4"}),
+        ({"role": "user", "parts": [{"text": "2+2?"}]}, {"role": "model", "parts": [{"text": "4"}]}),  # Gemini's API
+        ({"type": "human", "content": "2+2?"}, {"type": "ai", "content": "4"}),  # LangChain
+    ],
+)
+def test_messages_have_their_text_under_other_names_too(tmp_path: Path, asked: Any, said: Any) -> None:
+    for name in ("messages", "turns"):
+        chat = [{"type": "system", "content": "Be brief."}] if "type" in asked else []
+        row = {name: [*chat, asked, said]} | ({} if chat else {"system_prompt": "Be brief."})
+        got = read(write(tmp_path / "chat.jsonl", [row]), tmp_path)
+        assert (got.format, outline(got.runs[0])) == ("openai_chat", ["system: Be brief.", "user: 2+2?", "agent: 4"])
+
+
+def test_messages_of_haystack_have_calls_and_results_in_their_parts(tmp_path: Path) -> None:
+    call = {"tool_name": "add", "arguments": {"a": 1}, "id": "t1"}
+    messages = [
+        {"role": "user", "content": [{"text": "1+1?"}], "meta": {}, "name": None},
+        {
+            "role": "assistant",
+            "content": [{"reasoning": {"reasoning_text": "hm", "extra": {}}}, {"tool_call": call}],
+            "meta": {"model": "m-1"},
+        },
+        {
+            "role": "tool",
+            "content": [{"tool_call_result": {"result": "no", "origin": call, "error": True}}],
+            "meta": {},
+        },
+        {"role": "assistant", "content": [{"text": "2"}], "meta": {"model": "m-1"}},
+    ]
+    got = read(write(tmp_path / "messages.json", messages), tmp_path)
+    assert outline(got.runs[0]) == ["user: 1+1?", "agent:  > add(t1) < !no(t1)", "agent: 2"]
+    assert [(step.model, step.thought) for step in got.only.agent_steps] == [("m-1", "hm"), ("m-1", None)]
+    assert got.report.unknown == {}
+
+
 def test_a_request_that_a_table_holds_as_text_is_read_as_its_object_is(tmp_path: Path) -> None:
     """AutoGen 0.2 logs requests and responses as JSON in text columns (`runtime_logging`)."""
     request = {"model": "m-1", "messages": [{"role": "user", "content": "1+1?"}]}

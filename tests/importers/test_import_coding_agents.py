@@ -585,6 +585,20 @@ def test_each_prompt_that_an_event_records_is_one_turn_of_the_codex_run(tmp_path
     assert run.trajectory.task.prompt == "1+1?"
 
 
+def test_a_codex_session_without_items_of_the_model_has_the_turns_of_its_events(tmp_path: Path) -> None:
+    def said(kind: str, text: str) -> dict[str, Any]:
+        return event("item_completed", item={"type": kind, "content": [{"type": "text", "text": text}]})
+
+    older = [event("user_message", message="Go"), event("agent_message", message="Went."), event("turn_aborted")]
+    newer = [words("user", "Go"), said("UserMessage", "Go"), said("AgentMessage", "Went.")]
+    for rows in (older, newer):
+        run, _ = codex_run(tmp_path, [codex("session_meta", id="s"), codex("turn_context", model="m"), *rows])
+        assert outline(run.trajectory) == ["user: Go", "agent: Went."]
+        assert run.trajectory.agent.model == "m"
+    run, _ = codex_run(tmp_path, [codex("session_meta", id="s"), *older, words("assistant", "Item.")])
+    assert outline(run.trajectory) == ["user: Go", "agent: Item."]
+
+
 def test_a_codex_fork_marks_what_it_repeats_where_its_parent_lies_in_the_logs(tmp_path: Path) -> None:
     shared = [words("user", "one"), words("assistant", "1")]
     parent, name = "019a0000-0000-7000-8000-000000000001", "rollout-2026-01-0{}T00-00-00-{}.jsonl"

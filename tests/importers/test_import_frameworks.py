@@ -402,7 +402,8 @@ def test_a_group_chat_with_the_prompts_of_its_speakers_is_a_run_for_each_that_an
 
 
 def test_the_chats_of_an_autogen_0_2_agent_are_read_from_either_side(tmp_path: Path) -> None:
-    texts = ("Where is order 7?", "```python\nprint(7)\n```", "exitcode: 0 (execution succeeded)", "It has shipped.")
+    ran = "exitcode: 0 (execution succeeded)\nCode output: 7"
+    texts = ("Where is order 7?", "```python\nprint(7)\n```", ran, "It has shipped.")
     for owner, roles in (("user_proxy", ("user", "assistant")), ("assistant", ("assistant", "user"))):
         chat = [{"content": text, "role": roles[n % 2]} for n, text in enumerate(texts)]
         value = {owner: [{"content": "Be brief.", "role": "system"}, *chat]}

@@ -59,6 +59,17 @@ def v1_message(role: str, text: str, **more: Any) -> dict[str, Any]:
     return v1_event("MessageEvent", source, llm_message=message(role, content, **more))
 
 
+def test_tools_that_the_agent_sdk_writes_by_their_titles_have_the_parameters_of_their_calls(tmp_path: Path) -> None:
+    rows = small_log("openhands_v1")
+    mcp = {"kind": "MCPTool", "title": "Fetch a page", "mcp_tool": {"name": "fetch", "inputSchema": {"type": "object"}}}
+    rows[0]["tools"] = [{"kind": "TerminalTool", "title": "terminal", "description": "Runs."}, mcp]
+    run, report = read_one("openhands_v1", write(tmp_path / "events.jsonl", rows), tmp_path)
+    terminal, fetch = (tool["function"] for tool in run.trajectory.tools)
+    assert (terminal["name"], terminal["description"], fetch["name"]) == ("terminal", "Runs.", "fetch")
+    assert terminal["parameters"] == {"type": "object", "properties": {"command": {}}}
+    assert any("without their parameters" in note for note in report.notes)
+
+
 def v1_action(name: str, call_id: str, reply: str, thought: str = "", **more: Any) -> dict[str, Any]:
     call = {"id": call_id, "name": "terminal", "arguments": '{"command": "ls"}', "origin": "completion"}
     parts = [{"type": "text", "text": thought}] if thought else []

@@ -97,6 +97,22 @@ def test_a_stream_of_gemini_events_gives_a_run_for_each_session(tmp_path: Path) 
     assert ends == [("s1", "gemini-3", "error", "quota"), ("s2", "gemini-3", "unknown", None)]
 
 
+def test_what_droid_exec_prints_is_a_run_for_each_session(tmp_path: Path) -> None:
+    """Claude Code's `system` line opens these events too, and took them before."""
+    rows = small_log("droid")
+    again = [{**row, "session_id": "d2"} for row in rows]
+    error = {"type": "error", "source": "cli", "message": "quota", "session_id": "d2"}
+    got = read(write(tmp_path / "out.jsonl", [*rows, *again, error]), tmp_path)
+    expected = ["user: Go", "agent: I look. > Read(c1) > Read(c2) < A(c1) < !no b(c2)", "agent: Done."]
+    assert [outline(run) for run in got.runs] == [expected, expected]
+    assert (got.format, got.report.rejected) == ("droid", [])
+    assert [(run.session_id, run.agent.name, run.agent.model) for run in got.all] == [
+        ("d1", "droid", "m-1"),
+        ("d2", "droid", "m-1"),
+    ]
+    assert [step.thought for step in got.all[0].agent_steps] == ["hm", None]
+
+
 def test_what_a_person_typed_into_gemini_is_no_run(tmp_path: Path) -> None:
     typed = [{"sessionId": "g", "messageId": 0, "type": "user", "message": "hi", "timestamp": "2026-01-01T00:00:00Z"}]
     runs, report = read_as("gemini_cli", write(tmp_path / "logs.json", typed), tmp_path)
@@ -366,6 +382,8 @@ def test_what_qwen_code_prints_is_its_own_and_a_reply_in_two_lines_is_one_turn(t
         line(4, "assistant", text_block("One file.")),
         {"type": "result", "subtype": "success", "session_id": "q1", "result": "One file."},
     ]
+    unversioned = [{"type": "system", "subtype": "session_start", "session_id": "q1", "model": "m1"}, *lines[1:]]
+    assert read(write(tmp_path / "old.jsonl", unversioned), tmp_path).format == "qwen_code"
     for name, value in (("q.jsonl", lines), ("q.json", lines)):
         run, _ = read_one("qwen_code", write(tmp_path / name, value), tmp_path)
         assert outline(run) == ["agent: I list. > run_shell_command(c1) < a.py(c1)", "agent: One file."]

@@ -76,7 +76,7 @@ TOKENS: list[tuple[str, str]] = [
     ("api_key", "lsv2_pt_0123456789abcdef0123456789abcdef_0123456789"),
     ("api_key", "dop_v1_" + "0123456789abcdef" * 4),
     *(
-        ("api_key", prefix + "aB3dE5gH7j" * 10 if length is None else prefix + ("aB3dE5gH7j" * 10)[:length])
+        ("api_key", prefix + "aB3dE5gH7j" * 10 if length is None else prefix + ("aB3dE5gH7j" * 20)[:length])
         for prefix, length in (
             ("nvapi-", 64),
             ("csk-", 48),
@@ -95,10 +95,31 @@ TOKENS: list[tuple[str, str]] = [
             ("CFPAT-", 43),
             ("tfp_", 44),
             ("fm2_", None),
+            ("rpa_", 46),
+            ("apify_api_", 36),
+            ("cio", 32),
+            ("dckr_oat_", 32),
+            ("sb_secret_", 31),
+            ("phx_", 43),
+            ("sl.", 135),
+            ("polar_oat_", 43),
             ("aB3dE5gH7jK9mN.atlasv1.", 60),
         )
     ),
-    *(("api_key", prefix + ("0123456789abcdef" * 3)[:n]) for prefix, n in (("fc-", 32), ("e2b_", 40), ("sk_", 48))),
+    *(
+        ("api_key", prefix + ("0123456789abcdef" * 3)[:n])
+        for prefix, n in (
+            ("fc-", 32),
+            ("e2b_", 40),
+            ("sk_", 48),
+            ("bkua_", 40),
+            ("ls__", 32),
+            ("CCIPAT_aB3dE5gH7jK9mN1pQ3rS5t_", 40),
+        )
+    ),
+    ("api_key", "re_aB3dE5gH_" + "aB3dE5gH7jK9mN1pQ3rS5tU7"),
+    ("api_key", "access_token$production$" + "a3b5c7d9e1f3g5h7$" + "0123456789abcdef" * 2),
+    ("huggingface_token", "hf_oauth_" + "aB3dE5gH7j" * 4),
     ("discord_token", "mfa." + "aB3dE5gH7jK9mN1pQ3rS" * 4 + "-_4x"),
     ("square_key", "sandbox-sq0csb-" + "aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9mN1pQ3rS-_4"),
     ("api_key", "sq0atp-" + "aB3dE5gH7jK9mN1pQ3rS-_"),
@@ -138,6 +159,10 @@ CONTEXTS: list[tuple[str, str, str]] = [
     ("discord_token", "client.run('{}')", "NzkyNzE1NDU0MTk2MDg4ODQy.X-hvzA.Ovy4MCQywSkoMRRclStW4xAYK7I"),
     ("google_key", "server key {}, sender 1", "AAAA4GHwGGf:APA91b" + "aB3dE5gH7jK9mN1pQ3rS-_" * 6 + "aB"),
     ("password", "mysql -u root -p{}", "Hunter2Hunter2"),
+    ("password", "mongosh -u app -p {} --host h", "Hunter2Hunter2"),
+    ("password", "redis-cli -h h -a {} ping", "Hunter2Hunter2"),
+    ("password", "ldapsearch -x -D cn=admin -w {} -b dc=x", "Hunter2Hunter2"),
+    ("password", "ansible_become_pass: {}", "Hunter2Hunter2"),
     ("password", "mysqldump --single-transaction -h db -P3306 -uroot -p'{}' app > x.sql", "two words 1"),
     ("password", 'mariadb -p\\"{}\\" -e \\"select 1\\"', "s3cr3t!"),
     ("password", "sshpass -p '{}' ssh h", "MyP4ssw0rd!"),
@@ -321,6 +346,8 @@ HARMLESS = [
     "keyboardInterrupt keyAbCdEfGhIjKlMn; localhost:8080:8080; ssh -l login -p 2222; -----END PRIVATE KEY-----",
     "tls.crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUNMRENDQWRLZ0F3SUJBZ0lCQURBS0JnZ3Foa2pPUFFRREFqQjlNUXN3Q1FZRFZRUUcK",
     "//# sourceMappingURL=data:application/json;base64,eyJ2ZXJzaW9uIjozLCJmaWxlIjoiYSJ9",
+    'PWD=/testbed OLDPWD=/root/proj2 {"PWD": "/home/u1/x", "PGPASSWORD": "~/.pg/p1"} passwd: /etc/passwd1/x password=C:/run/db2',
+    'assert token1 == token2, "cached"; if (token1 !== token2) return; secret != secret2; authorization = Server2Authorization(config)',
 ]
 
 

@@ -49,6 +49,7 @@ SESSIONS = ("session_id", "conversation_id", "thread_id")
 _READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
+_SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")
 _UNASKED = "some runs have no message of a user: what the agent was asked is not in their rows"
 _NOT_AN_OBJECT = "expected a row that is an object, got {}"
 _NAMED = 5
@@ -180,7 +181,8 @@ def build_chat_run(
     transcript = Transcript()
     following = iter(messages)
     opening = list(islice(following, 1))
-    system = row.get("system") or row.get("system_prompt")
+    system = next((row[key] for key in _SYSTEM if row.get(key)), None)
+    system = as_dict(system).get("parts") or system  # Gemini's API
     if system and not any(isinstance(m, Mapping) and m.get("role") == "system" for m in opening):
         opening.insert(0, {"role": "system", "content": system})
     spoken = _require_roles(parse_tagged_calls(chain(opening, following)))

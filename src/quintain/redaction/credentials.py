@@ -29,7 +29,7 @@ _PASSWORDS = (
 )
 _PASS_PREFIXES = frozenset({
     "db", "user", "admin", "root", "smtp", "mail", "email", "ftp", "ssh", "sudo", "my", "mysql", "postgres",
-    "redis", "database", "login", "account", "proxy", "bind", "auth", "key",
+    "redis", "database", "login", "account", "proxy", "bind", "auth", "key", "become",
 })  # fmt: skip
 """Words before `pass` that mark a password, unlike in `FAIL_TO_PASS`."""
 _KEYS = tuple(
@@ -128,6 +128,8 @@ _SPACE = re.compile(r"\s")
 _DIGITS_AMONG_LETTERS = re.compile(r"(?:(?:\d(?=[^\W\d_])|[^\W\d_](?=\d)).*?){3}")
 """At least three changes between letters and digits within a word, as in generated passwords."""
 _NUMBERS = re.compile(r"[\d,;]+|[+-]?\d*\.\d+(?:[eE][+-]?\d+)?")
+_PATH = re.compile(r"(?:[A-Za-z]:|~)?(?:(?:/[A-Za-z_.-]+)+|(?:/[\w.@+-]+){2,})/?")
+"""A folder or file, such as the value of `PWD` in a listing of the environment."""
 _URL = re.compile(r"https?:(?:\\?/){2}")
 """Secrets within a URL have rules of their own."""
 _MAX_VALUE = 4096
@@ -163,6 +165,8 @@ def _assigned(text: str, at: int) -> Span | None:
     if found["operator"] == ">" and previous != "<":
         return None
     opening = _OPENING.match(text, found.end())
+    if not opening and (found["operator"] or "").endswith(("==", "!=")) and text[found.end() - 1].isspace():
+        return None  # a comparison with a name, as in `token == token2`; `token==abc` is an argument of HTTPie
     if opening:
         span = _quoted(text, opening)
     else:
@@ -217,7 +221,8 @@ def _can_be_secret(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
     if not plain and (_CODE.fullmatch(value) or not has_digit(value)):
         return kind == "password" and not _CODE.fullmatch(value) and re.search(r"[!@#%^+~]", value) is not None
     if kind == "password":
-        return not is_placeholder(value) and (secret_kind(value) is None or has_digit(value))
+        is_name = is_placeholder(value) or _PATH.fullmatch(value) is not None
+        return not is_name and (secret_kind(value) is None or has_digit(value))
     if _NUMBERS.fullmatch(value) or (value.startswith("/") and kind != "aws_key"):
         return False
     if _SECRET_NAME.fullmatch(value):
@@ -321,7 +326,7 @@ def credential_rules() -> list[Rule]:
         pattern_rule(
             "authorization",
             ("authorization",),
-            rf"(?i:Authorization){_QUOTE}\]?[ \t]{{0,3}}[:=,][ \t]{{0,3}}{_QUOTE}{scheme}(?P<secret>[A-Za-z0-9._~+/=-]{{8,4096}})",
+            rf"(?i:Authorization){_QUOTE}\]?[ \t]{{0,3}}[:=,][ \t]{{0,3}}{_QUOTE}{scheme}(?P<secret>[A-Za-z0-9._~+/=-]{{8,4096}}+)(?!\()",
             accepts=_is_key_like,
         ),
         pattern_rule(
@@ -351,7 +356,9 @@ def credential_rules() -> list[Rule]:
         ),
         _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?[^\s:'"\\/]{{1,128}}:{_SHELL_ARGUMENT}"""),
         _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_SHELL_ARGUMENT}"),
-        _argument_rule(("sshpass",), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
+        _argument_rule(("sshpass", "mongosh", "mongodump"), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
+        _argument_rule(("redis-cli",), " -a", rf" -a[ ]?{_SHELL_ARGUMENT}"),
+        _argument_rule(("ldapsearch", "ldapadd", "ldapmodify"), " -w", rf" -w[ ]?{_SHELL_ARGUMENT}"),
         pattern_rule(
             "password",
             (" login ", '"login"', "'login'"),

@@ -123,7 +123,7 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("gitlab_token", ("gr1348941",), rf"GR1348941{_W}{{20,50}}"),
     ("anthropic_key", ("sk-ant-",), rf"sk-ant-{_W}{{16,256}}"),
     ("openai_key", ("sk-proj-", "sk-svcacct-", "sk-admin-"), rf"sk-(?:proj|svcacct|admin)-{_W}{{20,256}}"),
-    ("huggingface_token", ("hf_",), EDGE + r"hf_[A-Za-z0-9]{20,64}"),
+    ("huggingface_token", ("hf_",), EDGE + r"hf_(?:oauth_)?[A-Za-z0-9]{20,64}"),
     ("huggingface_token", ("api_org_",), r"api_org_[A-Za-z0-9]{34}"),
     ("slack_token", tuple(f"xox{c}-" for c in "abeoprs"), r"xox[abeoprs]-[A-Za-z0-9-]{10,255}"),
     ("slack_token", ("xoxe.xox", "xapp-"), r"(?:xoxe\.xox[bp]|xapp)-[A-Za-z0-9-]{20,255}"),

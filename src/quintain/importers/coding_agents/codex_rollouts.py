@@ -1,8 +1,9 @@
 """Convert the lines of a Codex rollout to turns.
 
-Only response items are turns; events repeat them, and lend the task, exit codes and token counts. A turn of the model is
-its output between two inputs: reasoning, messages and calls up to the first result. A fork
-repeats the items of the session that it goes on from: those are copied context where that session lies in the same logs.
+Only response items are turns; events repeat them, and lend the task, exit codes and token counts. In a session without
+an item of the model, the messages of events are the turns. A turn of the model is its output between two inputs:
+reasoning, messages and calls up to the first result. A fork repeats the items of the session that it goes on from: those
+are copied context where that session lies in the same logs.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ UNMARKED = "a fork repeats turns of a session outside these logs: they are not m
 Origin = Callable[[str], Callable[[dict[str, Any]], bool] | None]
 """Session id -> test whether successive items repeat that session; None if it is not found."""
 
+_AUTHORS = {"user_message": "user", "UserMessage": "user", "agent_message": "agent", "AgentMessage": "agent"}
+"""Event, or item of an event, that repeats a message -> its author."""
+
 _EXIT = re.compile(r"^(?:Exit code: |Process exited with code )(\d+)$", re.MULTILINE)
 
 
@@ -99,6 +103,8 @@ class Rollout:
         """Token count not yet assigned to a reply."""
         self._unmeasured: dict[str, Any] | None = None
         """The last reply, while it has no token count."""
+        self._events: list[tuple[str, str, Any]] = []
+        """Actor, text and time of the messages in events, until an item of the model comes."""
         self._counts_follow: bool | None = None
         """Whether token counts follow their replies; None before the first count."""
 
@@ -245,6 +251,7 @@ class Rollout:
             self.report.note("thoughts are encrypted; their summaries are used where the log has them")
 
     def _acting(self, time: Any) -> _Turn:
+        self._events.clear()
         if self._turn is None:
             self._write_pending_prompt()
             self._prompts_from_items = 0
@@ -278,10 +285,13 @@ class Rollout:
     def _event(self, event: dict[str, Any], time: Any) -> None:
         kind, call_id = as_text(event.get("type")), nonblank(event.get("call_id"))
         self.report.skip(f"event_msg/{kind}")
-        if kind == "user_message":
-            self._user_event(nonblank(event.get("message")), time)
-        elif kind == "item_completed" and as_dict(event.get("item")).get("type") == "UserMessage":  # since 0.148
-            self._user_event(nonblank(plain_text(visible_content(event["item"].get("content")))), time)
+        item = as_dict(event.get("item")) if kind == "item_completed" else {}  # since 0.148
+        spoken = nonblank(event.get("message"), plain_text(visible_content(item.get("content"))))
+        author = _AUTHORS.get(as_text(item.get("type")) or kind)
+        if author and spoken and not self.has_model_output:
+            self._events.append((author, spoken, time))
+        if author == "user":
+            self._user_event(spoken, time)
         elif kind == "thread_rolled_back":
             self._roll_back(event.get("num_turns"))
         elif kind == "token_count":
@@ -293,6 +303,19 @@ class Rollout:
         elif call_id and kind == "mcp_tool_call_end":
             result = as_dict(event.get("result"))
             self._failed[call_id] = "Err" in result or as_dict(result.get("Ok")).get("isError") is True
+
+    def _take_events(self) -> None:
+        """Write the turns that events alone record: the session has no item of the model."""
+        if not any(author == "agent" for author, _, _ in self._events):
+            return
+        self._pending_prompt = None
+        if self._asked_at:
+            self.script.cut(self._asked_at[0])
+        for author, text, time in self._events:
+            if author == "agent":
+                self.script.add_agent_turn(text, model=self.model, timestamp=parse_time(time))
+            else:
+                self.script.add_message("user", text, timestamp=parse_time(time))
 
     def _spend(self, info: dict[str, Any]) -> None:
         """Record a token count; equal totals are repetitions.
@@ -319,6 +342,8 @@ class Rollout:
 
     def run(self) -> Iterator[Run]:
         """Yield the session as a run."""
+        if not self.has_model_output:
+            self._take_events()
         self._close()
         self._write_pending_prompt()
         for place, step in enumerate(self.script.steps if self._failed else ()):

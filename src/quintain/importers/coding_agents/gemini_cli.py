@@ -253,14 +253,16 @@ def is_event(row: dict[str, Any]) -> bool:
     return as_text(row.get("type")) in _KINDS and "timestamp" in row
 
 
-def event_runs(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[Run]:
+def event_runs(
+    rows: Iterable[tuple[int, dict[str, Any]]], report: Report, *, agent: str = "gemini-cli"
+) -> Iterator[Run]:
     """Yield the run of each session; lines before its `init` or after its `result` are of another program."""
     session: _Session | None = None
     for line, row in rows:
-        if is_opening(row):
+        if row.get("type") == "init":
             if session is not None:
                 yield from session.run(report)
-            session = _Session(line, row)
+            session = _Session(line, row, agent)
         elif session is None or session.is_over:
             report.skip("line outside a session")
         else:
@@ -272,7 +274,8 @@ def event_runs(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> It
 class _Session:
     """One session: the pieces of a message wait for the calls that belong to it."""
 
-    def __init__(self, line: int, opening: dict[str, Any]) -> None:
+    def __init__(self, line: int, opening: dict[str, Any], agent: str) -> None:
+        self.agent = agent
         self.line, self.id, self.model = line, opening.get("session_id"), opening.get("model")
         self.script = Transcript()
         self._reply: dict[str, Any] = {}
@@ -289,6 +292,10 @@ class _Session:
             if self._reply.get("tool_calls"):
                 self._end()
             self._goes_on(when)["content"] += as_text(event.get("content"))
+        elif kind == "reasoning":
+            if self._reply:
+                self._end()
+            self._goes_on(when)["thinking"] = as_text(event.get("content"))
         elif kind == "tool_use":
             call = {"id": event.get("tool_id"), "name": event.get("tool_name"), "arguments": event.get("parameters")}
             self._goes_on(when)["tool_calls"].append(call)
@@ -322,7 +329,7 @@ class _Session:
             self.script,
             report,
             self.line,
-            agent="gemini-cli",
+            agent=self.agent,
             model=self.model,
             session=self.id,
             outcome=Outcome(status=status, exit_status=self.failure and self.failure[:200]),

@@ -11,9 +11,11 @@ from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.tool_schemas import inferred_tools
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_dict, as_text, nonblank
 
+_WITHOUT_PARAMETERS = "the log has tools without their parameters: these are inferred from the calls (names only)"
 _CONDENSED = "the context was condensed: the model no longer saw some turns before the summary"
 
 
@@ -38,6 +40,11 @@ class EventStream(ABC):
         """Write the events and yield the conversation as a run, with the further fields of `build_session_run`."""
         for event in events:
             self.write(event)
+        called = {tool["function"]["name"]: tool["function"]["parameters"] for tool in inferred_tools(self.script)}
+        for function in (tool["function"] for tool in self.tools):
+            if function["name"] in called and not function["parameters"].get("properties"):
+                function["parameters"] = called[function["name"]]
+                self.report.note(_WITHOUT_PARAMETERS)
         yield from build_session_run(
             self.script,
             self.report,

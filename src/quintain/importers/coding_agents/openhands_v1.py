@@ -27,7 +27,7 @@ from quintain.importers.transcripts.message_parts import (
     visible_content,
 )
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import function_tool, make_call
+from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 
 _FIRST_FILE = re.compile(r"event[-_]0+([-_].*)?\.json")
@@ -186,11 +186,10 @@ class V1Stream(EventStream):
 
     def _system(self, event: dict[str, Any]) -> None:
         content = join_messages(*(visible_content(event.get(key)) for key in ("system_prompt", "dynamic_context")))
-        tools = dicts_in(event.get("tools"))
-        known = [tool for tool in tools if "function" in tool or "parameters" in tool]
-        named = [tool for tool in tools if nonblank(tool.get("name"))]
-        bare = [function_tool(tool["name"], nonblank(tool.get("description"))) for tool in named]
-        self.tools = (parse_tool_schemas(known) if known else bare) or self.tools
+        # The agent SDK writes the name of a tool as its title, and no parameters.
+        offered = dicts_in(event.get("tools"))
+        tools = [{"name": tool.get("title"), **as_dict(tool.get("mcp_tool")), **tool} for tool in offered]
+        self.tools = parse_tool_schemas(tools) or self.tools
         self.script.add_message("system", content, timestamp=parse_time(event.get("timestamp")))
 
 

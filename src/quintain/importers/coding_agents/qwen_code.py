@@ -18,13 +18,15 @@ from quintain.importers.values import as_dict, as_list, as_text
 
 _VERSION = "qwen_code_version"
 """Field of the first line that `qwen -p` writes."""
+_OPENING = "session_start"
+"""Subtype of that line in versions that do not write it; Claude Code's is `init`."""
 _ASKED = (None, "mid_turn_user_message")
 """Subtypes of a line of the user that a person typed."""
 
 
 def _detect(probe: Probe) -> float:
     """Match linked lines of a session whose messages have parts."""
-    if any(_VERSION in row for row in map(as_dict, probe.rows)):
+    if any(_VERSION in row or row.get("subtype") == _OPENING for row in map(as_dict, probe.rows)):
         return if_most(0.97, probe, lambda row: "session_id" in row)
     linked = [row for row in map(as_dict, probe.rows) if _is_linked(row)]
     has_parts = any(isinstance(as_dict(row.get("message")).get("parts"), list) for row in linked)

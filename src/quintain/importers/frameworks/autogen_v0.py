@@ -90,8 +90,14 @@ def _is_named(rows: list[dict[str, Any]]) -> bool:
 
 
 def _are_chats(value: dict[str, Any]) -> bool:
-    """Whether an object has the chats of an agent by the names of the others (`ConversableAgent.chat_messages`)."""
-    return bool(value) and value.keys().isdisjoint(FIELDS) and all(map(is_chat, value.values()))
+    """Whether an object has the chats of an agent by the names of the others (`ConversableAgent.chat_messages`).
+
+    Chats in which nobody is named, and no program ran, are any program's.
+    """
+    if not value or not value.keys().isdisjoint(FIELDS) or not all(map(is_chat, value.values())):
+        return False
+    messages = [message for chat in value.values() for message in dicts_in(chat)]
+    return any(nonblank(each.get("name")) or _RAN.match(as_text(each.get("content"))) for each in messages)
 
 
 def _named_by_role(messages: list[Any]) -> list[dict[str, Any]]:

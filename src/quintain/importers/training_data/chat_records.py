@@ -14,14 +14,16 @@ from quintain.importers.protocol import Report, Run
 from quintain.importers.row_reader import build_chat_run, read_row
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.loose_messages import LooseMessages
-from quintain.importers.transcripts.chat_messages import role_of
+from quintain.importers.transcripts.chat_messages import ROLES, role_of
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
 from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
-from quintain.importers.values import dicts_in, parse_json_text, parse_time, transpose_columns
+from quintain.importers.values import dicts_in, nonblank, parse_json_text, parse_time, transpose_columns
 
 COLUMNS = ("messages", "conversations", "conversation", "trajectory")
 FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices", "stop_reason")
 """A record with messages has one of these fields, or its only chat under any other name."""
+_REPLIES = ("response", "output", "outputs", "completion")
+"""Fields with what the model answered to the messages beside them: a response, a message or text."""
 
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _STRANGE = frozenset({"email", "username", "password", "phone", "first_name", "last_name", "avatar", "permissions"})
@@ -35,9 +37,17 @@ def is_message(value: Any) -> bool:
     return is_langchain_dump(value) or (
         isinstance(value, Mapping)
         and isinstance(value.get("role"), str)
-        and ("content" in value or "tool_calls" in value or "function_call" in value)
+        and ("content" in value or "tool_calls" in value or "function_call" in value or _worded(value) is not None)
         and not any(isinstance(value.get(key), list) for key in COLUMNS)
     )
+
+
+def _worded(message: Mapping[str, Any]) -> str | list[Any] | None:
+    """Return what a message of a known role has under another name than `content`: text, or the parts of Gemini's API."""
+    if message["role"] not in ROLES:
+        return None
+    parts = message.get("parts")
+    return parts if isinstance(parts, list) else nonblank(message.get("text"), message.get("message"))
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
@@ -63,28 +73,51 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
 
     The messages are a list, except where the record has a `SpooledList`: then they can be read once.
     """
-    request, response = parse_json_text(row.get("request", row.get("body"))), row.get("response")
+    request, response = parse_json_text(row.get("request", row.get("body", row.get("input")))), row.get("response")
     if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
-        held, answer = messages_of(request), _answer(response)
-        if held is None and answer and "input" in request:
+        held = messages_of(request)
+        if held is None and "input" in request and _answer(response):
             held = _of_items(request), request
         if held is not None:
-            combined = chain(held[0], answer)
-            return list(combined) if isinstance(held[0], list) else combined, {**row, **request}
+            return _answered(held[0], row, _answer(response)), {**row, **request}
     for key in COLUMNS:
         messages = transpose_columns(row.get(key))
         if isinstance(messages, list | SpooledList) and any(is_message(each) or is_item(each) for each in messages):
             converted = items_to_messages(messages) if any(map(is_item, messages)) else messages
-            combined = chain(converted, _answer(row), _answer(response))
-            return combined if isinstance(messages, SpooledList) else list(combined), row
+            chat = list(converted) if isinstance(messages, list) else converted
+            return _answered(chat, row, [*_answer(row), *_answer(response)]), row
     if any(is_items(parse_json_text(row.get(key))) for key in ("input", "output")):
         return _of_items(row), row
-    if answer := _answer(row) or _answer(response):
+    replies = [reply for each in row.values() if isinstance(each, Mapping) and (reply := _answer(each))]
+    if answer := _answer(row) or _answer(response) or (replies[0] if len(replies) == 1 else []):
         # Gateways keep the request as it came and as they sent it on, under names of their own.
-        requests = [each.get("messages") for each in row.values() if isinstance(each, Mapping)]
-        asked = [messages for messages in requests if isinstance(messages, list) and is_chat(messages)]
-        return [*(asked[0] if asked and asked.count(asked[0]) == len(asked) else ()), *answer], row
+        requests = [each for each in row.values() if isinstance(each, Mapping) and is_chat(each.get("messages"))]
+        if requests and all(each["messages"] == requests[0]["messages"] for each in requests):
+            return [*requests[0]["messages"], *answer], {**requests[0], **row}
+        return answer, row
     return _only_chat(row)
+
+
+def _answered(messages: Iterable[Any], row: Mapping[str, Any], answers: list[Any]) -> Iterable[Any]:
+    """Return messages with the answers to them; a chat that does not end with the agent has its reply beside it."""
+    if not isinstance(messages, list):
+        return chain(messages, answers)
+    ends = bool(messages) and is_message(messages[-1]) and role_of(_plain_message(messages[-1])) == "assistant"
+    return [*messages, *(answers if answers or ends else _reply(row))]
+
+
+def _reply(row: Mapping[str, Any]) -> list[Any]:
+    """Return the message with which the model replied to the messages of a record."""
+    for stated in map(row.get, _REPLIES):
+        value = parse_json_text(stated)
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        if answer := _answer(value):
+            return answer
+        if isinstance(value, Mapping) and is_message(value):
+            return [value] if role_of(value) == "assistant" else []
+        if text := nonblank(stated, value):
+            return [{"role": "assistant", "content": text}]
+    return []
 
 
 def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | None:
@@ -101,15 +134,27 @@ def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | 
             answers = [key for key, value in chats.items() if _is_spoken(value)]
             asked = [value for key, value in chats.items() if key not in answers]
             prompt = asked[0] if len(asked) == 1 else []
-            for key in answers:
-                if len(prompt) + len(chats[key]) > 1:
-                    beside = {name: each for name, each in fields.items() if name not in chats}
-                    found.append(([*prompt, *chats[key]], {**row, **beside}))
+            beside = {name: each for name, each in fields.items() if name not in chats}
+            if not answers and prompt and (reply := _reply(beside)):
+                found.append(([*prompt, *reply], {**row, **beside}))
+            found += [
+                (list(_answered([*prompt, *chats[key]], beside, [])), {**row, **beside})
+                for key in answers
+                if len(prompt) + len(chats[key]) > 1
+            ]
         level = [value for fields in level for value in fields.values() if isinstance(value, Mapping)]
     if len(found) != 1:
         return None
     ((messages, beside),) = found
     return list(items_to_messages(messages)) if any(map(is_item, messages)) else messages, beside
+
+
+def chats_by_name(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the chats of an object that has several, each under a name such as that of its session; else {}."""
+    for held in (row, *(row.values() if len(row) == 1 else ())):
+        if isinstance(held, Mapping) and len(held) > 1 and all(map(is_chat, held.values())):
+            return held
+    return {}
 
 
 def _is_said(values: list[Any]) -> bool:
@@ -131,7 +176,11 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
     """
 
     def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        if (held := messages_of(row)) is None:
+        if (held := messages_of(row)) is None and (chats := chats_by_name(row)):
+            for name, chat in chats.items():
+                yield from build_chat_run(map(_plain_message, chat), {"session_id": name}, line, report)
+            return
+        if held is None:
             raise InvalidInput(
                 NO_RUN if "prompt" in row else "expected chat messages (`messages` with role and content)"
             )
@@ -154,7 +203,11 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
 
 
 def _plain_message(message: Any) -> Any:
-    return chat_message(message) if is_langchain_dump(message) else message
+    if is_langchain_dump(message):
+        return chat_message(message)
+    if is_message(message) and "content" not in message and (words := _worded(message)) is not None:
+        return {**{key: value for key, value in message.items() if value is not words}, "content": words}
+    return message
 
 
 def _of_items(row: Mapping[str, Any]) -> list[Any]:

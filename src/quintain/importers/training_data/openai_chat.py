@@ -1,4 +1,4 @@
-"""OpenAI chat messages in all common layouts: bare lists, rows with one chat under any name, requests and responses.
+"""OpenAI chat messages in all common layouts: bare lists, rows with chats under any name, requests and replies.
 
 Calls written as text (`<function=..>`, `<tool_call>{..}</tool_call>`) and their observations in user messages stay
 text, because that is the protocol to train on. Tagged calls that tool turns answer become calls
@@ -13,6 +13,7 @@ from quintain.importers.protocol import Probe
 from quintain.importers.row_reader import Importer, matching_share
 from quintain.importers.training_data.chat_records import (
     FIELDS,
+    chats_by_name,
     has_blocks,
     is_chat,
     is_message,
@@ -32,6 +33,8 @@ def _detect(probe: Probe) -> float:
         if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
             return 0.8
         if all(is_message(row) for row in probe.rows):
+            if any("content" not in row and {"text", "message"} & row.keys() for row in probe.rows):
+                return 0.5  # lines of other programs name a role and a message too
             return 0.5 if has_blocks(probe.rows) or not all(map(is_plain, probe.rows)) else 0.85
         if all(is_chat(row) for row in probe.rows):
             return 0.5 if any(has_blocks(row) for row in probe.rows) else 0.8
@@ -43,7 +46,7 @@ IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, read_chats)
 
 
 def _has_only_chat(row: dict[str, Any]) -> bool:
-    return row.keys().isdisjoint({*FIELDS, *_PAIRS}) and messages_of(row) is not None
+    return row.keys().isdisjoint({*FIELDS, *_PAIRS}) and (messages_of(row) is not None or bool(chats_by_name(row)))
 
 
 def _is_plain(row: dict[str, Any]) -> bool:

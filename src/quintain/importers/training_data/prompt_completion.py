@@ -19,12 +19,13 @@ _ELSEWHERE = frozenset(
 
 
 def _detect(probe: Probe) -> float:
-    """Match rows with both; rows with only a prompt match too, to be rejected with a reason."""
+    """Match rows with both; rows that mostly have only a prompt match too, to be rejected with a reason."""
+    asked = matching_share(probe, lambda row: isinstance(row.get("prompt"), str | list), "prompt")
     return max(
         0.88 * matching_share(probe, lambda row: _has(row, "completion"), "prompt"),
         0.75 * matching_share(probe, lambda row: _has(row, "response"), "prompt"),
         0.4 * matching_share(probe, lambda row: "prompt" in row and "completion" in row, "prompt"),
-        0.35 * matching_share(probe, lambda row: isinstance(row.get("prompt"), str | list), "prompt"),
+        0.35 * asked if asked >= 0.5 else 0.0,
     )
 
 

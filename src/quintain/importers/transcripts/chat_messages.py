@@ -331,7 +331,7 @@ def _ignoring(_: str, __: str) -> None:
 
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:
     """Take the fields that a step stores out of `rest`."""
-    model, about = rest.pop("model", None), as_dict(rest.get("metadata"))
+    model, about = rest.pop("model", None), as_dict(rest.get("metadata")) or as_dict(rest.get("meta"))
     taken: dict[str, Any] = {"model": nonblank(model, about.get("model"))}
     for key in MASKS:
         if key in rest and isinstance(rest[key], bool | int | float):

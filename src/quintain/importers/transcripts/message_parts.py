@@ -36,13 +36,14 @@ _SEALED = frozenset({"redacted_thinking", "encrypted_content"})
 """Encrypted by the provider and unreadable."""
 _SHOWN = frozenset({*_TEXTS, *_PICTURES, *_FILES, *_SEALED, *THOUGHTS})
 _CALL_KEYS = ("functionCall", "function_call", "toolUse")
-_RESULT_KEYS = ("functionResponse", "function_response", "toolResult")
+_RESULT_KEYS = ("functionResponse", "function_response", "toolResult", "tool_call_result")
 _BY_KEY = {
-    **dict.fromkeys(("functionCall", "function_call"), "tool_call"),
+    **dict.fromkeys(("functionCall", "function_call", "tool_call"), "tool_call"),
     **dict.fromkeys(_RESULT_KEYS, "tool_result"),
     "toolUse": "tool_use",
+    "reasoning": "reasoning",
 }
-"""Keys that identify the kind of a part without a type (Gemini in either spelling, Bedrock)."""
+"""Keys that identify the kind of a part without a type (Gemini in either spelling, Bedrock, Haystack)."""
 _NAMES = {"function_response": "tool_result"}
 _CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
 _ARGUMENTS = ("arguments", "args", "input", "parameters")
@@ -238,6 +239,7 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
         _call(part, where, parts, refuse)
     elif kind in RESULTS:
         held = next((part[key] for key in _RESULT_KEYS if as_dict(part.get(key))), part)
+        held = {**as_dict(held.get("origin")), **held}  # Haystack's results name their call there
         bodies = (held.get(key) for key in ("content", "response", "result", "output"))
         parts.results.append(parse_result(held, next((b for b in bodies if b is not None), None), where, refuse))
     elif kind in _SEALED:
@@ -273,7 +275,8 @@ def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) 
 
 
 def _think(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) -> None:
-    keys = ("thinking", "reasoning", "text", "content", "value")
+    keys = ("thinking", "reasoning", "text", "content", "value", "reasoning_text")
+    part = as_dict(part.get("reasoning")) or part
     sealed = part.get("redacted") is True
     summary = "\n".join(as_text(item.get("text")) for item in dicts_in(part.get("summary"))) or as_text(
         part.get("summary")
