@@ -298,6 +298,13 @@ def test_a_folder_of_the_inbox_is_named_without_a_path(settings: Settings, inbox
         assert resolve_agent(services, reference).model == ModelRef(source="folder", path=str(inbox / "gemma270"))
     register_agent(services, "helper", "gemma270")
     assert resolve_agent(services, "helper").model.path == str(inbox / "gemma270")
+    exported = model(settings.exports_dir / "merged")
+    for reference in ("merged", "exports/merged", "inbox/gemma270"):
+        folder = exported if "merged" in reference else inbox / "gemma270"
+        assert resolve_agent(services, reference).model == ModelRef(source="folder", path=str(folder))
+    if not trusted:
+        model(settings.home / "cache" / "kept")
+        assert error_of(resolve_agent, services, "cache/kept").code == "outside_roots"
     services.close()
 
 
@@ -431,6 +438,7 @@ def test_a_checkpoint_is_an_agent_that_outlives_its_folder(waiting: Services) ->
     assert "is queued and has neither" in error.message
     folder = checkpoint(kept, 20)
     agent = resolve_agent(waiting, f"{job_id}/checkpoints/step-20")
+    assert resolve_agent(waiting, f"jobs/{job_id}/checkpoints/step-20") == agent
     assert agent.id == "agent:picker-step-20@1"
     assert (agent.parent, agent.dataset_id) == ("agent:starter@1", waiting.store.datasets.get("good-runs").id)
     assert agent.job_id == f"{job_id}/checkpoints/step-00000020"

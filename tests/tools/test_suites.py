@@ -21,7 +21,9 @@ from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
+from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.start import start_training
+from store_shelves import trained, training
 from tiny_models import save_tiny_model
 from tools.dict_calls import Caller
 from tools.stored_records import ended, write_rows
@@ -172,6 +174,12 @@ def test_the_test_split_of_a_file_of_rows_is_the_file_beside_it(services: Servic
     for rows, split in (("gsm8k", "gsm8k-test"), ("gsm8k-train", "gsm8k-test"), ("train", "test")):
         assert row_references.test_rows(services, f"{rows}.jsonl") == paths[split]
     assert row_references.test_rows(services, "other-train.jsonl") is None
+    suites = {"gsm8k": {"environment": f"quintain/math?file={paths['gsm8k-test']}", "split": "all"}, "test": None}
+    for file, beside in suites.items():
+        environment = f"quintain/math?file={home / 'inbox' / file}.jsonl"
+        spec = training(resolve_agent(services, "starter"), environment=environment, name=file)
+        agent = trained(services.store, f"job-{file}", spec)
+        assert default_suite(services, agent.id or "") == (beside or {"environment": environment})
 
 
 SERVER = Path(__file__).parents[1] / "environments" / "notes_mcp_server.py"

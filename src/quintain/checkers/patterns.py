@@ -67,10 +67,10 @@ def compile_pattern(pattern: str, flags: str) -> Any:
     import regex
 
     if len(pattern) > _MAX_PATTERN:
-        raise ValueError(f"it has {len(pattern):,} characters; at most {_MAX_PATTERN:,}")
+        raise ValueError(f"expected a pattern of at most {_MAX_PATTERN:,} characters, got {len(pattern):,}")
     try:
         return regex.compile(
             pattern, sum({"i": regex.I, "m": regex.M, "s": regex.S, "x": regex.X}[flag] for flag in set(flags))
         )
     except (regex.error, RecursionError, OverflowError, MemoryError) as error:
-        raise ValueError(f"{error or type(error).__name__}") from None
+        raise ValueError(f"expected a pattern, got {pattern!r:.60} ({error or type(error).__name__})") from None

@@ -224,10 +224,12 @@ _VERBS = {"be": "", "have": "with", "match": "that matches"}
 
 def _expectation(message: str, got: str) -> str:
     """Return pydantic's message in the form of our errors, where it names an expectation."""
-    subject, found, rest = message.partition(" should ")
-    verb, _, expected = rest.partition(" ")
+    message = message.removeprefix("Value error, ")
+    listed = message.replace("Tuple", "List").replace("tuple", "list")  # callers write JSON
+    subject, found, rest = listed.partition(" should ")
+    verb, _, expected = rest.partition(" after validation")[0].partition(" ")
     if not found or " " in subject or verb not in _VERBS:
-        return f"{message} (got {got})"
+        return message if message.startswith("expected ") else f"{message} (got {got})"
     if verb == "be":
         value = "a value " if expected.startswith(("greater", "less")) else ""
         return f"expected {value}{expected}, got {got}"

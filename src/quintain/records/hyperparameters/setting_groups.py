@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -52,7 +52,7 @@ class LoraConfig(Settings):
     rank: int = Field(default=16, ge=1, le=1024, description="Columns of B and rows of A.")
     alpha: float = Field(default=32.0, gt=0, le=4096, description="Scale of the update, divided by the rank.")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of A's inputs dropped while training; 0: off.")
-    targets: Literal["all-linear"] | tuple[str, ...] = Field(
+    targets: Literal["all-linear"] | Annotated[tuple[str, ...], Field(max_length=1000)] = Field(
         default="all-linear", description="Module names, or all linear layers."
     )
     rslora: bool = Field(

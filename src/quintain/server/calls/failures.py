@@ -14,6 +14,7 @@ from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.next_step import Hint, ToolCall
 from quintain.records.record import nearest
 from quintain.server.calls.record_json import scrub
+from quintain.tools.catalog import CATALOG
 
 logger = logging.getLogger(__name__)
 
@@ -65,4 +66,8 @@ def protocol_failure(what: str, error: Exception) -> MCPError:
 def unknown_tool(name: str, known: Collection[str]) -> NotFound:
     """A tool that this server does not have, or not with these switches."""
     valid = ", ".join(sorted(known)) or "none"
-    return NotFound(f"there is no tool {name!r}{nearest(name, known)}; valid: {valid}", code="unknown_tool")
+    if any(spec.name == name for spec in CATALOG):
+        reason = f"{name} is left out by this server, which was started with --toolsets or --read-only"
+    else:
+        reason = f"there is no tool {name!r}{nearest(name, known)}"
+    return NotFound(f"{reason}; valid: {valid}", code="unknown_tool")

@@ -20,7 +20,14 @@ from typing import Any
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.dataset import DatasetKind
 from quintain.records.documents import read_document
-from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import (
+    CONFIGS,
+    DistillConfig,
+    DPOConfig,
+    GRPOConfig,
+    PPOConfig,
+    TrainingConfig,
+)
 from quintain.records.jobs.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record, shown
 from quintain.scoring.custom import RewardFunction
@@ -173,11 +180,11 @@ class RLTrainingTool:
     def _train(self, parameters: dict[str, Any]) -> dict[str, Any]:
         if str(parameters.get("algorithm")).lower() == EVOLVE:
             return self._evolve({name: value for name, value in parameters.items() if name != "algorithm"})
-        parameters = _with_objects(parameters)
+        method = str(parameters.get("algorithm", "sft")).lower()
+        parameters = _with_settings(method, _with_objects(parameters))
         refuse_unknown("train", parameters, dict.fromkeys(sorted({*_TRAIN, *_SHARED})))
         if "config" in parameters:
             return self._train_from_file(parameters)
-        method = str(parameters.get("algorithm", "sft")).lower()
         if "dataset" not in parameters and ("environment" not in parameters or "max_samples" in parameters):
             parameters["dataset"] = default_rows(self._open())
         elif isinstance(parameters.get("dataset"), list):
@@ -326,6 +333,24 @@ def _with_objects(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if (function := parameters.get("custom_reward")) is not None:
         result["reward"] = register_by_name(function) if callable(function) else function
     return result
+
+
+def _with_settings(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with the settings of the method among them, under anybody's names, in `hyperparameters`."""
+    model = CONFIGS.get(method)
+    inner = parameters.get("hyperparameters") or {}
+    if model is None or "config" in parameters or not isinstance(inner, Mapping):
+        return dict(parameters)
+
+    def is_setting(name: str) -> bool:
+        try:
+            return canonical_settings(method, {name: parameters[name]}).keys() <= model.model_fields.keys()
+        except InvalidInput:  # another trainer's setting, refused with the field that means it
+            return True
+
+    settings = {name: parameters[name] for name in parameters if name not in {*_TRAIN, *_SHARED} and is_setting(name)}
+    rest = {name: value for name, value in parameters.items() if name not in settings}
+    return {**rest, "hyperparameters": {**settings, **inner}} if settings else rest
 
 
 def _with_prompts(config: TrainingConfig, n: int) -> TrainingConfig:

@@ -190,12 +190,22 @@ def default_suite(services: Services, agent: str) -> dict[str, str]:
     for one in ancestors_of(services, resolve_agent(services, agent).id or ""):
         job = find(services.store.jobs.get, one.job_id.partition("/")[0]) if one.job_id else None
         if job is not None and isinstance(job.spec, TrainSpec | EvolveSpec) and job.spec.environment is not None:
-            return {"environment": job.spec.environment}
+            where = job.spec.environment
+            file = parse_reference(where).options.get("file") if parts_of(where) is None else None
+            return _questions_beside(services, file) or {"environment": where}
         if one.dataset_id is not None:
             dataset = find(services.store.datasets.get, one.dataset_id)
             if dataset is not None:
                 return _suite_of(services, agent, dataset)
     return {"environment": DEFAULT_ENVIRONMENT}
+
+
+def _questions_beside(services: Services, file: str | None) -> dict[str, str]:
+    """Return the suite of the questions in the test split beside a file; empty where there is none."""
+    test = None if file is None else test_rows(services, file)
+    return (
+        {} if test is None or not has_questions(test) else {"environment": f"quintain/math?file={test}", "split": "all"}
+    )
 
 
 def _suite_of(services: Services, agent: str, dataset: Dataset) -> dict[str, str]:
@@ -206,8 +216,8 @@ def _suite_of(services: Services, agent: str, dataset: Dataset) -> dict[str, str
     if dataset.splits.get("validation") or dataset.splits.get("test"):
         return {"dataset_id": dataset.id}
     files = {str(run.source.uri) for row in rows for run in trajectories_of(row) if run.source and run.source.uri}
-    if len(files) == 1 and (test := test_rows(services, files.pop())) is not None and has_questions(test):
-        return {"environment": f"quintain/math?file={test}", "split": "all"}
+    if beside := _questions_beside(services, files.pop() if len(files) == 1 else None):
+        return beside
     raise InvalidInput(
         f"expected `environment` or `dataset_id`, got neither: {agent} was trained on {dataset.id}, whose rows are of no one "
         "environment and of which nothing is held out; name where to measure, such as quintain/math?file=test.jsonl, or put "

@@ -55,17 +55,19 @@ def store_base(services: Services, base: Agent) -> Agent:
 def path_of(services: Services, reference: str) -> str | None:
     """Return the path that a reference names: an existing folder or GGUF file, or what is written as a path or URL.
 
-    A trusted caller's paths begin at its working folder and, where nothing is there, at the inbox; others' at the inbox.
+    Paths begin at the inbox, else at the exports, else at the home folder (`exports/m1`), as results name them. For a
+    trusted caller the working folder goes before them.
 
     Raises:
         NotFound: the name is too long for a file, or `~` of a user without a home.
     """
     try:
         written = Path(reference).expanduser()
-        starts = (Path(), services.settings.inbox_dir) if services.trusted else (services.settings.inbox_dir,)
-        for start in starts:
+        settings = services.settings
+        homes = (settings.inbox_dir, settings.exports_dir, settings.home)
+        for start in (Path(), *homes) if services.trusted else homes:
             if (path := start / written).is_dir() or (path.suffix == ".gguf" and path.is_file()):
-                return str(path) if services.trusted else reference
+                return str(path)
     except (OSError, RuntimeError) as error:
         raise NotFound(
             f"cannot read folder {clip(reference)!r} ({type(error).__name__}); give an agent id or name, "
@@ -205,9 +207,8 @@ def _below_jobs(services: Services, reference: str) -> tuple[str, ...] | None:
     parts = Path(reference).parts
     root = services.settings.jobs_dir
     if parts and not Path(reference).is_absolute():
-        if not parts[0].startswith("job-"):
-            return None
-        inside = (root / reference).resolve()
+        below = root / reference if parts[0].startswith("job-") else root.parent / reference
+        inside = below.resolve()
     else:
         inside = Path(reference).resolve()
     if not inside.is_relative_to(root.resolve()) or inside == root.resolve():

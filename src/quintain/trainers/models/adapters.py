@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.hyperparameters.methods import LoraConfig
+from quintain.records.record import shown
 
 
 def require_adapter(folder: Path, base: Path) -> tuple[str, ...]:
@@ -115,7 +116,7 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
         adapted = get_peft_model(model, settings)
     except ValueError as error:
         raise InvalidInput(
-            f"lora.targets {lora.targets!r} does not fit this model ({model.config.model_type}): "
+            f"lora.targets {shown(lora.targets)} does not fit this model ({model.config.model_type}): "
             f"{first_line(error).split('. ')[0]}; name others of its linear layers in lora.targets ({', '.join(sorted(linear))}), "
             "or give lora=null to train all weights"
         ) from None
