@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from quintain.environments.inventory import Inventory
-from quintain.environments.questions import Question, Questions, unanswerable
+from quintain.environments.questions import Question, Questions, judge_text, unanswerable
 from quintain.environments.references import parse_reference, write_reference
 from quintain.environments.registry import task_source
 from quintain.environments.tasks.task_files import FileTasks, read_tasks, split_of, task_of
@@ -92,6 +92,39 @@ def test_a_row_of_gsm8k_gives_its_final_answer_alone() -> None:
     assert task.id != task_of({"question": "How many more clips?", "answer": "#### 1"}).id
     with pytest.raises(InvalidInput, match="expected a final answer after `####`"):
         task_of({"question": "How many?", "answer": "I wonder. ####"})
+
+
+@pytest.mark.parametrize(
+    ("row", "answers", "wrong"),
+    [
+        (
+            {"question": "Fruit?", "choices": ["car", "apple"], "answer": 1},
+            ["B", "apple", "B: apple"],
+            ["A", "1", "car"],
+        ),
+        ({"prompt": "Fruit?", "choices": ["car", "apple"], "answer": "apple"}, ["B", "apple"], ["A"]),
+        (
+            {"question": "Fruit?", "choices": {"text": ["car", "apple"], "label": ["A", "B"]}, "answerKey": "B"},
+            ["B", "apple"],
+            ["A"],
+        ),
+        ({"question": "1 + 1?", "choices": ["1", "2", "3"], "answer": 1}, ["B"], ["A", "1"]),
+    ],
+    ids=["index", "text", "label", "numbers"],
+)
+def test_the_choices_of_a_question_are_shown_and_one_is_right(
+    row: dict[str, Any], answers: list[str], wrong: list[str]
+) -> None:
+    """MMLU counts its choices from 0, ARC labels them; who sees no choices answers something else."""
+    task = task_of(row)
+    assert task.prompt.splitlines()[1].startswith("A: ")
+    rewards = {answer: judge_text(task, answer).reward for answer in (*answers, *wrong)}
+    assert rewards == dict.fromkeys(answers, 1.0) | dict.fromkeys(wrong, 0.0)
+
+
+def test_a_row_of_math_asks_its_problem_and_boxes_its_answer() -> None:
+    task = task_of({"problem": "What is 2 + 2?", "solution": "It is $\\boxed{4}$.", "level": "Level 1"})
+    assert [judge_text(task, answer).reward for answer in ("4", "5")] == [1.0, 0.0]
 
 
 def test_a_row_of_verl_asks_what_the_user_says_and_is_judged_by_its_ground_truth() -> None:
@@ -297,7 +330,7 @@ def test_one_answer_tasks_are_judged_by_their_row(tmp_path: Path) -> None:
     ("row", "message"),
     [
         ({"prompt": "Well?"}, "neither an answer nor a checker"),
-        ({"prompt": " ", "answer": 1}, "its prompt is empty"),
+        ({"prompt": " ", "answer": 1}, "its prompt is empty, beside the fields answer"),
         (
             {"prompt": "Well?", "checker": {"type": "unit_tests", "command": "pytest"}},
             "expected a checker of type answer, json, regex",

@@ -134,7 +134,12 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
     ("register", {"name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
     ("register", {"name": "long", "model": "x" * 5000}, "invalid_input", ["is not an agent"]),
     ("score", {"scorer": {"outcome": 1e308}, "filter": {"tags": ["x"]}}, "invalid_input", ["only ratios"]),
-    ("score", {"scorer": {"type": "words", "words": []}}, "invalid_input", ["expected a list with at least 1 item, got []"]),
+    (
+        "score",
+        {"scorer": {"type": "words", "words": []}},
+        "invalid_input",
+        ["expected a list with at least 1 item, got []"],
+    ),
     ("score", {"scorer": {"type": "steps", "full_at": 15}}, "invalid_input", ["steps: expected full_at and zero_at"]),
     ("score", {"scorer": {"type": "regex", "pattern": "("}}, "invalid_input", ["expected a pattern", "missing )"]),
     ("search", {"filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),

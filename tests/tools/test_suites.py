@@ -15,6 +15,8 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
 from quintain.tools.data import row_references
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.preview import preview_dataset
 from quintain.tools.evaluation.compared_agents import environment_leaderboard
 from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
@@ -22,11 +24,12 @@ from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
+from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
 from store_shelves import trained, training
 from tiny_models import save_tiny_model
 from tools.dict_calls import Caller
-from tools.stored_records import ended, write_rows
+from tools.stored_records import ended, error_of, spec_of, write_rows
 
 
 def benchmark(tool: Caller, environment: object, n_tasks: int = 3, agent: str = "expert") -> str:
@@ -180,6 +183,33 @@ def test_the_test_split_of_a_file_of_rows_is_the_file_beside_it(services: Servic
         spec = training(resolve_agent(services, "starter"), environment=environment, name=file)
         agent = trained(services.store, f"job-{file}", spec)
         assert default_suite(services, agent.id or "") == (beside or {"environment": environment})
+
+
+def test_a_file_of_questions_is_acted_on_by_its_name_and_other_calls_say_how_they_take_it(
+    waiting: Services, home: Path
+) -> None:
+    question = {"question": "What is 1 + 1?", "answer": "#### 2"}
+    path = write_rows(home / "inbox" / "sums.jsonl", question)
+    job = start_training(waiting, "grpo", "starter", dataset_id="sums")
+    assert spec_of(waiting, job).environment == f"quintain/math?file={path}"
+    for refused in (
+        error_of(evaluate_agent, waiting, "starter", dataset_id="sums"),
+        error_of(plan_training, waiting, dataset_id="sums"),
+        error_of(preview_dataset, waiting, "sums", "starter"),
+    ):
+        assert "path='sums.jsonl'" in refused.message
+        assert "environment='quintain/tasks?file=sums.jsonl'" in refused.message
+
+
+def test_a_benchmark_is_played_by_the_split_that_is_named(waiting: Services, home: Path) -> None:
+    rows = [{"question": f"What is {n} + {n}?", "answer": f"#### {2 * n}"} for n in range(8)]
+    write_rows(home / "inbox" / "sums.jsonl", *rows)
+    made = export_dataset(waiting, "benchmark", "sums", path="sums.jsonl").dataset_id
+    for split in ("test", "held_out", "all"):
+        spec = spec_of(waiting, evaluate_agent(waiting, "expert", dataset_id=made, split=split))
+        assert (spec.n_tasks, f"{made}/test.jsonl" in spec.environment) == (8, True)
+    for split in ("train", "validation"):
+        assert error_of(evaluate_agent, waiting, "expert", dataset_id=made, split=split).code == "no_such_split"
 
 
 SERVER = Path(__file__).parents[1] / "environments" / "notes_mcp_server.py"

@@ -12,7 +12,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJ
 
 from quintain.checkers.check import CHECKS, check, kind_of_check, uncheckable
 from quintain.environments.scripted_policy import policy_by_prompt, submitted_answer
-from quintain.environments.tasks.task_files import read_tasks
+from quintain.environments.tasks.task_files import prompt_fault, read_tasks
 from quintain.environments.tool_calls import read_call, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
@@ -71,8 +71,8 @@ def _checked(task: Task, answer: str, prompt: str = "") -> CheckResult:
 
 def unanswerable(task: Task, *, is_open: bool = False) -> str | None:
     """Return why answers to a task cannot be judged, or need not be if it may be open; None: they can."""
-    if not task.prompt.strip():
-        return "its prompt is empty"
+    if (fault := prompt_fault(task)) is not None:
+        return fault
     kind = kind_of_check(task)
     if kind is None:
         return None if is_open else "it has neither an answer nor a checker"

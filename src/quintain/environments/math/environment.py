@@ -16,7 +16,7 @@ from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, Problem,
 from quintain.environments.questions import judge, judge_text
 from quintain.environments.scripted_policy import Move, Script, policy_by_prompt, stated_answer, submitted_answer
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
-from quintain.environments.tasks.task_files import read_tasks
+from quintain.environments.tasks.task_files import prompt_fault, read_tasks
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
@@ -103,8 +103,8 @@ class Exercise:
 
 def _unsolvable(task: Task) -> str | None:
     """Return why a problem of a file cannot be judged; None: its answer is a number."""
-    if not task.prompt.strip():
-        return "its prompt is empty"
+    if (fault := prompt_fault(task)) is not None:
+        return fault
     expected = expected_answers(task)
     if not expected:
         return "it states no answer"

@@ -23,6 +23,7 @@ from quintain.checkers.json_equality import difference
 from quintain.checkers.patterns import check_pattern
 from quintain.checkers.values import same
 from quintain.environments.servers import Call, ToolResult
+from quintain.environments.tasks.task_files import prompt_fault
 from quintain.errors import InvalidInput
 from quintain.records.record import Record, clip, explain
 from quintain.records.score import CheckResult
@@ -238,8 +239,8 @@ def calls_of(task: Task, name: str) -> tuple[Call, ...]:
 
 def unplayable(task: Task) -> str | None:
     """Return why a task cannot be played on a server; None: it can. A task without a checker ends without a verdict."""
-    if not task.prompt.strip():
-        return "its prompt is empty"
+    if (fault := prompt_fault(task)) is not None:
+        return fault
     try:
         read_checks(task.metadata)
         calls_of(task, "setup")

@@ -23,6 +23,7 @@ from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.judging import Base, CaseJudge, Judge, TestJudge, Texts, files_of, limits_of_tests
 from quintain.environments.sandbox.projects import TEST_COMMAND, build_project
 from quintain.environments.tasks.families import TaskKey
+from quintain.environments.tasks.task_files import prompt_fault
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.record import clip, shown
 from quintain.records.trajectory import Task
@@ -224,8 +225,8 @@ def assignment_of(task: Task, find: Find, limits: Limits, test_s: float) -> Assi
     kind = checker_type(task)
     if kind not in (None, "unit_tests"):
         raise InvalidInput(f"expected a checker of type unit_tests for {SANDBOX_ID}, got {shown(kind)}")
-    if not task.prompt.strip():
-        raise InvalidInput("its prompt is empty")
+    if (fault := prompt_fault(task)) is not None:
+        raise InvalidInput(fault)
     base = _base(row, fields, find)
     tests = _texts(fields.get("tests"), "checker.tests")
     patch = row.get("test_patch") or ""

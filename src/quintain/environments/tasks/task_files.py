@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
+from string import ascii_uppercase
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from quintain.checkers.quantities import quantity
 from quintain.datasets.row_files import joined_columns, renamed_columns, rows_of
 from quintain.errors import InvalidInput, NotFound
 from quintain.importers.protocol import Report
@@ -35,6 +37,8 @@ _CHECKED_BY = ("repo", "base_commit", "test_command", "checker", "answer")
 _SOLUTION_COLUMNS = frozenset({"patch", "hints_text"})
 """Columns of SWE-bench that give the solution away; tasks do not keep them."""
 _EASY_LINES, _MEDIUM_LINES = 10, 50
+ASKED = ("question", "problem", "query")
+"""Columns of questions, beside `prompt`."""
 
 
 class _Row(BaseModel):
@@ -87,8 +91,9 @@ def _native(row: Mapping[str, Any]) -> dict[str, Any]:
         row = _benchmark(row)
     if "instance_id" in row and "problem_statement" in row:
         return _swe_bench(row)
-    if "question" in row and ("prompt" not in row or "ground_truth" in row):  # there `prompt` is the templated question
-        return _question(row)
+    asked = next((name for name in ASKED if name in row), None)
+    if asked is not None and ("prompt" not in row or "ground_truth" in row):  # there `prompt` is the templated question
+        return _question(row, asked)
     if isinstance(row.get("prompt"), list) and isinstance(row.get("reward_model"), dict):
         return _verl(row)
     fields = dict(row)
@@ -143,12 +148,13 @@ def _patch_difficulty(patch: str) -> str:
     return "easy" if lines < _EASY_LINES else "medium" if lines < _MEDIUM_LINES else "hard"
 
 
-def _question(row: Mapping[str, Any]) -> dict[str, Any]:
+def _question(row: Mapping[str, Any], asked: str) -> dict[str, Any]:
     """Return the fields of a question; in GSM8K its answer follows `####` at the end of a worked solution."""
     fields = dict(row)
-    fields["prompt"] = fields.pop("question")
-    if "ground_truth" in fields:
-        fields.setdefault("answer", fields.pop("ground_truth"))
+    fields["prompt"] = fields.pop(asked)
+    for name in ("ground_truth", "answerKey"):
+        if name in fields:
+            fields.setdefault("answer", fields.pop(name))
     if isinstance(answer := fields.get("answer"), str) and "####" in answer:
         solution, _, final = answer.rpartition("####")
         if not final.strip():
@@ -157,6 +163,26 @@ def _question(row: Mapping[str, Any]) -> dict[str, Any]:
         if steps := solution.count("<<"):
             fields["n_steps"] = steps
     return _identified(fields)
+
+
+def _with_choices(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with `choices` in the prompt, and the right one by its letter or its text.
+
+    MMLU has a list and the index of the right one, ARC `{text, label}` and the label.
+    """
+    choices, prompt, answer = fields.get("choices"), fields.get("prompt"), fields.get("answer")
+    texts, labels = (choices.get("text"), choices.get("label")) if isinstance(choices, dict) else (choices, None)
+    if not isinstance(texts, list) or not isinstance(prompt, str) or len(texts) > len(ascii_uppercase):
+        return fields
+    named = dict(zip(labels if isinstance(labels, list) else ascii_uppercase, texts, strict=False))
+    right = next((label for label, text in named.items() if answer in (label, text)), None)
+    if right is None and isinstance(answer, int) and 0 <= answer < len(named):
+        right = list(named)[answer]
+    fields["prompt"] = "\n".join([prompt, *(f"{label}: {text}" for label, text in named.items())])
+    if right is not None:  # beside a number, words and letters are not compared
+        either = [right, named[right]]
+        fields["answer"] = either if all(quantity(str(one)) is None for one in either) else right
+    return fields
 
 
 def _verl(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +195,8 @@ def _verl(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identified(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields with an id: the row's own, or one derived from its prompt."""
+    """Return the fields with the choices in the prompt, and with an id: the row's own, or one derived from its prompt."""
+    fields = _with_choices(fields)
     task_id, prompt = fields.get("id"), fields.get("prompt", "")
     if isinstance(task_id, int) and not isinstance(task_id, bool):
         fields["id"] = str(task_id)
@@ -180,6 +207,14 @@ def _identified(fields: dict[str, Any]) -> dict[str, Any]:
             )
         fields["id"] = f"task-{hashlib.sha256(prompt.encode()).hexdigest()[:16]}"
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def prompt_fault(task: Task) -> str | None:
+    """Return why a task asks nothing; None: it has a prompt."""
+    if task.prompt.strip():
+        return None
+    others = ", ".join(name for name in task.metadata if name != "split")
+    return f"its prompt is empty, beside the fields {clip(others)}" if others else "its prompt is empty"
 
 
 MAX_TASKS = 200_000

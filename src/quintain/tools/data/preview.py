@@ -23,6 +23,7 @@ from quintain.records.jobs.job import UNFINISHED, Job, JobStatus, PreviewSpec
 from quintain.records.jobs.preview import MAX_SHOWN, PreviewReport, Sample, Show
 from quintain.records.record import Seed
 from quintain.tools.catalog import wait_for_last
+from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.data.run_views import TextCut
 from quintain.tools.jobs.next_steps import preview_again
 from quintain.tools.results import PreviewResult
@@ -122,7 +123,7 @@ def preview_spec(
     Raises:
         InvalidInput: method and dataset do not fit, or a setting is wrong.
     """
-    dataset = services.store.datasets.get(dataset_id)
+    dataset = stored_dataset(services, dataset_id)
     chosen = method or _METHOD_OF_KIND.get(dataset.kind, dataset.kind)
     if dataset.kind == "benchmark":
         raise InvalidInput(

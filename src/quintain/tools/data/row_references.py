@@ -15,9 +15,11 @@ from quintain.datasets.row_files import is_rows, rows_of
 from quintain.datasets.rows import members_of, read_rows, trajectories_of
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow, task_key
+from quintain.environments.tasks.task_files import ASKED
 from quintain.errors import InvalidInput, NotFound
 from quintain.files import sha256_of
 from quintain.importers.protocol import Report
+from quintain.next_step import Hint, call
 from quintain.records.dataset import LEARNED, Curation, Dataset, DatasetKind, Row, SplitName
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, frozen_dataset, new_options
@@ -83,11 +85,30 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
     return freeze_file(services, name if is_url(name) else str(path), {}, options, ExportCounts()).dataset.id
 
 
+def stored_dataset(services: Services, name: str) -> Dataset:
+    """Return a dataset by id or name.
+
+    Raises:
+        NotFound: there is none; where the inbox has rows of this name, with the calls that take them.
+    """
+    try:
+        return services.store.datasets.get(name)
+    except NotFound as missing:
+        if (path := find_rows(services, name)) is None:
+            raise
+        frozen = call("export_dataset", kind="sft", name=f"{path.stem}-rows", path=path.name)
+        playing = f"environment='quintain/tasks?file={path.name}'"
+        remedy = Hint(
+            f"; {path.name} is a file of rows: ", frozen, f" makes a dataset of it, and {playing} asks its questions"
+        )
+        raise NotFound(Hint(missing.message, remedy)) from None
+
+
 def has_questions(path: Path) -> bool:
     """Return whether a file of rows has questions with answers, as GSM8K and HelloAgents: tasks to act on instead of runs."""
     first = next(iter(rows_of(path, Report())), None) if is_rows(path) else None
     columns = first.value.keys() if first is not None and isinstance(first.value, Mapping) else set()
-    return "question" in columns and bool(columns & {"answer", "ground_truth"})
+    return bool(columns & {*ASKED}) and bool(columns & {"answer", "ground_truth"})
 
 
 def freeze_path(

@@ -21,6 +21,7 @@ from quintain.records.labels.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.catalog import DEPRECATED
 from quintain.tools.data.lineage import require_remembered
+from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
 from quintain.tools.evaluation.suites import benchmark_reference, store_tasks, trained_on_tasks
 from quintain.tools.invocation import MAX_FIELDS
@@ -254,9 +255,10 @@ def measured_suite(
         return MeasuredSuite(environment, None, asked, n_tasks)
     dataset = _measurable(services, dataset_id)
     if dataset.kind == "benchmark":
-        reference = benchmark_reference(services, dataset, environment)
+        part = _split_of(dataset, split)
+        reference = benchmark_reference(services, dataset, part, environment)
         if isinstance(reference, str):
-            return MeasuredSuite(reference, dataset, "all", min(n_tasks, dataset.rows))
+            return MeasuredSuite(reference, dataset, "all", min(n_tasks, dataset.splits[part]))
         fault = reference.message.partition("; ")[0]  # of the first row: a benchmark may have thousands
         note = Hint(f"Its tasks cannot be played, so only the first call is compared: {fault}")
         return MeasuredSuite(None, dataset, asked, n_tasks, (note,))
@@ -303,7 +305,7 @@ def acting_fields(
 
 def _measurable(services: Services, dataset_id: str) -> Dataset:
     """Return a dataset that an agent can be measured on."""
-    dataset = services.store.datasets.get(dataset_id)
+    dataset = stored_dataset(services, dataset_id)
     if dataset.kind not in MEASURABLE_KINDS:
         raise InvalidInput(
             f"dataset {dataset.id} is of kind {dataset.kind!r}, whose rows are no turns to repeat; measure on one of kind "
@@ -347,11 +349,10 @@ def _row_notes(suite: MeasuredSuite, spec: EvaluateDatasetSpec) -> tuple[Hint, .
 
 def _split_of(dataset: Dataset, asked: str) -> SplitName:
     """The rows that nothing was trained on: the validation split, else the test split; a benchmark is never trained on."""
-    held_out: tuple[SplitName, ...] = ("validation", "test")
-    if dataset.kind == "benchmark":
-        held_out += ("train",)
+    is_benchmark = dataset.kind == "benchmark"
+    held_out: tuple[SplitName, ...] = ("test", "validation", "train") if is_benchmark else ("validation", "test")
     one: tuple[SplitName, ...] = tuple(name for name in _SPLIT_NAMES if name == asked)
-    is_whole = asked == "held_out" or (dataset.kind == "benchmark" and asked != "train")
+    is_whole = asked == "held_out" or (is_benchmark and asked == "all")
     for name in held_out if is_whole else one:
         if dataset.splits.get(name):
             return name

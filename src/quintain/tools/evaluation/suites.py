@@ -23,7 +23,7 @@ from quintain.environments.servers import PREFIX
 from quintain.environments.tasks.task_files import task_of as task_of_row
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.jobs.directory import write_atomically
-from quintain.records.dataset import Dataset
+from quintain.records.dataset import Dataset, SplitName
 from quintain.records.jobs.job import EvolveSpec, TrainSpec
 from quintain.records.record import clip, explain
 from quintain.records.trajectory import Task
@@ -124,9 +124,9 @@ BENCHMARK = "quintain/benchmark"
 
 
 def benchmark_reference(
-    services: Services, dataset: Dataset, environment: str | Mapping[str, float] | None
+    services: Services, dataset: Dataset, split: SplitName, environment: str | Mapping[str, float] | None
 ) -> str | InvalidInput | NotFound:
-    """Return the reference that plays the tasks of a benchmark, or why they cannot be played.
+    """Return the reference that plays the tasks of a split of a benchmark, or why they cannot be played.
 
     Each is played where it was recorded. Questions with answers that were recorded nowhere are asked.
 
@@ -138,7 +138,6 @@ def benchmark_reference(
         Refused: an environment that the operator has not allowed.
         Unavailable: the package of an environment cannot be imported.
     """
-    split = next(iter(name for name in ("test", "validation", "train") if dataset.splits.get(name)), "test")
     path = str(Path(dataset.path) / f"{split}.jsonl")
     if environment is not None:
         if not isinstance(environment, str) or parts_of(environment) is not None:

@@ -42,6 +42,7 @@ from quintain.tools.training.requests import (
     RewardArgument,
     Source,
     TrainingSeed,
+    acting_on_questions,
     new_output,
     spec_key,
     start_agent,
@@ -188,6 +189,7 @@ def train(
     A dataset of texts or of the first rows is frozen here.
     """
     require_free_name(request.name or "")
+    source = acting_on_questions(services, method, source)
     agent = start_agent(services, method, request.model)
     inputs = training_inputs(services, method, config, agent, source, request.reward, make=False)
     inputs["earlier"] = earlier_skill(services, inputs["config"], agent)

@@ -15,6 +15,7 @@ from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker, Estimate, TrainingPlan
 from quintain.records.record import require_number
+from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.labels.rewards import REWARDED
 from quintain.tools.services import Services
@@ -76,7 +77,7 @@ def plan_training(
             "expected something to plan for, got nothing; give `goal` (such as 'imitate'), `dataset_id`, `environment` or `method`"
         )
     require_combinable(purposes)
-    dataset = services.store.datasets.get(dataset_id) if dataset_id is not None else None
+    dataset = stored_dataset(services, dataset_id) if dataset_id is not None else None
     where = usable_reference(services, environment, games=True) if environment is not None else None
     if "measure_only" in purposes:
         return _measurement(model, dataset, where)
