@@ -204,6 +204,11 @@ def test_a_next_step_and_an_error_mark_the_calls_that_this_server_leaves_out(set
             )
         return str(result.structured_content["next_step"])
 
+    async def call_left_out(client: Client) -> str:
+        return (await client.call_tool("start_training", {})).content[0].text
+
+    refused = serve(create_server(settings, read_only=True), "auto", call_left_out)
+    assert "[unknown_tool] start_training is left out by this server" in refused
     marked = "collect_rollouts(agent='starter', environment=...) (left out by this server)"
     assert marked in serve(create_server(settings, toolsets=["data"]), "auto", talk)
     unmarked = serve(create_server(settings, toolsets=["evaluate"]), "auto", talk)

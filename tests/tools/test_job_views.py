@@ -594,6 +594,14 @@ def test_a_training_goes_on_elsewhere_and_with_no_other_result(waiting: Services
         resume_job(waiting, "job-2", {"processes": 1})
 
 
+def test_a_training_that_succeeded_is_not_resumed_but_its_agent_trained_further(services: Services) -> None:
+    agent = Agent(name="a", model=ModelRef(source="starter", path="starter"))
+    spec = TrainSpec(name="b", agent=agent, output_dir="b", dataset_id="d", config=SFTConfig())
+    job(services.store, "job-1", spec, now=services.clock())
+    with pytest.raises(Conflict, match=r"start_training\(method='sft', model='job-1', dataset_id='d'\)"):
+        resume_job(services, "job-1")
+
+
 def test_a_rollout_job_is_drawn_as_its_success_rate_and_has_no_running_mean(services: Services) -> None:
     """3 of 4 by Clopper and Pearson: 19.4 % to 99.4 %."""
     agent = Agent(id="agent:a@1", name="a", model=ModelRef(source="starter", path="starter"))

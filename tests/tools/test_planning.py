@@ -129,6 +129,8 @@ def test_every_purpose_is_a_closed_word_with_a_sentence_and_free_text_is_refused
     assert (one["method"], one["blockers"]) == (None, [])
     assert "evaluate_agent(agent='starter', environment='quintain/inventory')" in one["next_step"]
     assert "got 'measure_only' with imitate" in both["message"]
+    named = tool(action="plan", goal="measure_only", method="sft", dataset_id="d")
+    assert "got 'measure_only' with sft" in named["message"], "a method that is left out without a word"
 
 
 UNKNOWN_METHODS: list[tuple[str, str]] = [
@@ -207,6 +209,25 @@ def test_steps_that_rules_cannot_rank_are_not_sent_to_rules(services: Services) 
         plan = plan_training(services, dataset_id=dataset_id, method="sft", hyperparameters=settings)
         (note,) = (one for one in plan.notes if "weigh alike" in one)
         assert advice in note
+
+
+def test_a_named_method_that_serves_none_of_the_purposes_is_noted(services: Services) -> None:
+    plans = [plan_training(services, ["label_steps"], environment=INVENTORY, method=one) for one in ("grpo", "prm")]
+    stated = [
+        "grpo was named and serves none of the purposes: label_steps is served by prm." in one.notes for one in plans
+    ]
+    assert stated == [True, False]
+
+
+@pytest.mark.parametrize("method", [None, "ppo"])
+def test_a_plan_in_a_game_has_an_opponent_and_starts_as_it_is(waiting: Services, method: str | None) -> None:
+    nim = "quintain/nim?difficulty=easy"
+    plan = plan_training(waiting, ["improve_by_acting"], environment=nim, method=method)
+    assert (plan.method, plan.blockers) == (method or "grpo", ())
+    assert plan.hyperparameters["self_play"]["pool_size"] == 5
+    assert any("opponent='expert'" in note for note in plan.notes), "a game is measured against somebody"
+    started = start_training(waiting, plan.method, "starter", environment=nim, hyperparameters=plan.hyperparameters)
+    assert started.job_id
 
 
 def test_an_unknown_method_lists_all_and_the_one_that_serves_the_same_purpose(services: Services) -> None:

@@ -17,7 +17,7 @@ from quintain.jobs.directory import SPEC, JobDirectory
 from quintain.jobs.launch import JobOptions, known_attempt, read_launch
 from quintain.jobs.reconciler import Reconciler
 from quintain.next_step import Hint, call
-from quintain.records.jobs.job import Job, JobSpec, JobStatus
+from quintain.records.jobs.job import Job, JobSpec, JobStatus, TrainSpec
 from quintain.store.jobs import InsertedJob, JobState
 from quintain.store.store import Store
 
@@ -135,12 +135,12 @@ class JobRunner:
             spec = spec or job.spec
             return self.start(spec, request_key=job.request_key, priority=job.priority, resumed_from=job_id).job
         status = "which succeeded" if job.status is JobStatus.SUCCEEDED else f"which is {job.status}"
-        raise Conflict(
-            Hint(
-                f"expected a failed, cancelled or interrupted job, got {job_id}, {status}; call ",
-                call("get_job", job_id=job_id),
-            )
-        )
+        remedy = Hint("call ", call("get_job", job_id=job_id))
+        if job.status is JobStatus.SUCCEEDED and isinstance(done := job.spec, TrainSpec):
+            source = {"dataset_id": done.dataset_id, "environment": done.environment}
+            further = call("start_training", method=done.method, model=job_id, **source)
+            remedy = Hint("train its agent further with ", further)
+        raise Conflict(Hint(f"expected a failed, cancelled or interrupted job, got {job_id}, {status}; ", remedy))
 
     def reconcile(self, wait_s: float = 0.0) -> set[str]:
         """Ingest the files of all jobs, finish or retry dead ones, start queued ones; index the texts of new runs.

@@ -71,6 +71,11 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
         ) from None
 
 
+def players_in(reference: str) -> tuple[str, ...]:
+    """Return the roles of a game; empty where an agent acts alone, and for a mixture."""
+    return () if parts_of(reference) is not None else players_of(task_source(reference))
+
+
 def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple[str, ...]:
     """Refuse a game without an opponent, and an opponent without a game; return the roles of the game, if it is one.
 
@@ -79,7 +84,7 @@ def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple
     Raises:
         InvalidInput: The one or the other, or a game that is not of two players.
     """
-    players = () if parts_of(reference) is not None else players_of(task_source(reference))
+    players = players_in(reference)
     if opponent is not None and not players:
         raise InvalidInput(
             f"expected a game with opponent={shown(opponent)}, got {clip(reference)}, where an agent acts alone; leave it out",
@@ -128,8 +133,9 @@ def _usable(services: Services, reference: str, *, games: bool = False) -> str:
     source = task_source(reference)
     if (players := players_of(source)) and not games:
         raise InvalidInput(
-            f"expected an environment for one player, got {clip(reference)}, a game of {' and '.join(players)}; use evaluate_agent, "
-            "collect_rollouts or start_training with an opponent",
+            f"expected an environment for one player, got {clip(reference)}, a game of {' and '.join(players)}; play it by "
+            "evaluate_agent or collect_rollouts with an `opponent`, or train by grpo, ppo or dpo with "
+            "hyperparameters={'self_play': {}}",
             code="players",
         )
     for part in getattr(source, "references", ()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.dataset import MEASURABLE_KINDS
 from quintain.records.filters import TrajectoryFilter
@@ -153,10 +155,10 @@ def _after_rollouts(job: Job, result: JobResult) -> Hint:
     return Hint("Freeze the good ones with ", export, ", or score them by their steps: ", score, ".")
 
 
-def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
+def _measured_on(services: Services, spec: JobSpec) -> dict[str, Any]:
     """Return the suite for a trained agent: where it learned, else where runs of its dataset were played, else the dataset.
 
-    In a game it has an `opponent`.
+    In a game it has an `opponent`; the environment is `...` where nothing is known of it.
     """
     if environment := getattr(spec, "environment", None):
         plays = getattr(getattr(spec, "config", None), "self_play", None) is not None
@@ -178,7 +180,7 @@ def _measured_on(services: Services, spec: JobSpec) -> dict[str, str]:
         return {"environment": played[0].environment} | ({"opponent": "self"} if opponent else {})
     dataset = find(services.store.datasets.get, dataset_id)
     if dataset is None or dataset.kind not in MEASURABLE_KINDS:
-        return {"environment": "quintain/inventory"}
+        return {"environment": ...}  # pairs and groups of elsewhere: the caller knows where such tasks are played
     split = {} if {"validation", "test"} & {name for name, n in dataset.splits.items() if n} else {"split": "train"}
     return {"dataset_id": dataset.id} | split  # a name may be that of a newer dataset
 

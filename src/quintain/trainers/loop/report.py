@@ -165,7 +165,9 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
     if not asked:
         return []
     remedy = "evaluate the agent afterwards, or set kl_stop" if online else "export with validation_share"
-    return [f"there are no validation examples, so {' and '.join(asked)} have no effect; {remedy}"]
+    return [
+        f"there are no validation examples, so {' and '.join(asked)} {'have' if len(asked) > 1 else 'has'} no effect; {remedy}"
+    ]
 
 
 def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> list[str]:

@@ -21,6 +21,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS
 from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.record import counted, shown
+from quintain.tools.evaluation.environment_references import players_in
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.warnings import (
@@ -101,17 +102,26 @@ def later_stages(goal: tuple[Purpose, ...]) -> tuple[Purpose, ...]:
     return tuple(purpose for purpose in dict.fromkeys(goal) if PURPOSES[purpose].methods)[1:]
 
 
-def require_combinable(goal: tuple[Purpose, ...]) -> None:
+def require_combinable(goal: tuple[Purpose, ...], method: str | None) -> None:
     """Refuse purposes that exclude each other.
 
     Raises:
-        InvalidInput: `measure_only` beside another purpose.
+        InvalidInput: `measure_only` beside another purpose, or beside a method.
     """
-    if "measure_only" in goal and len(set(goal)) > 1:
-        others = ", ".join(purpose for purpose in goal if purpose != "measure_only")
+    others = ", ".join([*(purpose for purpose in goal if purpose != "measure_only"), *filter(None, [method])])
+    if "measure_only" in goal and others:
         raise InvalidInput(
             f"goal: expected 'measure_only' alone or purposes of a training, got 'measure_only' with {others}; plan them apart"
         )
+
+
+def unserved(goal: tuple[Purpose, ...], method: str) -> list[Hint]:
+    """Return a note if a method serves none of the purposes that choose one."""
+    methods = {purpose: PURPOSES[purpose].methods for purpose in goal if PURPOSES[purpose].methods}
+    if not methods or any(method in served for served in methods.values()):
+        return []
+    serving = "; ".join(f"{purpose} is served by {', '.join(served)}" for purpose, served in methods.items())
+    return [Hint(f"{method} was named and serves none of the purposes: {serving}.")]
 
 
 def constraints(goal: tuple[Purpose, ...], method: str) -> list[tuple[dict[str, Any], str]]:
@@ -245,7 +255,7 @@ def _judged(services: Services, method: str, dataset: Dataset, *branches: Branch
 def _by_acting(services: Services, wish: Wish, environment: str | None, agent: Agent | None) -> Choice:
     """Choose between grpo and evolve by whether the agent is known to succeed sometimes."""
     question = "Does the agent succeed sometimes?"
-    if environment is None or newest_measurement(services, agent, environment):
+    if environment is None or players_in(environment) or newest_measurement(services, agent, environment):
         return _online(services, "grpo", environment, agent, *wish.branches)
     answer = f"It was not measured in {environment}: evolve measures first, explores and keeps its best runs."
     branch = Branch(question=question, answer=answer, otherwise="with a measured success rate above 0: grpo")
@@ -269,7 +279,8 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
     blockers = never_succeeds(services, method, agent, environment)
     name: Any = (agent.id or agent.name) if agent else ...
     if measured is None:
-        measure = call("evaluate_agent", agent=name, environment=environment)
+        opponent = "expert" if players_in(environment) else None
+        measure = call("evaluate_agent", agent=name, environment=environment, opponent=opponent)
         notes.append(
             Hint(
                 f"This agent was not measured in {environment}: first ",

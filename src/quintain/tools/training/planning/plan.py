@@ -11,12 +11,12 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call, join_hints
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset, DatasetName
-from quintain.records.hyperparameters.methods import DATASET_KINDS
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker, Estimate, TrainingPlan
 from quintain.records.record import require_number
 from quintain.tools.data.row_references import stored_dataset
-from quintain.tools.evaluation.environment_references import Environments, usable_reference
+from quintain.tools.evaluation.environment_references import Environments, players_in, usable_reference
 from quintain.tools.labels.rewards import REWARDED
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
@@ -32,6 +32,7 @@ from quintain.tools.training.planning.choice import (
     constraints,
     later_stages,
     require_combinable,
+    unserved,
 )
 from quintain.tools.training.planning.cost import Device, look_at_device
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
@@ -76,7 +77,7 @@ def plan_training(
         raise InvalidInput(
             "expected something to plan for, got nothing; give `goal` (such as 'imitate'), `dataset_id`, `environment` or `method`"
         )
-    require_combinable(purposes)
+    require_combinable(purposes, method)
     dataset = stored_dataset(services, dataset_id) if dataset_id is not None else None
     where = usable_reference(services, environment, games=True) if environment is not None else None
     if "measure_only" in purposes:
@@ -96,8 +97,13 @@ def plan_training(
             "Then plan the next stage from its result: ", call("plan_training", goal=list(stages), model=...), "."
         )
         choice = choice._replace(notes=(*choice.notes, then))
+    choice = choice._replace(notes=(*unserved(purposes, chosen), *choice.notes))
     blockers += choice.blockers
     asked, reasons = _with_constraints(purposes, chosen, canonical_settings(chosen, hyperparameters))
+    is_game = choice.environment is not None and bool(players_in(choice.environment))
+    if is_game and chosen in CONFIGS and "self_play" in CONFIGS[chosen].model_fields and "self_play" not in asked:
+        asked["self_play"] = {}
+        reasons.append("A game needs an opponent: with self_play the agent meets itself and its earlier versions.")
     learns_from_rewards = chosen in REWARDED or choice.environment is not None
     reward = next((REWARDS[one] for one in purposes if one in REWARDS), None) if learns_from_rewards else None
     device = look_at_device(memory_gb)
