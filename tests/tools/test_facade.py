@@ -208,6 +208,10 @@ def test_the_library_lists_what_there_is_to_work_with(tool: Caller) -> None:
         for words in wishes.split(", "):
             found = tool(action="library", kind="environments", text=words)["items"]
             assert f"quintain/{name}" in [item["id"] for item in found], f"{words!r} does not find {name}"
+    phrase = tool(action="library", kind="environments", text="customer support tickets")["items"]
+    assert "quintain/conversation" in [item["id"] for item in phrase], (
+        "no entry has all words: those with most are found"
+    )
     nothing = tool(action="library", kind="environments", text="unicorns")
     assert nothing["items"] == []
     assert all(f"quintain/{name}" in nothing["next_step"] for name in WORDS_FOR_ENVIRONMENTS)

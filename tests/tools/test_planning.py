@@ -211,6 +211,34 @@ def test_steps_that_rules_cannot_rank_are_not_sent_to_rules(services: Services) 
         assert advice in note
 
 
+def test_step_weights_that_some_runs_have_are_not_advised_away(tool: Caller) -> None:
+    for number, rewards in enumerate(((0.2, 0.9), (0.4, 0.1), (None, None))):
+        steps = [
+            {
+                "actor": "agent",
+                "actions": [{"tool": "read", "args": {"path": path}}],
+                "observations": [{"content": "x"}],
+            }
+            for path in ("a", "b")
+        ]
+        steps = [
+            step | ({} if reward is None else {"reward": reward}) for step, reward in zip(steps, rewards, strict=True)
+        ]
+        asked = {"actor": "user", "message": f"Find {number}."}
+        record = {
+            "task": {"prompt": f"Find {number}."},
+            "steps": [asked, *steps, {"actor": "agent", "message": "Done."}],
+        }
+        recorded = tool(action="record", trajectory=record | {"outcome": {"status": "success"}}, tags=["valued"])
+        assert recorded["status"] == "success", recorded
+    made = tool(action="export", kind="sft", name="valued", filter={"tags": ["valued"]})
+    plan = tool(action="plan", dataset_id=made["dataset_id"], hyperparameters={"step_weighting": "reward"})
+    (note,) = (one for one in plan["notes"] if "weigh alike" in one)
+    assert note.endswith(
+        "1 of 3 runs that were looked at would all weigh alike (no_step_values 1); those of the others are weighed."
+    )
+
+
 def test_a_named_method_that_serves_none_of_the_purposes_is_noted(services: Services) -> None:
     plans = [plan_training(services, ["label_steps"], environment=INVENTORY, method=one) for one in ("grpo", "prm")]
     stated = [

@@ -151,8 +151,16 @@ def _available(services: Services, kind: Kind, text: str | None) -> Sequence[dic
         found = _environments()
     else:
         found = tournament_of_agents(services) if kind == "tournament" else _scorers(services)
-    words = text or ""
-    return [item for item in found if mentions((one for one in item.values() if isinstance(one, str)), words)]
+    return _with_most_words(found, (text or "").split())
+
+
+def _with_most_words(found: Sequence[dict[str, Any]], words: Sequence[str]) -> Sequence[dict[str, Any]]:
+    """Return the entries that mention the most of the words; empty where none mentions any."""
+    counts = [
+        sum(mentions([one for one in item.values() if isinstance(one, str)], word) for word in words) for item in found
+    ]
+    most = max(counts, default=0)
+    return [item for item, count in zip(found, counts, strict=True) if count == most and (count or not words)]
 
 
 def _stored(

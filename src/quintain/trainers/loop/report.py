@@ -91,7 +91,7 @@ def left_out(batch: ExampleBatch, n_rows: int, config: TrainingConfig, max_lengt
         n = batch.left_out_calls.total()
         sentences.append(f"{n} calls{where} teach a retriever nothing: {reasons(batch.left_out_calls)}")
     if batch.unweighted:
-        remedy = "score steps (rules, or a judge with mode steps) and export with that scorer"
+        remedy = "score steps by what tells them apart (rules, a judge with mode steps, montecarlo) and export with it"
         sentences.append(f"{_unweighted(batch, where)}; {remedy}")
     if batch.truncated_turns:
         sentences.append(f"{batch.truncated_turns} agent turns{where} {_truncation(config, max_length)}")

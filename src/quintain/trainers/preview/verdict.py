@@ -115,7 +115,7 @@ def _weights(survey: Survey) -> Iterator[Remark]:
     if unweighted := survey.train.unweighted:
         runs = counted(sum(unweighted.values()), "run")
         text = f"the steps of {runs} weigh alike, because their values rank none of them ({reasons(unweighted)})"
-        fix = "score steps (rules, or a judge with mode steps) and export with that scorer, or leave step weights off"
+        fix = "score steps by what tells them apart (rules, a judge with mode steps, montecarlo), or leave step weights off"
         yield Remark("unweighted_steps", text, fix)
 
 

@@ -249,16 +249,16 @@ def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hi
     if not weighs or data is None or not (n := sum(data.weightless.values())):
         return ()
     reasons = ", ".join(f"{reason} {k}" for reason, k in sorted(data.weightless.items()))
-    alike = (
-        f"The steps of {n} of {counted(data.sampled, 'run')} that were looked at would all weigh alike ({reasons}): "
-    )
+    alike = f"The steps of {n} of {counted(data.sampled, 'run')} that were looked at would all weigh alike ({reasons})"
     rules = RulesScorer()
-    if not any(unweighted_reason(score_labels(run, [rules.score(run)]).labels) is None for run in data.alike):
-        setting = "step_level" if isinstance(config, GRPOConfig) and config.step_level else "step_weighting"
-        return (Hint(f"{alike}`rules` ranks no steps of them either, so leave `{setting}` out."),)
-    score = call("score_trajectories", scorer="rules", filter=...)
-    export = call("export_dataset", kind=..., name=..., scorer="rules", filter=...)
-    return (Hint(alike, score, ", then ", export, " gives steps values."),)
+    if any(unweighted_reason(score_labels(run, [rules.score(run)]).labels) is None for run in data.alike):
+        score = call("score_trajectories", scorer="rules", filter=...)
+        export = call("export_dataset", kind=..., name=..., scorer="rules", filter=...)
+        return (Hint(f"{alike}: ", score, ", then ", export, " gives steps values."),)
+    if n < data.sampled:
+        return (Hint(f"{alike}; those of the others are weighed."),)
+    setting = "step_level" if isinstance(config, GRPOConfig) and config.step_level else "step_weighting"
+    return (Hint(f"{alike}: `rules` ranks no steps of them either, so leave `{setting}` out."),)
 
 
 def _scoring_note(services: Services, dataset: Dataset) -> Hint:
