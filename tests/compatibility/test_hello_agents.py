@@ -140,7 +140,9 @@ def test_the_documented_wrappers_train_and_save(gsm8k: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(gsm8k)
     (gsm8k / "own_rewards.py").write_text(LONGER, encoding="utf-8")
     reward_fn = importlib.import_module("own_rewards").longer
-    lora = create_lora_config(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
+    lora = {"r": 4, "lora_alpha": 8, "lora_dropout": 0.0, "target_modules": ["q_proj", "v_proj"]}
+    translated = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "targets": ["q_proj", "v_proj"]}
+    assert create_lora_config(**lora) == translated, "either is a lora_config"
     trainer = SFTTrainerWrapper(
         model_name="starter",
         dataset=create_sft_dataset(split="train", max_samples=4),

@@ -34,7 +34,7 @@ from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.methods import read_hyperparameters
 from quintain.tools.training.planning.model_files import adapter_settings
 from quintain.tools.training.planning.plan import plan_training
-from quintain.tools.training.start import start_training
+from quintain.tools.training.start import copy_model, start_training
 from tiny_models import save_tiny_model
 from tools.stored_records import add_runs, ended, error_of, freeze_rows, freeze_runs, spec_of
 from trajectory_runs import NOW, TOOLS, answer, call, run, user
@@ -442,3 +442,20 @@ def test_a_trained_retriever_is_refused_where_no_models_are_computed(monkeypatch
     episode = source.make()
     with pytest.raises(Unavailable, match="play in a job"):
         episode.reset(source.tasks("train", 1, 0)[0])
+
+
+def test_a_model_in_the_folder_of_another_leaves_none_of_its_files(tmp_path: Path) -> None:
+    """A value head beside the sums of another model would be taken for damage; notes of the user stay."""
+    for folder, files in (
+        ("first", ("model.safetensors", "value_head.safetensors")),
+        ("second", ("model.safetensors",)),
+    ):
+        (tmp_path / folder).mkdir()
+        for name in files:
+            (tmp_path / folder / name).write_text(folder)
+        (tmp_path / folder / "SHA256SUMS").write_text("".join(f"{0:064}  {name}\n" for name in files))
+    target = tmp_path / "output"
+    copy_model(str(tmp_path / "first"), target)
+    (target / "notes.txt").write_text("mine")
+    copy_model(str(tmp_path / "second"), target)
+    assert sorted(path.name for path in target.iterdir()) == ["SHA256SUMS", "model.safetensors", "notes.txt"]

@@ -350,6 +350,8 @@ def _with_settings(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]
 
     settings = {name: parameters[name] for name in parameters if name not in {*_TRAIN, *_SHARED} and is_setting(name)}
     rest = {name: value for name, value in parameters.items() if name not in settings}
+    if "gradient_accumulation_steps" in settings and "batch_size" in parameters:  # which it multiplies
+        settings["batch_size"] = parameters["batch_size"]
     return {**rest, "hyperparameters": {**settings, **inner}} if settings else rest
 
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from quintain.datasets.row_files import rows_of
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.importers.protocol import Report
+from quintain.records.hyperparameters.setting_groups import LoraConfig
 from quintain.settings import read_settings
 from quintain.tools.dict_calls.actions import DEFAULT_ROWS
 from quintain.tools.dict_calls.facade import RLTrainingTool
@@ -139,6 +140,11 @@ def create_lora_config(
     return {"rank": r, "alpha": float(lora_alpha), "dropout": lora_dropout, "targets": list(target_modules)}
 
 
+def _adapters(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of adapters; those with the names of `create_lora_config` are translated."""
+    return dict(config) if config.keys() & LoraConfig.model_fields.keys() else create_lora_config(**config)
+
+
 class SFTTrainerWrapper:
     """Trains a model on rows and leaves it in a folder."""
 
@@ -182,7 +188,7 @@ class SFTTrainerWrapper:
             "settings": {
                 "batch_size": batch_size
                 or self.batch_size,  # beside `gradient_accumulation_steps`, which multiplies it
-                **({"lora": dict(lora_config)} if use_lora and lora_config else {}),
+                **({"lora": _adapters(lora_config)} if use_lora and lora_config else {}),
                 **settings,
             },
             "use_lora": use_lora,

@@ -227,8 +227,21 @@ def copy_model(model: str, folder: Path | None) -> str:
     """Return where a model lies: in a copy in the folder that the caller named, else in its own."""
     if folder is None:
         return model
+    before = _listed_files(folder)
     shutil.copytree(model, folder, dirs_exist_ok=True)
+    for name in before - _listed_files(folder):  # of the model that the folder had before
+        (folder / name).unlink(missing_ok=True)
     return str(folder)
+
+
+def _listed_files(folder: Path) -> set[str]:
+    """Return the names of a model's files by its SHA256SUMS; empty where it has none."""
+    try:
+        lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return set()
+    names = {line.partition("  ")[2] for line in lines}
+    return {name for name in names if name and name == Path(name).name}
 
 
 @contextmanager
