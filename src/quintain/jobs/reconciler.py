@@ -241,14 +241,14 @@ class Reconciler:
 
     def _is_mounted(self) -> bool:
         """Whether the jobs folder is still that of this home. Without it, every job would look dead."""
+        is_mounted = self.home is None or processes.read_home_id(self._options.jobs_dir) == self.home
         with self._publishing_troubles(), self._noting_trouble(_FOLDER):
-            if self.home is not None and processes.read_home_id(self._options.jobs_dir) != self.home:
+            if not is_mounted:
                 raise Unavailable(
                     f"expected the jobs folder of home {self.home} at {self._options.jobs_dir}, got another one or none; mount it, or "
                     "call `quintain doctor`, which restores a lost home_id"
                 )
-            return True
-        return False
+        return is_mounted
 
     def _is_here(self, job: RunningJob) -> bool:
         """Whether a job belongs to this home; one of an earlier version, without a home, if its folder is here."""
