@@ -245,46 +245,53 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, size
     """Return the peak memory of a training in MiB, by component."""
     adapters = 0 if config.lora is None else model.adapter_parameters(config.lora)
     trained = trained_parameters(model, config)
-    wide = device.kind != "cuda" or config.lora is None
+    share = config.processes if config.sharding == "full" else 1
+    width = _float_bytes(config, device)
+    passes = {
+        "gradients": (2 if config.optimizer == "adamw_bf16" else 4) * trained / share / _MB,
+        "optimizer": _MOMENT_BYTES[config.optimizer] * trained / share / _MB,
+        "activations": _activation_bytes(model, config, device, size) / _MB,
+        "logits": 4 * max(_LOGITS, 256 * model.vocabulary) / _MB,
+    }
+    weights = (_base_bytes(model, config, width) + 4 * adapters) / share / _MB
+    if device.kind != "cuda" and (width == 2 or config.quantization or model.quantization):
+        loaded = 4 * (model.parameters + adapters) / share / _MB  # before the other parts are there
+        weights = max(weights, loaded - sum(passes.values()))
+    libraries = _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0)
+    parts = {"libraries": libraries, "weights": weights, **passes}
+    if config.ewc is not None:  # weights of the earlier skill, and their importance
+        parts["ewc"] = 8 * trained / _MB
+    if isinstance(config, PPOConfig) and config.critic == "separate":
+        parts["critic"] = weights + passes["gradients"] + passes["optimizer"]
+    acts = isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig)
+    if acts and (config.actors > 1 or config.staleness):
+        parts["actors"] = config.actors * weights
+    return parts
+
+
+def _float_bytes(config: TrainingConfig, device: Device) -> int:
+    """Return the bytes of a float of the base model's weights."""
+    if config.optimizer == "adamw_bf16":
+        return 2
+    if config.lora is None:
+        return 4
+    return 2 if device.kind == "cuda" or (config.precision == "bf16" and config.sharding == "none") else 4
+
+
+def _activation_bytes(model: ModelFacts, config: TrainingConfig, device: Device, size: PassSize) -> float:
+    """Return the bytes of activations and attention probabilities that a pass keeps for its backward pass."""
     hidden, feed = _ACTIVATIONS
     block = hidden * model.hidden + feed * model.intermediate
     kept = model.layers * model.hidden + block if config.gradient_checkpointing else model.layers * block
     if config.offload_activations and device.kind == "cuda":
         kept = block
     numbers = 4 if device.kind != "cuda" or config.precision == "fp32" else 2.5  # autocast keeps both kinds
-    share = config.processes if config.sharding == "full" else 1
-    halved = wide and config.lora is not None and config.precision == "bf16" and config.sharding == "none"
-    trains_bf16 = config.optimizer == "adamw_bf16"
-    width = 4 if wide and not halved and not trains_bf16 else 2
-    ewc = {} if config.ewc is None else {"ewc": 8 * trained / _MB}  # weights of the earlier skill, and their importance
-    passes = {
-        "gradients": (2 if trains_bf16 else 4) * trained / share / _MB,
-        "optimizer": _MOMENT_BYTES[config.optimizer] * trained / share / _MB,
-        "activations": (numbers * kept * size.tokens + _kept_probabilities(model, config, device, size)) / _MB,
-        "logits": 4 * max(_LOGITS, 256 * model.vocabulary) / _MB,
-    }
-    weights = (_base_bytes(model, config, width) + 4 * adapters) / share / _MB
-    if device.kind != "cuda" and (halved or trains_bf16 or config.quantization or model.quantization):
-        weights = max(
-            weights, 4 * (model.parameters + adapters) / share / _MB - sum(passes.values())
-        )  # while they are loaded
-    libraries = _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0)
-    separate = isinstance(config, PPOConfig) and config.critic == "separate"
-    critic = {"critic": weights + passes["gradients"] + passes["optimizer"]} if separate else {}
-    actors = {}
-    if isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig) and (
-        config.actors > 1 or config.staleness
-    ):
-        actors["actors"] = config.actors * weights
-    return {"libraries": libraries, "weights": weights, **passes, **ewc, **critic, **actors}
-
-
-def _kept_probabilities(model: ModelFacts, config: TrainingConfig, device: Device, size: PassSize) -> float:
-    """Return the bytes of attention probabilities that a pass keeps for its backward pass."""
+    activations = numbers * kept * size.tokens
     if device.kind != "cpu" or config.precision == "bf16":
-        return 0.0
+        return activations
     layers = 1 if config.gradient_checkpointing else model.layers
-    return min(2.0 * layers * model.heads * size.row_tokens * size.tokens, _KEPT_PROBABILITIES)
+    probabilities = 2.0 * layers * model.heads * size.row_tokens * size.tokens
+    return activations + min(probabilities, _KEPT_PROBABILITIES)
 
 
 def _base_bytes(model: ModelFacts, config: TrainingConfig, width: int) -> float:
