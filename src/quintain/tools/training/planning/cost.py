@@ -263,9 +263,9 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, size
         parts["ewc"] = 8 * trained / _MB
     if isinstance(config, PPOConfig) and config.critic == "separate":
         parts["critic"] = weights + passes["gradients"] + passes["optimizer"]
-    acts = isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig)
-    if acts and (config.actors > 1 or config.staleness):
-        parts["actors"] = config.actors * weights
+    acting = config if isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig) else None
+    if acting is not None and (acting.actors > 1 or acting.staleness):
+        parts["actors"] = acting.actors * weights
     return parts
 
 
