@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.records.record import clip
-from quintain.records.trajectory import Action, Actor, Step, Trajectory, text_of
+from quintain.records.trajectory import Actor, Observation, Step, Trajectory, text_of
 
 MIN_TOOLS = 2
 """Different tools that a retriever needs to learn from: with one, every need has the same answer."""
@@ -62,12 +62,12 @@ def calls_of_run(run: Trajectory) -> RunCalls:
     for step in run.steps:
         if step.actor is Actor.USER:
             need = text_of(step.message).strip() or need
-        for place, action in enumerate(step.actions if step.actor is Actor.AGENT else ()):
+        for action, result in step.calls_with_results if step.actor is Actor.AGENT else ():
             if action.tool not in documents:
                 undefined[action.tool] = None
                 reason = "undefined_tool"
             else:
-                reason = _why_not(step, place, action) or ("" if need else "no_need")
+                reason = _why_not(step, result) or ("" if need else "no_need")
             if reason:
                 left_out[reason] += 1
             else:
@@ -121,14 +121,8 @@ def _function(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else definition
 
 
-def _why_not(step: Step, place: int, action: Action) -> str:
-    """Return why a call does not count; empty if it does."""
+def _why_not(step: Step, result: Observation | None) -> str:
+    """Return why a call with this result does not count; empty if it does."""
     if step.train is False or step.copied_context:
         return "masked_call"
-    by_id = [
-        observation
-        for observation in step.observations
-        if action.call_id is not None and observation.call_id == action.call_id
-    ]
-    answer = by_id[0] if by_id else step.observations[place] if place < len(step.observations) else None
-    return "failed_call" if answer is not None and answer.is_error else ""
+    return "failed_call" if result is not None and result.is_error else ""
