@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, UnknownField
+from quintain.records.protocols import tool_function
 from quintain.records.score import Score
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Action, Observation, Step, Trajectory, read_trajectory
@@ -93,3 +94,17 @@ def test_a_call_has_the_result_of_its_id_else_of_its_place(
     seen = [Observation(content=str(place), call_id=name) for place, name in enumerate(results)]
     step = Step(actor="agent", actions=[Action(tool="t", call_id=name) for name in calls], observations=seen)
     assert [result and int(str(result.content)) for _, result in step.calls_with_results] == expected
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+        {"type": "function", "name": "f", "parameters": {"type": "object"}},
+        {"name": "f", "input_schema": {"type": "object"}},
+        {"name": "f", "inputSchema": {"type": "object"}},
+        {"function": {"name": "f", "input_schema": {"type": "object"}}},
+    ],
+)
+def test_a_tool_of_any_vendor_is_a_function_with_parameters(tool: dict[str, object]) -> None:
+    assert tool_function(tool) == {"name": "f", "parameters": {"type": "object"}}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.records.protocols import tool_function
 from quintain.records.record import clip
 from quintain.records.trajectory import Actor, Observation, Step, Trajectory, text_of
 
@@ -40,7 +41,7 @@ class RunCalls(NamedTuple):
 
 def tool_document(definition: Mapping[str, Any]) -> str:
     """Return the text by which a tool is found: its name in words, its description, and the names of its parameters."""
-    function = _function(definition)
+    function = tool_function(definition)
     parameters = function.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
     words = str(function.get("name", "")).replace("_", " ")
@@ -53,7 +54,7 @@ def calls_of_run(run: Trajectory) -> RunCalls:
 
     A call counts if it did not fail, may be trained on, follows a message of the user, and the run defines its tool.
     """
-    documents = {str(_function(tool).get("name")): tool_document(tool) for tool in run.tools}
+    documents = {str(tool_function(tool).get("name")): tool_document(tool) for tool in run.tools}
     called = {action.tool for step in run.agent_steps for action in step.actions}
     uncalled = tuple(document for name, document in documents.items() if name not in called)
     found: dict[tuple[str, str], RecordedCall] = {}
@@ -114,11 +115,6 @@ def require_calls(runs: Iterable[Trajectory]) -> None:
         "export those that succeeded",
         code="too_few_tools",
     )
-
-
-def _function(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    inner = definition.get("function")
-    return inner if isinstance(inner, Mapping) else definition
 
 
 def _why_not(step: Step, result: Observation | None) -> str:
