@@ -15,8 +15,8 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
 from quintain.tools.data import row_references
-from quintain.tools.evaluation.compared_agents import environment_leaderboard
 from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.evaluation.leaderboard import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.jobs.jobs import get_job
