@@ -15,13 +15,7 @@ from typing import Any
 
 from quintain.records.labels.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
-from quintain.scoring.file_activity.calls import (
-    FOLDER_NAMES,
-    FileCall,
-    command_text,
-    first_text,
-    read_call,
-)
+from quintain.scoring.file_activity.calls import FOLDER_NAMES, FileCall, command_text, first_text, read_call
 from quintain.scoring.file_activity.operations import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, waits
 from quintain.scoring.file_activity.shell import parse_script

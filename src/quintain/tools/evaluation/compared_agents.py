@@ -11,12 +11,7 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.summary import success_rate
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Sampling
-from quintain.records.evaluation import (
-    CurvePoint,
-    EpisodeResult,
-    Evaluation,
-    LearningCurve,
-)
+from quintain.records.evaluation import CurvePoint, EpisodeResult, Evaluation, LearningCurve
 from quintain.records.filters import TrajectoryFilter
 from quintain.tools.services import Services
 
