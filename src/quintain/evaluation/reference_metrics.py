@@ -74,8 +74,8 @@ def _count_repeated_calls(run: Trajectory) -> int:
     seen, repeated = set[tuple[str, str]](), 0
     for step in run.agent_steps:
         for action, result in step.calls_with_results:
-            answer = None if result is None else result.content
-            call = json.dumps([action.tool, action.args, action.raw_args], sort_keys=True, default=str), str(answer)
+            called = json.dumps([action.tool, action.args, action.raw_args], sort_keys=True, default=str)
+            call = called, str(result and result.content)
             repeated += call in seen
             seen.add(call)
     return repeated

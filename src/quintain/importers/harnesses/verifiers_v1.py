@@ -76,16 +76,13 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
     task_id = _task_id(task)
     group = as_name(as_dict(episode.get("group")).get("id")) or (f"{env}/{task_id}" if env and task_id else task_id)
     trace_id = as_name(trace.get("id")) or f"line-{line}"
-    names_sampled = any(as_dict(node).get("sampled") is True for node in nodes)
-    links = [link for node in nodes for link in _links(node) if link.get("type") == "compaction"]
-    compacted = {link["node"] for link in links if isinstance(link.get("node"), int)}
+    sampled = {i for i, node in enumerate(nodes) if as_dict(node).get("sampled") is True}
+    failed = _failed_compactions(nodes)
     seen: set[int] = set()
     for n, path in enumerate(paths):
-        copied = {i for i in path if i in seen or (names_sampled and as_dict(nodes[i]).get("sampled") is not True)}
-        tried = any(link.get("type") == "compaction_attempt" for link in _links(nodes[path[-1]]))
-        trains = agent.get("trainable") is not False and not (tried and path[-1] not in compacted)
+        copied = {i for i in path if i in seen or (sampled and i not in sampled)}
         turns = list(_turns(nodes, path, calls, copied, report))
-        if not trains:
+        if agent.get("trainable") is False or path[-1] in failed:
             for turn in turns:
                 turn.fields |= {"train": False} if turn.actor == "agent" else {}
         seen.update(path)
@@ -121,6 +118,14 @@ def _turns(
             turn.fields |= {"copied_context": True} if i in copied else {}
         if turn is not None:
             yield turn
+
+
+def _failed_compactions(nodes: list[Any]) -> set[int]:
+    """Return the nodes that tried to compact the context, and with which no other node goes on."""
+    links = [(i, link) for i, node in enumerate(nodes) for link in _links(node)]
+    compacted = [link.get("node") for _, link in links if link.get("type") == "compaction"]
+    tried = {i for i, link in links if link.get("type") == "compaction_attempt"}
+    return tried - {node for node in compacted if isinstance(node, int)}
 
 
 def _links(node: Any) -> list[dict[str, Any]]:

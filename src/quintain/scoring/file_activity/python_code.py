@@ -184,14 +184,13 @@ _FUNCTIONS: Mapping[str, OperationKind] = {
     "os.replace": "move",
     "shutil.move": "move",
 }
-_METHODS: Mapping[str, OperationKind] = {
+_PATH_METHODS: Mapping[str, OperationKind] = {
     "write_text": "write",
     "write_bytes": "write",
     "read_text": "read",
     "read_bytes": "read",
     "unlink": "delete",
 }
-"""Of paths."""
 
 
 def _file_operation(node: ast.Call, names: Mapping[str, str]) -> Operation | None:
@@ -205,7 +204,7 @@ def _file_operation(node: ast.Call, names: Mapping[str, str]) -> Operation | Non
         return _stated(kind, first, second) if first and second else None
     if kind is not None:
         return _stated(kind, first) if first else None
-    kind = _METHODS.get(name)
+    kind = _PATH_METHODS.get(name)
     return _stated(kind, of_path) if kind is not None and of_path else None
 
 

@@ -5,7 +5,7 @@ from another host, or by another program, is not found.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from quintain.scoring.file_activity.shell import Command
 from quintain.scoring.integrity.text import short_quote
@@ -69,7 +69,5 @@ def _git_takes(command: Command, following: Sequence[Command]) -> bool | None:
     return True if takes else None
 
 
-def _pipes_into(command: Command, following: Sequence[Command], programs: Collection[str]) -> bool:
-    if not command.piped or not following:
-        return False
-    return following[0].program in programs or " ".join(following[0].words[:2]) in programs
+def _pipes_into(command: Command, following: Sequence[Command], programs: Set[str]) -> bool:
+    return command.piped and any(not programs.isdisjoint({one.program, " ".join(one.words[:2])}) for one in following)

@@ -120,8 +120,7 @@ def corrected_run(run: Trajectory, correction: Correction, rater: str) -> Trajec
 
 def known_tools(run: Trajectory) -> list[str]:
     """The tools that the agent had: by their schemas, or, where there are none, those that it called."""
-    functions = map(tool_function, run.tools)
-    named = [name for function in functions if isinstance(name := function.get("name"), str)]
+    named = [name for tool in run.tools if isinstance(name := tool_function(tool).get("name"), str)]
     return list(dict.fromkeys(named or (action.tool for step in run.agent_steps for action in step.actions)))
 
 
@@ -143,8 +142,7 @@ def _require_known_tools(run: Trajectory, correction: Correction) -> None:
 
 def _require_fitting_args(run: Trajectory, correction: Correction) -> None:
     """Refuse arguments that do not fit their tool's schema, where it can be used."""
-    functions = map(tool_function, run.tools)
-    schemas = {str(function.get("name")): function.get("parameters") for function in functions}
+    schemas = {str(one.get("name")): one.get("parameters") for one in map(tool_function, run.tools)}
     for place, action in enumerate(correction.actions):
         schema = schemas.get(action.tool)
         if isinstance(schema, Mapping) and (fault := schema_fault(schema, action.args or {})):
