@@ -260,7 +260,9 @@ ECHO_ANTHROPIC = {
         {"type": "thinking", "thinking": f"think {KEY}", "signature": KEY},
         {"type": "text", "text": f"Your key is {KEY}."},
         {"type": "tool_use", "id": KEY, "name": KEY, "input": {KEY: [KEY]}},
+        {"type": []},
     ],
+    "stop_reason": [],
 }
 
 

@@ -41,6 +41,25 @@ def test_a_wrong_value_in_any_place_costs_only_its_own_row(tmp_path: Path, forma
         assert not has_rows or good in [run.steps[-1] for run in runs], json.dumps(changed)
 
 
+NAMELESS = {
+    "openai_chat": [
+        {"messages": [{"role": "assistant", "content": [{"type": [], "functionCall": {"name": "f"}}]}]},
+        {"input": [{"type": "message", "role": [], "content": "x"}, {"type": "function_call", "name": "f"}]},
+    ],
+    "cline": [*SMALL_LOGS["cline"][1][:2], {"role": "user", "content": [{"type": "text", "tool_use_id": []}]}],
+    "pydantic_ai": [
+        *SMALL_LOGS["pydantic_ai"][1][:2],
+        {"kind": "request", "parts": [{"part_kind": "tool-return", "content": [{"kind": []}], "tool_call_id": "c1"}]},
+    ],
+}
+"""Logs with a list where the name of a kind, a role or a call belongs."""
+
+
+@pytest.mark.parametrize("format", NAMELESS)
+def test_a_list_in_the_place_of_a_name_names_nothing(tmp_path: Path, format: str) -> None:
+    read_calmly(importer(format), log(tmp_path, json.dumps(NAMELESS[format]).encode(), "log.json"))
+
+
 @pytest.fixture(scope="module")
 def strange_files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[LogFile, Probe]]:
     """The logs of all formats under one name, and files that are no logs."""

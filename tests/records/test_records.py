@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, UnknownField
+from quintain.records.protocols import tool_function
 from quintain.records.score import Score
 from quintain.records.text import require_clean
-from quintain.records.trajectory import Trajectory, read_trajectory
+from quintain.records.trajectory import Action, Observation, Step, Trajectory, read_trajectory
 
 RUN = {
     "task": {"id": "t1", "prompt": "What is the price of the lamp?"},
@@ -74,3 +75,36 @@ def test_errors_pickle_and_keep_code_and_text(kind: type[QuintainError]) -> None
 
     error = pickle.loads(pickle.dumps(kind("x is 3; valid: 1..2", code="special")))
     assert (type(error), error.code, str(error)) == (kind, "special", "[special] x is 3; valid: 1..2")
+
+
+@pytest.mark.parametrize(
+    ("calls", "results", "expected"),
+    [
+        (["a", "b"], ["b", "a"], [1, 0]),
+        (["a", "b"], [None, None], [0, 1]),
+        (["a", "b"], [None], [0, None]),
+        (["a", None], ["a", None], [0, 1]),
+        (["a", "b"], ["b"], [None, 0]),
+        ([None], [None, None], [0]),
+    ],
+)
+def test_a_call_has_the_result_of_its_id_else_of_its_place(
+    calls: list[str | None], results: list[str | None], expected: list[int | None]
+) -> None:
+    seen = [Observation(content=str(place), call_id=name) for place, name in enumerate(results)]
+    step = Step(actor="agent", actions=[Action(tool="t", call_id=name) for name in calls], observations=seen)
+    assert [result and int(str(result.content)) for _, result in step.calls_with_results] == expected
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+        {"type": "function", "name": "f", "parameters": {"type": "object"}},
+        {"name": "f", "input_schema": {"type": "object"}},
+        {"name": "f", "inputSchema": {"type": "object"}},
+        {"function": {"name": "f", "input_schema": {"type": "object"}}},
+    ],
+)
+def test_a_tool_of_any_vendor_is_a_function_with_parameters(tool: dict[str, object]) -> None:
+    assert tool_function(tool) == {"name": "f", "parameters": {"type": "object"}}

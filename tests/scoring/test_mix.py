@@ -131,9 +131,7 @@ def test_a_mix_stays_in_bounds_and_its_lower_bound_below_it(first: float, second
         assert 0 <= bound <= mean.value + 1e-9
 
 
-@pytest.mark.parametrize(
-    "mix", [{}, {"outcome": 0}, {"outcome": -1}, {"outcome": float("nan")}, {"outcome": True}, {"outcome": "1"}]
-)
+@pytest.mark.parametrize("mix", [{}, {"outcome": 0}, {"outcome": -1}, {"outcome": float("nan")}])
 def test_a_mix_with_senseless_weights_is_refused(mix: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         scorer(mix)

@@ -21,8 +21,8 @@ from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.library import list_library
-from quintain.tools.evaluation.compared_agents import environment_leaderboard, leaderboard_uri
 from quintain.tools.evaluation.comparison import compare_agents, comparison_of
+from quintain.tools.evaluation.leaderboard import environment_leaderboard, leaderboard_uri
 from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.jobs.figures import figure_text
 from quintain.tools.jobs.jobs import get_job

@@ -44,15 +44,8 @@ from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning import estimate, warnings
 from quintain.tools.training.planning.choice import PURPOSES, Purpose
-from quintain.tools.training.planning.cost import (
-    Device,
-    PassSize,
-    TrainingWork,
-    disk_mb,
-    has_bf16,
-    memory_parts,
-    operations,
-)
+from quintain.tools.training.planning.cost import PassSize, TrainingWork, disk_mb, memory_parts, operations
+from quintain.tools.training.planning.device import Device, has_bf16
 from quintain.tools.training.planning.estimate import shortages
 from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
 from quintain.tools.training.planning.plan import plan_training

@@ -244,8 +244,10 @@ def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(service
     kept = _exported(ask, "sft", outcomes=["unknown", "success"])
     assert {row.trajectory.steps[-1].message for row in _rows(kept)} == {"4", "6", "8", "eight"}
     assert kept["dropped"] == {"rejected_answer": 2}
+    sideless = {"steps": [{"actor": "agent", "message": "9"}], "extra": {"preference": {"side": []}}, "tags": ["k"]}
+    ask("record_trajectory", trajectory=sideless)
     recorded = _recorded(ask, source="imported", filter={"tags": ["k"]})
-    assert (recorded["created"], [(s["reason"], s["count"]) for s in recorded["skipped"]]) == (2, [("no_pair", 2)])
+    assert (recorded["created"], [(s["reason"], s["count"]) for s in recorded["skipped"]]) == (2, [("no_pair", 3)])
     pairs = _rows(_exported(ask, name="pairs", pairs="imported"))
     assert {(row.chosen.steps[-1].message, row.rejected.steps[-1].message, row.margin) for row in pairs} == {
         ("4", "5", 7.0),

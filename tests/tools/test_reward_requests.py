@@ -142,6 +142,7 @@ def test_a_function_reaches_a_job_if_another_process_can_import_it(
 WRONG_REWARDS: list[tuple[Any, str]] = [
     ({"outcome": 0.0}, "at least one weight above 0"),
     ({"outcome": 1, "length": {"weight": "much"}}, "expected the weight of 'length' to be a number >= 0, got 'much'"),
+    ({"outcome": True}, "expected the weight of 'outcome' to be a number >= 0, got True"),
     ({"outcome": {"wieght": 1}}, "wieght is not a known field"),
     ({"parts": {"outcome": 1}, "cap": 2}, "at most 1"),
     ({"parts": {"outcome": 1}, "combine": "least"}, "mean, lower_bound, product"),

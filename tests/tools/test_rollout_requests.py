@@ -12,7 +12,7 @@ from quintain.records.labels.calibration import Calibration
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.tools.catalog import CATALOG
-from quintain.tools.evaluation.compared_agents import environment_leaderboard
+from quintain.tools.evaluation.leaderboard import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.invocation import check
 from quintain.tools.labels.rewards import reward_spec

@@ -17,8 +17,8 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.tools.data import row_references
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_dataset
-from quintain.tools.evaluation.compared_agents import environment_leaderboard
 from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.evaluation.leaderboard import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.jobs.jobs import get_job

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.records.protocols import tool_function
 from quintain.records.record import clip
-from quintain.records.trajectory import Action, Actor, Step, Trajectory, text_of
+from quintain.records.trajectory import Actor, Observation, Step, Trajectory, text_of
 
 MIN_TOOLS = 2
 """Different tools that a retriever needs to learn from: with one, every need has the same answer."""
@@ -40,7 +41,7 @@ class RunCalls(NamedTuple):
 
 def tool_document(definition: Mapping[str, Any]) -> str:
     """Return the text by which a tool is found: its name in words, its description, and the names of its parameters."""
-    function = _function(definition)
+    function = tool_function(definition)
     parameters = function.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
     words = str(function.get("name", "")).replace("_", " ")
@@ -53,7 +54,7 @@ def calls_of_run(run: Trajectory) -> RunCalls:
 
     A call counts if it did not fail, may be trained on, follows a message of the user, and the run defines its tool.
     """
-    documents = {str(_function(tool).get("name")): tool_document(tool) for tool in run.tools}
+    documents = {str(tool_function(tool).get("name")): tool_document(tool) for tool in run.tools}
     called = {action.tool for step in run.agent_steps for action in step.actions}
     uncalled = tuple(document for name, document in documents.items() if name not in called)
     found: dict[tuple[str, str], RecordedCall] = {}
@@ -62,12 +63,12 @@ def calls_of_run(run: Trajectory) -> RunCalls:
     for step in run.steps:
         if step.actor is Actor.USER:
             need = text_of(step.message).strip() or need
-        for place, action in enumerate(step.actions if step.actor is Actor.AGENT else ()):
+        for action, result in step.calls_with_results if step.actor is Actor.AGENT else ():
             if action.tool not in documents:
                 undefined[action.tool] = None
                 reason = "undefined_tool"
             else:
-                reason = _why_not(step, place, action) or ("" if need else "no_need")
+                reason = _why_not(step, result) or ("" if need else "no_need")
             if reason:
                 left_out[reason] += 1
             else:
@@ -116,19 +117,8 @@ def require_calls(runs: Iterable[Trajectory]) -> None:
     )
 
 
-def _function(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    inner = definition.get("function")
-    return inner if isinstance(inner, Mapping) else definition
-
-
-def _why_not(step: Step, place: int, action: Action) -> str:
-    """Return why a call does not count; empty if it does."""
+def _why_not(step: Step, result: Observation | None) -> str:
+    """Return why a call with this result does not count; empty if it does."""
     if step.train is False or step.copied_context:
         return "masked_call"
-    by_id = [
-        observation
-        for observation in step.observations
-        if action.call_id is not None and observation.call_id == action.call_id
-    ]
-    answer = by_id[0] if by_id else step.observations[place] if place < len(step.observations) else None
-    return "failed_call" if answer is not None and answer.is_error else ""
+    return "failed_call" if result is not None and result.is_error else ""

@@ -65,11 +65,11 @@ def read(document: object) -> Completion:
         text="".join(text for text in texts if isinstance(text, str)),
         thought="\n".join(text for text in thoughts if isinstance(text, str)) or None,
         actions=tuple(_action(block) for block in blocks if block.get("type") == "tool_use"),
-        stop=Stop.LENGTH if stop in {"max_tokens", "model_context_window_exceeded"} else Stop.END,
+        stop=Stop.LENGTH if stop in ("max_tokens", "model_context_window_exceeded") else Stop.END,
         usage=Usage(input_tokens=_input(usage), output_tokens=tokens(usage, "output_tokens")),
         model=model if isinstance(model, str) else None,
         blocked=stop == "refusal",
-        kept=tuple(dict(block) for block in blocks if block.get("type") in {"thinking", "redacted_thinking"}),
+        kept=tuple(dict(block) for block in blocks if block.get("type") in ("thinking", "redacted_thinking")),
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from quintain.records.protocols import Message
+from quintain.records.protocols import Message, tool_function
 from quintain.records.trajectory import Action, text_of
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
@@ -22,7 +22,7 @@ class ToolNames:
         self._sent: dict[str, str] = {}
         self._real: dict[str, str] = {}
         for tool in tools:
-            name = str(_function(tool).get("name"))
+            name = str(tool_function(tool).get("name"))
             sent, n = _fit(name), 1
             while sent in self._real:
                 n += 1
@@ -39,7 +39,7 @@ class ToolNames:
 
     def schemas(self, tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
         """The tools under the names that are sent, OpenAI function style."""
-        functions = [_function(tool) for tool in tools]
+        functions = [tool_function(tool) for tool in tools]
         return tuple(
             {"type": "function", "function": {**function, "name": self.sent(str(function.get("name")))}}
             for function in functions
@@ -78,11 +78,6 @@ def sendable(messages: Iterable[Message], names: ToolNames) -> list[Message]:
 
 def _call(action: Action, call_id: str, names: ToolNames) -> Action:
     return Action(tool=names.sent(action.tool), args=action.args or {}, call_id=action.call_id or call_id)
-
-
-def _function(tool: dict[str, Any]) -> dict[str, Any]:
-    inner = tool.get("function")
-    return inner if isinstance(inner, dict) else tool
 
 
 def _fit(name: str) -> str:

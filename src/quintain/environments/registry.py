@@ -69,11 +69,6 @@ def operator_endpoint(name: str) -> Endpoint:
     return find_profile(configuration().endpoints or Path("endpoints.toml"), name)
 
 
-def operator_variable(name: str) -> str | None:
-    """Return an environment variable that the operator named; None if it is not set for this process."""
-    return configuration().variable(name)
-
-
 def environment_ids() -> list[str]:
     """Return the ids of all available environments, sorted; without those of the operator's file if it cannot be read."""
     try:

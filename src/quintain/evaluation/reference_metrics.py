@@ -73,9 +73,9 @@ def _names(value: Any) -> tuple[str, ...] | None:
 def _count_repeated_calls(run: Trajectory) -> int:
     seen, repeated = set[tuple[str, str]](), 0
     for step in run.agent_steps:
-        for place, action in enumerate(step.actions):
-            answer = step.observations[place].content if place < len(step.observations) else None
-            call = json.dumps([action.tool, action.args, action.raw_args], sort_keys=True, default=str), str(answer)
+        for action, result in step.calls_with_results:
+            called = json.dumps([action.tool, action.args, action.raw_args], sort_keys=True, default=str)
+            call = called, str(result and result.content)
             repeated += call in seen
             seen.add(call)
     return repeated

@@ -10,13 +10,12 @@ from typing import Any, Literal, NamedTuple
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
 from quintain.records.dataset import DatasetRow, LabelledRow, PairRow, TextRow
-from quintain.records.protocols import Message
+from quintain.records.protocols import Message, tool_function
 from quintain.records.trajectory import Action, ImagePart, Step, Trajectory, text_of
 
 Losses = Counter[str]
 """What a format cannot represent, as a sentence -> count."""
 
-_SCHEMAS = ("input_schema", "inputSchema")
 
 PICTURES = "images are left out"
 LOOSE = "results without a call become user turns"
@@ -217,22 +216,12 @@ def require_answers(turns: Sequence[Turn]) -> None:
             raise InvalidInput("a call inside the run has no result")
 
 
-def function_of(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return the function of a tool schema of OpenAI, Anthropic, MCP or the Responses API."""
-    function = tool.get("function")
-    if isinstance(function, dict):
-        return function
-    function = {key: value for key, value in tool.items() if key not in {"type", *_SCHEMAS}}
-    schema = next((tool[key] for key in _SCHEMAS if key in tool), None)
-    return function if schema is None else {**function, "parameters": schema}
-
-
 def tool_with_text_parameters(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool in OpenAI's form with its parameters as JSON text.
 
     Loaded as objects, the parameters of one tool would get the keys of others.
     """
-    function = function_of(tool)
+    function = tool_function(tool)
     parameters = json.dumps(function.get("parameters") or {"type": "object", "properties": {}}, ensure_ascii=False)
     described = {"description": function["description"]} if function.get("description") else {}
     return {"type": "function", "function": {"name": function.get("name"), **described, "parameters": parameters}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -14,6 +14,16 @@ from quintain.records.jobs.job_events import Activity
 from quintain.records.record import Record
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Content, Observation, SampledTokens, Task, Trajectory, Usage
+
+
+def tool_function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the function of a tool schema of OpenAI, Anthropic, MCP or the Responses API, with `parameters` as its schema."""
+    inner = tool.get("function")
+    function = dict(inner) if isinstance(inner, Mapping) else {name: tool[name] for name in tool if name != "type"}
+    schemas = [function.pop(name) for name in ("input_schema", "inputSchema") if name in function]
+    if schemas and not function.get("parameters"):
+        function["parameters"] = schemas[0]
+    return function
 
 
 class Message(Record):

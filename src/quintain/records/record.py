@@ -141,13 +141,12 @@ CHOICES = frozenset({"literal_error", "enum"})
 
 
 _EXPLAINED = 3
-_NAMED = 40
 
 
-def list_names(names: Sequence[str]) -> str:
-    """Return names with commas, at most 40 of them and the number of the others."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+def list_names(names: Sequence[str], most: int = 40) -> str:
+    """Return names with commas, at most so many of them and the number of the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def explain(

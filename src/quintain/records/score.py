@@ -41,6 +41,17 @@ class StepScore(Record):
     feedback: str = ""
 
 
+RELAYED = " (relayed)"
+"""Suffix of a person's name if an assistant relayed the statement."""
+
+
+def rater_weight(rater: str | None) -> int:
+    """Return the precedence of a rater's outcome: assistant 0, person relayed by an assistant 1, person or recorder (None) 2."""
+    if rater is None:
+        return 2
+    return (1 if rater.endswith(RELAYED) else 2) if rater.startswith("person") else 0
+
+
 TAKEN_BACK = "the rater could not judge it"
 """Prefix of the reason of a score by which a rater withdraws an earlier value."""
 

@@ -19,6 +19,7 @@ from pydantic_core import to_json, to_jsonable_python
 from quintain.errors import InvalidInput
 from quintain.records.imports import PERSONAL_KINDS, RedactionLevel
 from quintain.records.record import Instant, Record, explain
+from quintain.records.score import RELAYED, rater_weight
 
 PersonalData = Literal["none", "found", "unknown"]
 """Whether redaction found personal data in a run."""
@@ -126,6 +127,17 @@ class Step(Record):
     copied_context: bool = False
     extra: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def calls_with_results(self) -> list[tuple[Action, Observation | None]]:
+        """Each call with its result: by id where both have one, else by place."""
+        results = self.observations
+        by_id = {result.call_id: result for result in results if result.call_id}
+        by_place = results if not by_id or len(results) == len(self.actions) else ()
+        return [
+            (action, by_id.get(action.call_id or "", by_place[place] if place < len(by_place) else None))
+            for place, action in enumerate(self.actions)
+        ]
+
 
 class Task(Record):
     """The agent's task."""
@@ -173,16 +185,6 @@ DESIRABLE, PAIR_MARK = "desirable", "preference"
 
 ROLE, OPPONENTS = "role", "opponents"
 """Keys in `Trajectory.extra` of a player's run of a game: its role, and the agents in the other roles."""
-
-RELAYED = " (relayed)"
-"""Suffix of a person's name if an assistant relayed the statement."""
-
-
-def rater_weight(rater: str | None) -> int:
-    """Return the precedence of a rater's outcome: assistant 0, person relayed by an assistant 1, person or recorder (None) 2."""
-    if rater is None:
-        return 2
-    return (1 if rater.endswith(RELAYED) else 2) if rater.startswith("person") else 0
 
 
 class AgentInfo(Record):

@@ -150,19 +150,12 @@ def _assigned(text: str, at: int) -> Span | None:
         found = _FLAG.match(text, at)
     if found is None:
         return None
-    before = _NAME_BACKWARDS.match(text[max(0, at - 48) : at][::-1])
-    lead = before.group()[::-1] if before else ""
-    if lead and text[at - len(lead) - 1 : at - len(lead)] == "\\" and lead[0] in "nrt":
-        lead = lead[1:]  # of an escape
+    begin = _name_start(text, at)
+    lead, previous = text[begin:at], text[begin - 1 : begin]
     name = (lead + found["rest"]).strip("-")
     kind = secret_kind(name)
-    if kind is None:
-        return None
-    previous = text[at - len(lead) - 1 : at - len(lead)]
     is_flag = lead.startswith("-") or found["rest"].startswith("-") or previous in {"?", "&"}
-    if found.re is _FLAG and not is_flag:
-        return None
-    if found["operator"] == ">" and previous != "<":
+    if kind is None or (found.re is _FLAG and not is_flag) or (found["operator"] == ">" and previous != "<"):
         return None
     opening = _OPENING.match(text, found.end())
     if not opening and (found["operator"] or "").endswith(("==", "!=")) and text[found.end() - 1].isspace():
@@ -170,20 +163,32 @@ def _assigned(text: str, at: int) -> Span | None:
     if opening:
         span = _quoted(text, opening)
     else:
-        surroundings = _surroundings(kind, found["operator"], previous, is_flag=is_flag)
-        end = bare_value_end(text, found.end(), at - len(lead), surroundings)
-        span = (found.end(), end) if end is not None and not _begins_with_stand_in(text, found.end()) else None
+        span = _bare(text, found.end(), begin, _surroundings(kind, found["operator"], previous, is_flag=is_flag))
     if span is None:
         return None
     # `TOKEN=abc` is data, `TOKEN = token` is code.
     is_data = name.isupper() and not found["close"] and (text[found.end() - 1] == "=" or kind == "password")
     plain = bool(opening) or (is_flag and found.re is not _FLAG) or is_data
     sure = plain and (bool(found["close"]) or is_flag or name.isupper())
-    if not _can_be_secret(kind, text[span[0] : span[1]], plain=plain, sure=sure):
+    start, end = span
+    if not _can_be_secret(kind, text[start:end], plain=plain, sure=sure):
         return None
-    if not opening and span[1] - span[0] == MAX_EXAMINED and (rest := ITEM.match(text, span[1])):
-        return Span(span[0], rest.end(), kind)
-    return Span(*span, kind)
+    if not opening and end - start == MAX_EXAMINED and (rest := ITEM.match(text, end)):
+        end = rest.end()
+    return Span(start, end, kind)
+
+
+def _name_start(text: str, at: int) -> int:
+    """Return where the name begins of which a word begins at `at`; the letter of an escape before it is no part of it."""
+    before = _NAME_BACKWARDS.match(text[max(0, at - 48) : at][::-1])
+    begin = at - len(before.group()) if before else at
+    return begin + 1 if begin < at and text[begin - 1 : begin] == "\\" and text[begin] in "nrt" else begin
+
+
+def _bare(text: str, start: int, begin: int, surroundings: Surroundings) -> tuple[int, int] | None:
+    """Return the span of a value without quotes; None if it is none, or begins with a reference or a placeholder."""
+    end = bare_value_end(text, start, begin, surroundings)
+    return None if end is None or _begins_with_stand_in(text, start) else (start, end)
 
 
 def _surroundings(kind: str, operator: str | None, previous: str, *, is_flag: bool) -> Surroundings:

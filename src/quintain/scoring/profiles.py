@@ -14,6 +14,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.documents import read_document
 from quintain.records.labels.profiles import DomainProfile, OutcomeRule, ToolProfile
+from quintain.records.protocols import tool_function
 from quintain.records.record import explain, nearest, shown
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 
@@ -120,8 +121,7 @@ def bare_name(tool: str) -> str:
 
 def tool_functions(run: Trajectory) -> list[dict[str, Any]]:
     """Return the functions that the tools of a run define, without their envelopes."""
-    inner = (tool.get("function", tool) for tool in run.tools)
-    return [function for function in inner if isinstance(function, dict)]
+    return [tool_function(tool) for tool in run.tools]
 
 
 def text_tools(run: Trajectory) -> frozenset[str]:

@@ -36,7 +36,6 @@ _DECLARED_ONLY: Mapping[str, str] = _SENTENCES["declared"]
 """Scorers that need settings, and therefore have no name alone."""
 _REGISTERED: dict[str, Callable[[], Scorer]] = {}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_MAX_WEIGHT = 1e6
 
 
 class ScorerDescription(NamedTuple):
@@ -170,7 +169,7 @@ def scorer(
 
     Raises:
         NotFound: a name that is not known; lists those that are.
-        InvalidInput: an empty mix, a weight that is not a number >= 0, or a lower bound or product of a single scorer.
+        InvalidInput: an empty mix, or as of `MixScorer`: a weight below 0, or a lower bound or product of a single scorer.
         Unavailable: an installed scorer is broken.
     """
 
@@ -188,14 +187,7 @@ def scorer(
         return part(spec).scorer
     if not isinstance(spec, Mapping) or not spec:
         raise InvalidInput(f"expected scorer to be a name or a mix of names and weights, got {shown(spec)}; {_known()}")
-    parts = []
-    for name, weight in spec.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise InvalidInput(f"expected the weight of {shown(name)} to be a number >= 0, got {shown(weight)}")
-        if weight > _MAX_WEIGHT:
-            raise InvalidInput(f"weight of {shown(name)} is {weight!r}; only ratios matter: valid: 0..{_MAX_WEIGHT:g}")
-        parts.append(part(name, float(weight)))
-    return MixScorer(parts, combine)
+    return MixScorer([part(name, weight) for name, weight in spec.items()], combine)
 
 
 def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sandbox: OpenSandbox | None) -> Scorer:

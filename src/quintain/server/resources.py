@@ -64,7 +64,7 @@ _ANNOTATIONS: Mapping[str, Annotations] = {
 _TOOLS = "quintain.tools"
 _HERE, _GUIDE = "quintain.server.resources", "quintain.server.guide"
 _CALIBRATION, _BATCHES = f"{_TOOLS}.labels.calibration", f"{_TOOLS}.labels.judging.forms"
-_COMPARISON, _LEADERBOARDS = f"{_TOOLS}.evaluation.comparison", f"{_TOOLS}.evaluation.compared_agents"
+_COMPARISON, _LEADERBOARDS = f"{_TOOLS}.evaluation.comparison", f"{_TOOLS}.evaluation.leaderboard"
 _FIT = "calibration://{calibration_id}"
 _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
     ("job://{job_id}", "Job", _JSON, "get_job", None),

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from quintain.endpoints.client import read_key
+from quintain.environments.configuration import configuration
 from quintain.environments.conversation import advisory, discussion, engineering
 from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.scenario import Scenario, Statement, SuccessConditions
@@ -35,7 +36,7 @@ from quintain.environments.conversation.world import (
     UpdateRecord,
     World,
 )
-from quintain.environments.registry import operator_endpoint, operator_variable
+from quintain.environments.registry import operator_endpoint
 from quintain.environments.tasks.families import Difficulty, Family, FamilySource, Names, TaskKey
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
@@ -228,7 +229,7 @@ class _Dialogues(FamilySource):
 
         endpoint = operator_endpoint(user.removeprefix(ENDPOINT))
         self.at_once = endpoint.concurrency
-        self._user = played_by(endpoint, lambda: read_key(endpoint, operator_variable), user_temperature)
+        self._user = played_by(endpoint, lambda: read_key(endpoint, configuration().variable), user_temperature)
         # Results against different users are not comparable.
         played = f"{endpoint.base_url} {endpoint.model} {endpoint.extra} {user_temperature:g}"
         self.version += f"-user-{hashlib.sha256(played.encode()).hexdigest()[:12]}"

@@ -12,7 +12,7 @@ from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.tool_calls import refusal
 from quintain.errors import InvalidInput
 from quintain.records.protocols import TimeStep
-from quintain.records.record import clip, nearest, shown
+from quintain.records.record import clip, list_names, nearest, shown
 from quintain.records.trajectory import Action, Observation, Task
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ OBSERVATION_CHARS = 20_000
 """Maximum characters of an observation; a note replaces the rest."""
 
 _MAX_CALLS = 16
-_MAX_LISTED = 40
 _PROMPT = "You work with tools. Call a tool to find out or to do what is asked{end}."
 
 
@@ -96,8 +95,7 @@ class Episode:
 
     @property
     def _choice(self) -> str:
-        more = len(self._names) - _MAX_LISTED
-        return ", ".join(self._names[:_MAX_LISTED]) + (f" and {more} others" if more > 0 else "")
+        return list_names(self._names)
 
     def _carry_out(self, action: Action) -> ToolResult:
         assert self._connection is not None

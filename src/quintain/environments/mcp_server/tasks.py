@@ -316,9 +316,6 @@ def _task(run: Trajectory, prompt: str, calls: list[Call]) -> Task:
 def _carried_out(run: Trajectory) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the calls that did not end in an error, with their arguments."""
     for step in run.agent_steps:
-        results = list(step.observations)
-        failed = {one.call_id for one in results if one.is_error and one.call_id}
-        for place, action in enumerate(step.actions):
-            by_place = len(results) == len(step.actions) and results[place].is_error
-            if action.args is not None and not by_place and action.call_id not in failed:
+        for action, result in step.calls_with_results:
+            if action.args is not None and not (result is not None and result.is_error):
                 yield action.tool, action.args

@@ -20,7 +20,6 @@ from quintain.exporters.chat_turns import (
     count_lost_values,
     count_masked,
     count_thoughts,
-    function_of,
     last_turns,
     require_answers,
     turns_of,
@@ -30,6 +29,7 @@ from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, json_lines, write_splits
 from quintain.importers.transcripts.tool_tags import RESULT_SEPARATOR
 from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, LabelledRow, PairRow, Row, TextRow
+from quintain.records.protocols import tool_function
 from quintain.records.trajectory import Trajectory
 
 _TAG = re.compile(r"<(?=/?(?:tool_call|think)>)")
@@ -107,7 +107,7 @@ def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dic
     for place, entry in enumerate(entries):
         if (entry["from"] in {"human", "observation"}) != (place % 2 == 0):
             raise InvalidInput("the user and the agent do not alternate")
-    tools = [function_of(tool) for tool in run.tools]
+    tools = [tool_function(tool) for tool in run.tools]
     return {
         "conversations": entries,
         "system": "\n\n".join(turn.text for turn in turns[:n]),

@@ -15,7 +15,6 @@ from quintain.exporters.chat_turns import (
     chat_message,
     count_lost_values,
     count_thoughts,
-    function_of,
     last_turns,
     prompt_length,
     require_answers,
@@ -25,6 +24,7 @@ from quintain.exporters.chat_turns import (
 from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, json_lines, write_splits
 from quintain.records.dataset import Dataset, DatasetRow, PairRow, Row
+from quintain.records.protocols import tool_function
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a function may be called there."""
@@ -79,7 +79,7 @@ def _message(turn: Turn) -> dict[str, Any]:
 def _tools(tools: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> dict[str, Any]:
     """The tools, with names that are allowed."""
     calls = [call.tool for turn in turns for call in turn.calls]
-    functions = [function_of(dict(tool)) for tool in tools]
+    functions = [tool_function(dict(tool)) for tool in tools]
     for name in [*calls, *(function.get("name") for function in functions)]:
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise InvalidInput("a tool name must have 1 to 64 letters, digits, _ or -")

@@ -19,7 +19,6 @@ from quintain.exporters.chat_turns import (
     count_lost_values,
     count_masked,
     count_thoughts,
-    function_of,
     tool_with_text_parameters,
     turns_of,
 )
@@ -28,6 +27,7 @@ from quintain.exporters.formats.trl import answer_of, prompt_of
 from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, splits_of, write_splits
 from quintain.records.dataset import BenchmarkRow, Dataset, DatasetRow, GroupRow, Row, SplitName
+from quintain.records.protocols import tool_function
 from quintain.records.trajectory import Task
 
 _CALL = {"id": "", "type": "", "function": {"name": "", "arguments": ""}}
@@ -147,7 +147,7 @@ def _tools_in(rows: Iterable[Row]) -> Iterator[str]:
             if isinstance(row, BenchmarkRow)
             else ()
         )
-        yield from (str(function_of(tool).get("name")) for tool in tools)
+        yield from (str(tool_function(tool).get("name")) for tool in tools)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:

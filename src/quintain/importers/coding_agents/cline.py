@@ -151,7 +151,7 @@ class _Writer:
     def _results(self, blocks: list[Any]) -> tuple[list[Result], list[Any]]:
         """Return the answers to the waiting calls among the blocks, and the other blocks."""
         calls = self.script.steps[-1].get("actions", []) if self.script.steps else []
-        answered = {as_dict(block).get("tool_use_id") for block in blocks}
+        answered = {nonblank(as_dict(block).get("tool_use_id")) for block in blocks}
         waiting = [call for call in calls if call["call_id"] not in answered]
         results, rest, empty = list[Result](), list[Any](), False
         for block in blocks:

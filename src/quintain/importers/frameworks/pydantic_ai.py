@@ -163,7 +163,7 @@ def _content(value: Any) -> Message:
 
 
 def _is_file(value: Any) -> bool:
-    return as_dict(value).get("kind") in _FILES
+    return as_text(as_dict(value).get("kind")) in _FILES
 
 
 def _file(value: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ context. `ok` only means that nothing failed; a verdict is a reward or metric na
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from quintain.importers.log_file import LogFile
@@ -69,30 +69,23 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
     paths = _paths(nodes)
     if not paths:
         report.reject(line, "expected messages, got a trace without any")
-    resumed = {link.get("node") for node in nodes for link in _links(node) if link.get("type") == "compaction"}
-    calls = {call["node"]: call for call in dicts_in(trace.get("calls")) if isinstance(call.get("node"), int)}
     agent, task = as_dict(trace.get("agent")), as_dict(trace.get("task")) or as_dict(episode.get("task"))
-    config = as_dict(agent.get("config"))
-    model = nonblank(config.get("model"), *(call.get("model") for call in calls.values()))
+    calls = {call["node"]: call for call in dicts_in(trace.get("calls")) if isinstance(call.get("node"), int)}
+    model = nonblank(as_dict(agent.get("config")).get("model"), *(call.get("model") for call in calls.values()))
     env = nonblank(as_dict(episode.get("env")).get("id"), as_dict(episode.get("env")).get("name"))
     task_id = _task_id(task)
     group = as_name(as_dict(episode.get("group")).get("id")) or (f"{env}/{task_id}" if env and task_id else task_id)
     trace_id = as_name(trace.get("id")) or f"line-{line}"
-    names_sampled = any(as_dict(node).get("sampled") is True for node in nodes)
-    written: set[int] = set()
+    sampled = {i for i, node in enumerate(nodes) if as_dict(node).get("sampled") is True}
+    failed = _failed_compactions(nodes)
+    seen: set[int] = set()
     for n, path in enumerate(paths):
-        attempt = any(link.get("type") == "compaction_attempt" for link in _links(nodes[path[-1]]))
-        trains = agent.get("trainable") is not False and not (attempt and path[-1] not in resumed)
-        turns = []
-        for i in path:
-            turn = parse_vendor_message(as_dict(nodes[i]).get("message"), report)
-            if turn is not None and turn.actor == "agent":
-                is_input = names_sampled and as_dict(nodes[i]).get("sampled") is not True
-                _add_call(turn, as_dict(nodes[i]), calls.get(i, {}))
-                turn.fields |= {"copied_context": True} if is_input or i in written else {}
-                turn.fields |= {} if trains else {"train": False}
-            turns += [turn] if turn is not None else []
-        written.update(path)
+        copied = {i for i in path if i in seen or (sampled and i not in sampled)}
+        turns = list(_turns(nodes, path, calls, copied, report))
+        if agent.get("trainable") is False or path[-1] in failed:
+            for turn in turns:
+                turn.fields |= {"train": False} if turn.actor == "agent" else {}
+        seen.update(path)
         labels = {
             "agent": agent.get("name"),
             "episode": episode.get("id") if "traces" in episode else None,
@@ -111,6 +104,28 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
             outcome=_outcome(trace),
             extra=short_fields(labels),
         )
+
+
+def _turns(
+    nodes: list[Any], path: list[int], calls: Mapping[int, dict[str, Any]], copied: Collection[int], report: Report
+) -> Iterator[Turn]:
+    """Yield the turns of a path; those of the agent at `copied` nodes are context."""
+    for i in path:
+        node = as_dict(nodes[i])
+        turn = parse_vendor_message(node.get("message"), report)
+        if turn is not None and turn.actor == "agent":
+            _add_call(turn, node, calls.get(i, {}))
+            turn.fields |= {"copied_context": True} if i in copied else {}
+        if turn is not None:
+            yield turn
+
+
+def _failed_compactions(nodes: list[Any]) -> set[int]:
+    """Return the nodes that tried to compact the context, and with which no other node goes on."""
+    links = [(i, link) for i, node in enumerate(nodes) for link in _links(node)]
+    compacted = [link.get("node") for _, link in links if link.get("type") == "compaction"]
+    tried = {i for i, link in links if link.get("type") == "compaction_attempt"}
+    return tried - {node for node in compacted if isinstance(node, int)}
 
 
 def _links(node: Any) -> list[dict[str, Any]]:

@@ -263,7 +263,7 @@ def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) 
             refuse("part:tool_call", f"expected {where}.value to be the JSON text of a call, got {value!r:.60}")
             return
         value = {"id": value.get("id"), "function": value}
-    elif part.get("type") in CALLS:
+    elif as_text(part.get("type")) in CALLS:
         value = {**part, "function": part} if not part.get("function") else part
     if (call := parse_call(value, where, refuse)) is None:
         return

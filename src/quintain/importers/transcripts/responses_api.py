@@ -34,7 +34,7 @@ def items_to_messages(items: Iterable[Any]) -> Iterator[Any]:
         from_agent = (
             kind == "reasoning"
             or kind.endswith("_call")
-            or (kind == "message" and item.get("role") in {"assistant", None})
+            or (kind == "message" and item.get("role") in ("assistant", None))
         )
         if not from_agent:
             if turn is not None:

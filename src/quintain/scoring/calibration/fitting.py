@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.labels.calibration import Calibration, CalibrationMap, DomainFit, ReliabilityBin
+from quintain.records.record import list_names
 from quintain.records.seeds import stable_seed
 from quintain.scoring.calibration.maps import UNCHANGED, fit_isotonic, fit_platt, value_of
 from quintain.scoring.rank_statistics import spearman, variance
@@ -113,7 +114,8 @@ def fit_all(
         for i, value in zip(places, own_predicted, strict=True):
             predicted[i] = value
     if shared:
-        warnings.append(f"No map of their own, the common one serves: {_listed(shared)}.")
+        reasons = [f"{domain} ({why})" for domain, why in shared.items()]
+        warnings.append(f"No map of their own, the common one serves: {list_names(reasons, 8)}.")
     before, after = _error(data.x, data.y), _error(predicted, data.y)
     if all(found.map == UNCHANGED for found in fitted.values()):
         warnings.append(
@@ -269,8 +271,3 @@ def task_folds(groups: Sequence[str]) -> list[list[int]]:
 def _error(predicted: Sequence[float], labels: Sequence[float]) -> float:
     """Mean squared difference (Brier 1950)."""
     return math.fsum((p - y) ** 2 for p, y in zip(predicted, labels, strict=True)) / len(labels)
-
-
-def _listed(reasons: Mapping[str, str], most: int = 8) -> str:
-    shown = [f"{name} ({why})" for name, why in list(reasons.items())[:most]]
-    return ", ".join(shown) + (f" and {len(reasons) - most} more" if len(reasons) > most else "")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.records.trajectory import Action, Observation, Step, Trajectory, text_of
+from quintain.records.trajectory import Action, Observation, Trajectory, text_of
 from quintain.scoring.file_activity.operations import Operation, patch_operations
 from quintain.scoring.file_activity.python_code import python_operations
 from quintain.scoring.file_activity.script_operations import script_operations
@@ -82,20 +82,8 @@ def file_calls_of(run: Trajectory) -> Iterator[FileCall]:
     for turn, step in enumerate(run.agent_steps):
         if step.copied_context:
             continue
-        for action, result in calls_with_results(step):
+        for action, result in step.calls_with_results:
             yield read_call(action, result, turn)
-
-
-def calls_with_results(step: Step) -> Iterator[tuple[Action, Observation | None]]:
-    """Yield each call of a step with its result: by id where both have one, else by place."""
-    results = step.observations
-    by_id = {result.call_id: result for result in results if result.call_id}
-    by_place = not by_id or len(results) == len(step.actions)
-    for place, action in enumerate(step.actions):
-        result = by_id.get(action.call_id or "")
-        if result is None and by_place and place < len(results):
-            result = results[place]
-        yield action, result
 
 
 def read_call(action: Action, result: Observation | None = None, turn: int = 0) -> FileCall:

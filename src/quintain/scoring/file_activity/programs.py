@@ -67,7 +67,7 @@ def purpose_of(command: Command) -> Purpose:
     if not program:
         return Purpose.LOOK
     if program == "git":
-        return _git_purpose(arguments)
+        return _git_purpose(command.git)
     if program in _LOOKS:
         options = " ".join(arguments)
         acts = (
@@ -85,16 +85,13 @@ def purpose_of(command: Command) -> Purpose:
     return Purpose.SETTING if program in _SETTINGS else Purpose.OTHER
 
 
-def _git_purpose(arguments: Sequence[str]) -> Purpose:
-    rest = list(arguments)
-    while rest and rest[0].startswith("-"):
-        rest = rest[2 if rest[0] in {"-C", "-c"} else 1 :]
-    line = " ".join(rest)
+def _git_purpose(words: Sequence[str]) -> Purpose:
+    line = " ".join(words)
     if _GIT_UNDOES.match(line):
         return Purpose.UNDO
     if _GIT_LOOKS.match(line):
         return Purpose.LOOK
-    return Purpose.SETTING if rest and rest[0] in _GIT_SETTINGS else Purpose.OTHER
+    return Purpose.SETTING if words and words[0] in _GIT_SETTINGS else Purpose.OTHER
 
 
 def waits(commands: Sequence[Command]) -> bool:

@@ -157,7 +157,7 @@ def _mode(node: ast.Call) -> str | None:
 
 
 def _constant_names(tree: ast.Module) -> dict[str, str]:
-    """Return names that are assigned a path: `p = "a.py"`, `p = Path("a.py")`, `with open("a.py") as p`."""
+    """Return names that are assigned a path: `p = "a.py"`, `p = Path("a.py")`."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
@@ -177,29 +177,43 @@ def _path(node: ast.AST, names: Mapping[str, str]) -> str:
     return ""
 
 
+_FUNCTIONS: Mapping[str, OperationKind] = {
+    "os.remove": "delete",
+    "os.unlink": "delete",
+    "os.rename": "move",
+    "os.replace": "move",
+    "shutil.move": "move",
+}
+_PATH_METHODS: Mapping[str, OperationKind] = {
+    "write_text": "write",
+    "write_bytes": "write",
+    "read_text": "read",
+    "read_bytes": "read",
+    "unlink": "delete",
+}
+
+
 def _file_operation(node: ast.Call, names: Mapping[str, str]) -> Operation | None:
     name, owner = _called(node)
-    first = _path(node.args[0], names) if node.args else ""
-    second = _path(node.args[1], names) if len(node.args) > 1 else ""
+    first, second, *_ = (*(_path(argument, names) for argument in node.args), "", "")
     of_path = _path(node.func.value, names) if isinstance(node.func, ast.Attribute) else ""
     if name == "open" and owner != "os":
-        path, mode = (first, _mode(node)) if isinstance(node.func, ast.Name) else (of_path, _mode(node))
-        if not path:
-            return None
-        if not mode or (mode[0] == "r" and "+" not in mode):
-            return _stated("read", path)
-        return _stated("append" if mode[0] == "a" else "write", path)
-    if name in {"write_text", "write_bytes"} and of_path:
-        return _stated("write", of_path)
-    if name in {"read_text", "read_bytes"} and of_path:
-        return _stated("read", of_path)
-    if name == "unlink" and owner != "os" and of_path:
-        return _stated("delete", of_path)
-    if (owner == "os" and name in {"remove", "unlink"}) or name == "rmtree":
-        return _stated("delete", first) if first else None
-    if (owner == "os" and name in {"rename", "replace"}) or (owner == "shutil" and name == "move"):
-        return _stated("move", first, second) if first and second else None
-    return None
+        return _opened(first if isinstance(node.func, ast.Name) else of_path, _mode(node))
+    kind = _FUNCTIONS.get(f"{owner}.{name}", "delete" if name == "rmtree" else None)
+    if kind == "move":
+        return _stated(kind, first, second) if first and second else None
+    if kind is not None:
+        return _stated(kind, first) if first else None
+    kind = _PATH_METHODS.get(name)
+    return _stated(kind, of_path) if kind is not None and of_path else None
+
+
+def _opened(path: str, mode: str | None) -> Operation | None:
+    if not path:
+        return None
+    if not mode or (mode[0] == "r" and "+" not in mode):
+        return _stated("read", path)
+    return _stated("append" if mode[0] == "a" else "write", path)
 
 
 def _stated(kind: OperationKind, path: str, target: str = "") -> Operation:

@@ -17,6 +17,8 @@ _READERS = frozenset(
 )
 _LISTERS = frozenset({"grep", "rg", "ls", "wc", "file", "stat", "echo"})
 _REMOVERS = frozenset({"rm", "unlink", "shred", "del", "erase", "rd", "Remove-Item"})
+_GIT_PROGRAMS = {"apply": "patch", "am": "patch", "rm": "rm", "mv": "mv"}
+"""Subcommand of git -> the program that does the same to files."""
 _SURE = frozenset({"cd", "mkdir", "cat", "echo", "export", "set", "true", "rm", "mv", "cp", "apply_patch", "tee"})
 """Programs that can be taken to have succeeded where a later command follows `&&`."""
 _SUBSTITUTION = re.compile(r"s([/|#@,!])(.*?)(?<!\\)\1(.*?)(?<!\\)\1", re.DOTALL)
@@ -61,38 +63,53 @@ def _placed(operation: Operation, folder: str) -> Operation:
 
 
 def _command_operations(command: Command, *, is_sure: bool) -> Iterator[Operation]:
-    program, arguments, document = command.program, command.arguments, command.here_document
-    outputs = command.outputs
-    paths = [word for word in arguments if not word.startswith("-")]
-    if program in {"cat", "tee"} and document is not None and (outputs or program == "tee") and not command.piped:
+    program, document = command.program, command.here_document
+    writes = program == "tee" or (program == "cat" and command.outputs)
+    if document is not None and writes and not command.piped:
         yield from _written_document(command, document, is_sure=is_sure)
-    elif outputs:
+    elif command.outputs:
         yield from _output(command)
-    elif program == "tee":
+    else:
+        yield from _program_operations(command, is_sure=is_sure)
+    yield from (Operation("read", one.target) for one in command.redirects if one.operator == "<")
+
+
+def _program_operations(command: Command, *, is_sure: bool) -> Iterator[Operation]:
+    program = name = command.program
+    paths = [word for word in command.arguments if not word.startswith("-")]
+    if program == "git" and command.arguments and command.arguments[0] in _GIT_PROGRAMS:
+        name, paths = _GIT_PROGRAMS[command.arguments[0]], paths[1:]
+    exact = is_sure and command.is_literal and program != "git"
+    if name == "tee":
         yield from (Operation("write", path, is_exact=False, note=f"tee writes {path[:40]!r}") for path in paths)
-    elif program in {"apply_patch", "patch"} or (program == "git" and arguments[:1] in {("apply",), ("am",)}):
-        text = document.text if document else arguments[0] if program == "apply_patch" and len(arguments) == 1 else ""
-        exact = program == "apply_patch" and is_sure and (document is None or document.is_literal)
-        yield from patch_operations(text, is_exact=exact)
-    elif program in _REMOVERS or (program == "git" and arguments[:1] == ("rm",)):
-        names = [path.replace("\\", "/") for path in (paths[1:] if program == "git" else paths)]
-        exact = is_sure and command.is_literal and program == "rm"
-        yield from (Operation("delete", path, is_exact=exact, note=program) for path in names)
-    elif program in {"mv", "cp"} or (program == "git" and arguments[:1] == ("mv",)):
-        yield from _moved(program, paths[1:] if program == "git" else paths, exact=is_sure and command.is_literal)
-    elif program == "truncate":
+    elif name in {"apply_patch", "patch"}:
+        yield from _patched(command, is_sure=is_sure)
+    elif name in _REMOVERS:
+        names = [path.replace("\\", "/") for path in paths]
+        yield from (Operation("delete", path, is_exact=exact and name == "rm", note=program) for path in names)
+    elif name in {"mv", "cp"}:
+        yield from _moved(program, paths, exact=exact)
+    elif name == "truncate":
         yield from (Operation("write", path, is_whole=True, is_exact=False) for path in paths[-1:])
-    elif program in {"sed", "perl", "gsed"}:
+    elif name in {"sed", "perl", "gsed"}:
         yield from _stream_edits(command)
-    elif program == "find":
+    elif name == "find":
         yield from _found(command)
-    elif _PYTHON.fullmatch(program):
+    elif _PYTHON.fullmatch(name):
         yield from _python(command)
-    elif program in _READERS:
+    elif name in _READERS:
         yield from (Operation("read", path) for path in paths)
     elif purpose_of(command) in {Purpose.OTHER, Purpose.UNDO}:
         yield Operation("run", new=command.source, is_exact=False, note=program)
-    yield from (Operation("read", one.target) for one in command.redirects if one.operator == "<")
+
+
+def _patched(command: Command, *, is_sure: bool) -> Iterator[Operation]:
+    document, text, is_own = command.here_document, "", command.program == "apply_patch"
+    if document is not None:
+        text = document.text
+    elif is_own and len(command.arguments) == 1:
+        text = command.arguments[0]
+    yield from patch_operations(text, is_exact=is_own and is_sure and (document is None or document.is_literal))
 
 
 def _written_document(command: Command, document: HereDocument, *, is_sure: bool) -> Iterator[Operation]:
@@ -127,8 +144,7 @@ def _moved(program: str, paths: Sequence[str], *, exact: bool) -> Iterator[Opera
             yield Operation("write", target, is_whole=True, is_exact=False)
         else:
             kind: OperationKind = "copy" if program == "cp" else "move"
-            exact = exact and len(sources) == 1 and program != "git"
-            yield Operation(kind, source, target=target, is_exact=exact, note=program)
+            yield Operation(kind, source, target=target, is_exact=exact and len(sources) == 1, note=program)
 
 
 def _stream_edits(command: Command) -> Iterator[Operation]:

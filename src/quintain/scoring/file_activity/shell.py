@@ -93,6 +93,14 @@ class Command:
         return self.words[1:]
 
     @property
+    def git(self) -> tuple[str, ...]:
+        """The subcommand of git with its arguments, without the options before it; empty for another program."""
+        words = self.arguments if self.program == "git" else ()
+        while words and words[0].startswith("-"):
+            words = words[2 if words[0] in {"-C", "-c"} else 1 :]
+        return words
+
+    @property
     def outputs(self) -> list[Redirect]:
         """Redirections that write a file, other than `/dev/null`."""
         return [one for one in self.redirects if one.operator.startswith((">", "<>")) and one.target != "/dev/null"]

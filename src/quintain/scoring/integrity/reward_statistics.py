@@ -156,6 +156,11 @@ class Group:
         return self.high - self.low <= _EQUAL
 
     @property
+    def correct_throughout(self) -> bool:
+        """Whether all runs are known to be correct."""
+        return self.correct is not None and self.correct > HOLLOW
+
+    @property
     def alike(self) -> bool:
         """Whether most of the replies are equal."""
         return self.n >= MIN_ALIKE and max(self.replies.values(), default=0) >= ALIKE * self.n
@@ -194,35 +199,45 @@ def _find_saturation(points: Sequence[Point], n: int) -> Finding | str:
 def _find_collapse(groups: Collection[Group], untracked: int) -> Finding | str:
     """Return the finding; else the reason why there is none, `""` for a check that found nothing."""
     several = [group for group in groups if group.n > 1]
-    runs = sum(group.n for group in several)
+    dead = [group for group in several if group.dead]
     # Greedy sampling gives equal replies to runs that only share a task; they matter where their rewards differ.
     copies = [group for group in several if group.alike and (group.declared or not group.dead)]
-    one_voice = len(copies) >= max(1, len(several) / 2) and sum(group.n for group in copies) >= 2 * MIN_ALIKE
-    if not one_voice and (len(several) < 2 or runs < 2 * MIN_ALIKE):
-        return f"{len(several)} tasks with several runs ({runs}); it takes {MIN_GROUPS} with {MIN_GROUPED}"
-    dead = [group for group in several if group.dead]
-    share = len(dead) / len(several)
+    one_voice = len(copies) >= max(1, len(several) / 2) and _n_runs(copies) >= 2 * MIN_ALIKE
+    if not one_voice:
+        if len(several) < 2 or _n_runs(several) < 2 * MIN_ALIKE:
+            return (
+                f"{len(several)} tasks with several runs ({_n_runs(several)}); it takes {MIN_GROUPS} with {MIN_GROUPED}"
+            )
+        if len(dead) / len(several) < 0.5:
+            return ""
     declared = [group for group in several if group.declared]
-    silent = share >= DEAD and len(declared) >= MIN_GROUPS and sum(group.n for group in declared) >= MIN_GROUPED
-    if not one_voice and share < 0.5:
-        return ""
+    silent = len(dead) / len(several) >= DEAD and len(declared) >= MIN_GROUPS and _n_runs(declared) >= MIN_GROUPED
     # Equal rewards of equally correct runs are an easy task: no signal, and no trick either.
-    honest = all(group.correct is not None and group.correct > HOLLOW for group in (*dead, *copies))
-    words = f"{len(dead)} of {len(several)} groups have one reward for all of their runs ({share:.0%})"
-    if copies:
-        words += f"; {len(copies)} consist of one and the same reply"
-    if untracked:
-        words += f"; {untracked} runs of further groups were not looked at"
+    honest = all(group.correct_throughout for group in (*dead, *copies))
+    collapsed = copies if one_voice else dead
     return Finding(
         check="group_collapse",
         severity="flag" if (one_voice or silent) and not honest else "note",
-        count=len(copies) if one_voice else len(dead),
-        trajectory_ids=tuple(group.id for group in (copies if one_voice else dead)[:5]),
-        evidence=words,
+        count=len(collapsed),
+        trajectory_ids=tuple(group.id for group in collapsed[:5]),
+        evidence=_collapse_evidence(len(several), len(dead), len(copies), untracked),
         remedy="These groups have no advantage to learn from (grpo skips them): sample warmer, take tasks that succeed sometimes, "
         "or a finer scorer.",
         figures={"groups": len(several), "dead": len(dead), "alike": len(copies)},
     )
+
+
+def _n_runs(groups: Collection[Group]) -> int:
+    return sum(group.n for group in groups)
+
+
+def _collapse_evidence(several: int, dead: int, copies: int, untracked: int) -> str:
+    words = f"{dead} of {several} groups have one reward for all of their runs ({dead / several:.0%})"
+    if copies:
+        words += f"; {copies} consist of one and the same reply"
+    if untracked:
+        words += f"; {untracked} runs of further groups were not looked at"
+    return words
 
 
 class Relation(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quintain.records.labels.judging import Rubric, Verdict
-from quintain.records.record import clip
+from quintain.records.record import clip, list_names
 from quintain.records.score import Component, Score, StepScore
 from quintain.scoring.judges.answer_parsing import mean, rounded_share, weighted_mean
 from quintain.scoring.judges.empty_run_control import Control, Credit
@@ -86,7 +86,7 @@ def _quoted(quotes: Sequence[str]) -> str:
 
 def _unscored(fields: dict[str, Any], lacking: Sequence[str], verdict: Verdict) -> Score:
     if unproven := [name for name in lacking if name in verdict.unproven]:
-        reason = f"no quote of the judge for {_listed(map(repr, unproven))} is in the run"
+        reason = f"no quote of the judge for {list_names(list(map(repr, unproven)), _NAMED)} is in the run"
     elif verdict.unproven_steps:
         reason = "the judge quotes for some steps what is not in them"
     elif lacking:
@@ -139,9 +139,4 @@ def _control_note(control: Control, verdict: Verdict) -> str:
         ]
     if not amounts:
         return ""
-    return f"{_TAKEN}, because the judge gives it without the agent's words too: {_listed(amounts)}."
-
-
-def _listed(names: Any) -> str:
-    listed = list(names)
-    return ", ".join(listed[:_NAMED]) + (", ..." if len(listed) > _NAMED else "")
+    return f"{_TAKEN}, because the judge gives it without the agent's words too: {list_names(amounts, _NAMED)}."

@@ -15,14 +15,7 @@ from typing import Any
 
 from quintain.records.labels.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
-from quintain.scoring.file_activity.calls import (
-    FOLDER_NAMES,
-    FileCall,
-    calls_with_results,
-    command_text,
-    first_text,
-    read_call,
-)
+from quintain.scoring.file_activity.calls import FOLDER_NAMES, FileCall, command_text, first_text, read_call
 from quintain.scoring.file_activity.operations import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, waits
 from quintain.scoring.file_activity.shell import parse_script
@@ -183,7 +176,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
 def _turn(step: Step, number: int, index: ToolIndex, read_only: Set[str], *, user_spoke: bool) -> Turn:
     calls, left = [], False
     if step.actions:
-        calls = [_call(action, number, index, read_only, seen) for action, seen in calls_with_results(step)]
+        calls = [_call(action, number, index, read_only, seen) for action, seen in step.calls_with_results]
     if len(step.observations) > len(step.actions):
         left = any(seen.is_error for seen in step.observations[len(step.actions) :])
     return Turn(

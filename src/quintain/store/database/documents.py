@@ -10,7 +10,7 @@ from sqlalchemy import JSON, Column, ColumnElement, Connection, Engine, Select, 
 
 from quintain.errors import NotFound
 from quintain.next_step import Hint, call
-from quintain.records.record import Record, shown
+from quintain.records.record import Record, list_names, shown
 from quintain.records.text import require_clean
 from quintain.store.database.engine import read_transaction
 
@@ -83,7 +83,7 @@ def read_all(engine: Engine, kind: type[R], documents: Select[Any]) -> list[R]:
 def not_found_error(connection: Connection, table: Table, ids: list[str], noun: str) -> NotFound:
     """Return the error for unknown ids. It names the three newest existing ones."""
     recent = list(connection.scalars(select(table.c.id).order_by(table.c.seq.desc()).limit(3)))
-    named = ", ".join(map(shown, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
+    named = list_names(list(map(shown, ids)), 3)
     known = f"the newest are {', '.join(recent)}" if recent else f"no {noun} is stored"
     listed = Hint("; call ", _LISTED_BY[noun]) if noun in _LISTED_BY else ""
     return NotFound(Hint(f"expected the id of a stored {noun}, got {named}; {known}", listed))

@@ -29,7 +29,7 @@ from quintain.records.record import counted, shown
 from quintain.scoring.registry import describe_scorers
 from quintain.store.database.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note
-from quintain.tools.evaluation.compared_agents import leaderboard_uri
+from quintain.tools.evaluation.leaderboard import leaderboard_uri
 from quintain.tools.labels.tournaments import tournament_of_agents
 from quintain.tools.results import LibraryResult
 from quintain.tools.run_selection import Cursor, PageSize, count_fitting, fitting_page

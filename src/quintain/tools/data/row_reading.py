@@ -26,7 +26,7 @@ from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.importers.values import as_number
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
-from quintain.records.record import clip, nearest, shown
+from quintain.records.record import clip, list_names, nearest, shown
 from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
 from quintain.redaction.redact import redact_text
@@ -180,11 +180,7 @@ def text_files(place: Path) -> list[Path]:
 def note_left_out(files: Sequence[Path], folder: Path) -> str:
     """Return a note that lists files."""
     names = [safe_name(file.relative_to(folder).as_posix()) for file in files]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return (
-        f"the folder has a training split, so these were left out: {', '.join(names[:5])}{more}; name a file as `path` to "
-        "take it"
-    )
+    return f"the folder has a training split, so these were left out: {list_names(names, 5)}; name a file as `path` to take it"
 
 
 MARKS = ("good", "bad")
@@ -241,8 +237,7 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
 
 
 def _listed(values: Counter[str]) -> str:
-    listed = ", ".join(f"{shown(value)} ({n})" for value, n in values.most_common(_SHOWN))
-    return f"{listed}, ..." if len(values) > _SHOWN else listed
+    return list_names([f"{shown(value)} ({n})" for value, n in values.most_common()], _SHOWN)
 
 
 def chosen_rows(

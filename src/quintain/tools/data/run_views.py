@@ -186,15 +186,12 @@ class _Counts:
         called = set[str]()
         for step in run.own_steps:
             self.turns += 1
-            failed = {o.call_id for o in step.observations if o.is_error}
-            if failed or run.source.format == Source().format:
+            if any(one.is_error for one in step.observations) or run.source.format == Source().format:
                 self.marking.add(run.source.format)
-            for place, action in enumerate(step.actions):
+            for action, result in step.calls_with_results:
                 self.calls[action.tool] += 1
                 called.add(action.tool)
-                by_place = step.observations[place] if place < len(step.observations) else None
-                is_error = action.call_id in failed if action.call_id else by_place is not None and by_place.is_error
-                self.errors[action.tool] += bool(is_error)
+                self.errors[action.tool] += result is not None and result.is_error
             usage = step.usage
             self._spend("input", usage and usage.input_tokens)
             self._spend("output", usage and usage.output_tokens)

@@ -1,38 +1,23 @@
-"""Agents that are compared: leaderboards, the curves on the way to an agent, and agents that are known by recorded runs alone."""
+"""Agents that are compared: the curves on the way to an agent, and agents that are known by recorded runs alone."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import partial
-from urllib.parse import quote
 
 from quintain.datasets.splits import task_key
-from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.bradley_terry import rate_players
-from quintain.evaluation.comparison import leaderboard, merit
+from quintain.errors import InvalidInput
 from quintain.evaluation.summary import success_rate
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Sampling
-from quintain.records.evaluation import (
-    CurvePoint,
-    EpisodeResult,
-    Evaluation,
-    Leaderboard,
-    LearningCurve,
-    Rating,
-    SuiteOutline,
-)
+from quintain.records.evaluation import CurvePoint, EpisodeResult, Evaluation, LearningCurve
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.record import counted
-from quintain.store.database.paging import read_pages
-from quintain.tools.evaluation.environment_references import plain_reference
 from quintain.tools.services import Services
 
 
 def ancestors_of(services: Services, agent_id: str) -> list[Agent]:
-    """The agent and those that it was trained from, the nearest first, as far as they are still known."""
+    """Return the agent and those that it was trained from, the nearest first, as far as they are still known."""
     found: dict[str | None, Agent] = {}
     agent = services.store.agents.find(agent_id)
     while agent is not None and agent.id not in found:
@@ -44,7 +29,7 @@ def ancestors_of(services: Services, agent_id: str) -> list[Agent]:
 def learning_curves(
     services: Services, agents: Sequence[str], evaluations: Sequence[Evaluation]
 ) -> tuple[LearningCurve, ...]:
-    """The curves of compared agents; one that is the beginning of another is left out, and one of a single point is none."""
+    """Return the curves of compared agents; one that is the beginning of another is left out, and one of a single point is none."""
     curves = [_curve(services, name, found) for name, found in zip(agents, evaluations, strict=True)]
     known = sorted((curve for curve in curves if curve is not None), key=lambda curve: -len(curve.points))
     kept: list[LearningCurve] = []
@@ -181,78 +166,3 @@ def _newest_by_task(services: Services, agent: str, environment: str | None) -> 
         for run in runs
         if run.outcome.status.verdict is not None
     }
-
-
-_PLACES = 50
-"""Agents of a leaderboard; the rest is counted."""
-
-
-def environment_leaderboard(services: Services, environment: str) -> Leaderboard:
-    """The best evaluation of each agent on the suite of an environment that most agents have run, the newest of equals.
-
-    Raises:
-        NotFound: nobody was evaluated there.
-    """
-    environment, suites = plain_reference(services, environment), dict[str, list[Evaluation]]()
-    for evaluation in read_pages(partial(services.store.evaluations.page, environment=environment)):
-        if evaluation.purpose == "measurement":
-            suites.setdefault(evaluation.suite_hash, []).append(evaluation)
-    if not suites:
-        raise NotFound(
-            Hint(
-                f"no agent was evaluated in {environment!r}; call ",
-                call("evaluate_agent", agent="starter", environment=environment),
-            ),
-            code="not_evaluated",
-        )
-    suite = max(suites, key=lambda found: len({item.agent_id for item in suites[found]}))
-    best: dict[str, Evaluation] = {}
-    for item in suites[suite]:
-        if item.agent_id not in best or merit(item) > merit(best[item.agent_id]):
-            best[item.agent_id] = item
-    ranked = sorted(best.values(), key=merit, reverse=True)
-    kept, first = ranked[:_PLACES], ranked[0]
-    notes = []
-    if len({item.sampling for item in kept}) > 1:
-        notes.append("The agents sampled differently; see their evaluations.")
-    rated: tuple[Rating, ...] = ()
-    try:
-        rated = rate_players(item for found in suites.values() for item in found)
-    except InvalidInput as error:
-        notes.append(error.message)
-    if len(ranked) > _PLACES:
-        notes.append(f"{len(ranked) - _PLACES} more agents stand below these.")
-    return Leaderboard(
-        environment=environment,
-        suite_hash=suite,
-        split=first.split,
-        seed=first.seed,
-        repeats=first.repeats,
-        n_tasks=first.n_tasks,
-        rows=leaderboard(kept, [item.agent_id for item in kept]),
-        ratings=rated,
-        n_evaluations=len(suites[suite]),
-        notes=tuple(notes),
-        name=_name_of(first),
-        other_suites=tuple(other for other in suites if other != suite),
-        others=tuple(_outline(found) for other, found in suites.items() if other != suite),
-    )
-
-
-def _outline(evaluations: Sequence[Evaluation]) -> SuiteOutline:
-    newest = evaluations[0]
-    agents = len({item.agent_id for item in evaluations})
-    return SuiteOutline(name=_name_of(newest), suite_hash=newest.suite_hash, agents=agents, newest=newest.id)
-
-
-def _name_of(evaluation: Evaluation) -> str:
-    """Return the name of a suite: the arguments that make it."""
-    parts = [f"{evaluation.split}, {counted(evaluation.n_tasks, 'task')}, seed {evaluation.seed}"]
-    parts += [f"{evaluation.repeats} repeats"] if evaluation.repeats > 1 else []
-    parts += [f"at most {counted(evaluation.max_turns, 'turn')}"] if evaluation.max_turns is not None else []
-    return ", ".join(parts)
-
-
-def leaderboard_uri(environment: str) -> str:
-    """The resource that shows the leaderboard of an environment."""
-    return f"leaderboard://{quote(environment, safe='')}"

@@ -190,7 +190,7 @@ def _imported(services: Services, runs: Iterable[Trajectory]) -> _PreferenceBatc
     sides: dict[str, dict[str, tuple[str, Mapping[str, float]]]] = {}
     for run in runs:
         mark = run.extra.get(PAIR_MARK)
-        if isinstance(mark, Mapping) and mark.get("side") in {"chosen", "rejected"} and run.id:
+        if isinstance(mark, Mapping) and mark.get("side") in ("chosen", "rejected") and run.id:
             sides.setdefault(str(mark.get("pair")), {})[mark["side"]] = (run.id, run.outcome.scores)
         else:
             batch.skip("no_pair", "these runs were not imported as a side of a pair")

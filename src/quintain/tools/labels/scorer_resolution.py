@@ -14,7 +14,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.judging import Rubric
 from quintain.records.labels.profiles import DomainProfile
 from quintain.records.protocols import Scorer
-from quintain.records.record import clip, nearest, shown
+from quintain.records.record import clip, list_names, nearest, shown
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.calibration.calibrated import CalibratedScorer
@@ -245,7 +245,7 @@ def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> Sco
 
 def _listed(rubrics: Sequence[str | None]) -> str:
     names = ["no rubric" if rubric is None else clip(rubric) for rubric in rubrics]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return list_names(names, 5)
 
 
 def parts_of_runs(services: Services, scorer: str, ids: Iterable[str]) -> dict[str, dict[str, float]]:

@@ -14,7 +14,7 @@ from typing import Any
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.next_step import Hint, call
 from quintain.records.agent import ModelRef, Role
-from quintain.records.record import clip, shown
+from quintain.records.record import clip, list_names, shown
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
 from quintain.tools.training.planning.gguf_header import require_loadable
@@ -73,8 +73,9 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
     if len(ggufs) == 1:
         return _gguf(ggufs[0])
     if ggufs:
+        names = list_names([clip(file.name) for file in ggufs], _LISTED)
         raise InvalidInput(
-            f"{clip(reference)!r} contains {len(ggufs)} GGUF files ({_listed(file.name for file in ggufs)}); name one of them",
+            f"{clip(reference)!r} contains {len(ggufs)} GGUF files ({names}); name one of them",
             code="model_ambiguous",
         )
     raise _no_model(path, reference)
@@ -100,10 +101,10 @@ def _no_model(path: Path, reference: str) -> NotFound:
     what = f"{clip(reference)!r} contains no model (no config.json, adapter_config.json or *.gguf)"
     if not path.exists():
         what = f"there is no folder or file {clip(reference)!r}"
-    inner = [str(found.relative_to(path)) for found in _models_below(path)]
+    inner = list_names([clip(str(found.relative_to(path))) for found in _models_below(path)], _LISTED)
     return NotFound(
         Hint(
-            f"{what}{f', but models in it: {_listed(inner)}' if inner else ''}; name the folder that `save_pretrained` wrote, a "
+            f"{what}{f', but models in it: {inner}' if inner else ''}; name the folder that `save_pretrained` wrote, a "
             "GGUF file, an agent of ",
             call("list_library", kind="agents"),
             ", or 'starter'",
@@ -145,13 +146,8 @@ def near_models(services: Services, reference: str) -> str:
     def likeness(name: str) -> float:
         return SequenceMatcher(None, reference.lower(), name.lower()).ratio()
 
-    return f"In {_INBOX} are: {_listed(sorted(names, key=likeness, reverse=True))}. {_SERVED}"
-
-
-def _listed(names: Iterator[str] | list[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
-    return ", ".join(map(clip, every[:_LISTED])) + more
+    alike = map(clip, sorted(names, key=likeness, reverse=True))
+    return f"In {_INBOX} are: {list_names(list(alike), _LISTED)}. {_SERVED}"
 
 
 def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:

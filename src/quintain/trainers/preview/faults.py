@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from quintain.records.protocols import tool_function
 from quintain.records.record import shown
 from quintain.records.trajectory import Action, Step, Trajectory, text_of
 from quintain.trainers.preview.row import Member, turns_of
@@ -73,11 +74,11 @@ class Faults:
         run = member.trajectory
         if run is None:
             return
-        schemas = {str(name): tool for tool in map(_function, run.tools) if (name := tool.get("name"))}
+        schemas = {str(name): tool for tool in map(tool_function, run.tools) if (name := tool.get("name"))}
         self.defined.update(schemas.keys())
         for tool in run.tools:
             if nulls := sum(1 for _ in _null_keys(tool)):
-                self.found["null_schema"].add(line, nulls, shown(str(_function(tool).get("name"))))
+                self.found["null_schema"].add(line, nulls, shown(str(tool_function(tool).get("name"))))
         for step in run.steps:
             for action in step.actions:
                 self._look_at_call(action, schemas, line)
@@ -110,7 +111,7 @@ class Faults:
         if action.args is None or not _are_read(action):
             self.found["unreadable_arguments"].add(line, 1, shown(action.tool))
             return
-        for argument in _arguments(action.args, _parameters(schema or {})):
+        for argument in _arguments(action.args, (schema or {}).get("parameters")):
             about = f"{shown(action.tool)}: {shown(argument.path)}"
             if argument.is_null and argument.may_be_null is False:
                 self.found["null_keys"].add(line, 1, about)
@@ -210,18 +211,9 @@ def _arguments(values: Mapping[str, Any], schema: Any, path: str = "") -> Iterat
                     yield from _arguments(item, items, f"{path}{key}[].")
 
 
-def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    inner = tool.get("function", tool)
-    return inner if isinstance(inner, Mapping) else {}
-
-
-def _parameters(schema: Mapping[str, Any]) -> Any:
-    return schema.get("parameters") or schema.get("input_schema")
-
-
 def _takes_text(schema: Mapping[str, Any] | None) -> bool:
     """Whether the arguments of a tool are free text instead of an object."""
-    parameters = _parameters(schema or {})
+    parameters = (schema or {}).get("parameters")
     return isinstance(parameters, Mapping) and parameters.get("type") == "string"
 
 

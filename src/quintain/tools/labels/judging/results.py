@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from quintain.next_step import Hint
 from quintain.records.labels.judging import JudgingBatch, Rubric, Share, Vote
 from quintain.records.record import Record
-from quintain.records.trajectory import RELAYED
+from quintain.records.score import RELAYED
 from quintain.tools.services import Services
 
 

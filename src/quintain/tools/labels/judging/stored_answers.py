@@ -17,18 +17,10 @@ from quintain.checkers.json_schemas import schema_fault
 from quintain.errors import InvalidInput
 from quintain.records.labels.judging import BatchItem, JudgingBatch, Vote
 from quintain.records.labels.preference import Preference, PreferenceSource
+from quintain.records.protocols import tool_function
 from quintain.records.record import Record, explain, nearest, require_number
 from quintain.records.tags import CORRECTION, LIVE, REPLACED
-from quintain.records.trajectory import (
-    Action,
-    Actor,
-    AgentInfo,
-    Outcome,
-    Source,
-    Step,
-    Trajectory,
-    text_of,
-)
+from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, Source, Step, Trajectory, text_of
 from quintain.scoring.calibration.agreement import flipped
 from quintain.scoring.judges.answer_parsing import read_preference, read_ranking
 from quintain.tools.labels.judging.batches import ShownItem
@@ -128,8 +120,7 @@ def corrected_run(run: Trajectory, correction: Correction, rater: str) -> Trajec
 
 def known_tools(run: Trajectory) -> list[str]:
     """The tools that the agent had: by their schemas, or, where there are none, those that it called."""
-    functions = (schema.get("function") or schema for schema in run.tools)
-    named = [name for function in functions if isinstance(name := function.get("name"), str)]
+    named = [name for tool in run.tools if isinstance(name := tool_function(tool).get("name"), str)]
     return list(dict.fromkeys(named or (action.tool for step in run.agent_steps for action in step.actions)))
 
 
@@ -151,10 +142,7 @@ def _require_known_tools(run: Trajectory, correction: Correction) -> None:
 
 def _require_fitting_args(run: Trajectory, correction: Correction) -> None:
     """Refuse arguments that do not fit their tool's schema, where it can be used."""
-    schemas = {}
-    for tool in run.tools:
-        function = tool.get("function") or tool
-        schemas[function.get("name")] = function.get("parameters") or function.get("input_schema")
+    schemas = {str(one.get("name")): one.get("parameters") for one in map(tool_function, run.tools)}
     for place, action in enumerate(correction.actions):
         schema = schemas.get(action.tool)
         if isinstance(schema, Mapping) and (fault := schema_fault(schema, action.args or {})):

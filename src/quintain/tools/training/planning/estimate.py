@@ -14,20 +14,16 @@ from quintain.records.jobs.plan import Blocker, Estimate
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.cost import (
-    Device,
     PassSize,
     TrainingWork,
     disk_mb,
-    free_disk_mb,
-    has_bf16,
-    matmul_flops,
     memory_parts,
     operations,
     seconds,
-    slowdown,
     threads_of,
 )
 from quintain.tools.training.planning.dataset_size import CHARACTERS_A_TOKEN, DataFacts
+from quintain.tools.training.planning.device import Device, free_disk_mb, has_bf16, matmul_flops, slowdown
 from quintain.tools.training.planning.model_files import ModelFacts, read_model
 from quintain.tools.training.planning.settings import largest_pass, planned_steps, work_of
 

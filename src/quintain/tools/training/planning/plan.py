@@ -34,8 +34,8 @@ from quintain.tools.training.planning.choice import (
     require_combinable,
     unserved,
 )
-from quintain.tools.training.planning.cost import Device, look_at_device
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
+from quintain.tools.training.planning.device import Device, look_at_device
 from quintain.tools.training.planning.estimate import (
     EstimateRequest,
     ExplainedEstimate,

@@ -11,8 +11,9 @@ from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.jobs.recipe import TrainStage
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
-from quintain.tools.training.planning.cost import Device, PassSize, TrainingWork, memory_parts
+from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts
 from quintain.tools.training.planning.dataset_size import DataFacts
+from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
 
 ADAPTERS_FROM = 100_000_000

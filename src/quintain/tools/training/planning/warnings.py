@@ -27,8 +27,8 @@ from quintain.scoring.outcomes.answer_scorers import CheckerScorer
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
-from quintain.tools.training.planning.cost import look_at_device
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
+from quintain.tools.training.planning.device import look_at_device
 from quintain.tools.training.planning.estimate import (
     EstimateRequest,
     long_rows,
