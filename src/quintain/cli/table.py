@@ -129,6 +129,7 @@ COMMANDS: Mapping[str, Command] = {
         names={**_RUNS, "calibrate": "--calibrate/--raw", "trajectory_ids": "run"},
         mixes=("scorer",),
         selects=True,
+        waits=True,
         own=(_switch("lower_bound", "Of a mix: mean less spread, as --combine lower_bound."),),
         summary="Exit status 1 where --audit flags the rewards.",
     ),

@@ -142,7 +142,7 @@ class DataMethods(Calls):
     def library(self, kind: Literal["datasets", "agents", "evaluations", "comparisons", "calibrations", "environments",
         "scorers", "methods", "tournament"], *, limit: int = 20, cursor: str | None = None,
         text: str | None = None) -> LibraryResult:
-        """List what there is to work with; agents with their newest results.
+        """List what there is to work with; agents with their result on most tasks.
 
         tournament: agents ranked by preferences between their runs.
 
