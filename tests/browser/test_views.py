@@ -77,6 +77,37 @@ def test_a_job_moves_on_its_open_page_without_a_reload(visit: Callable[[], Visit
     assert page.evaluate("window.isSameDocument")
 
 
+def test_a_training_is_planned_and_then_started_from_the_page_of_its_dataset(
+    visit: Callable[[], Visitor], site: Site, browser: Any
+) -> None:
+    visitor = visit()
+    page = visitor.open(f"/datasets/{site.ids['sft']}")
+    start = page.get_by_role("button", name="Start training")
+    for settings, fault in (("{", "expected settings as a JSON object"), ('{"epoch": 1}', "did you mean 'epochs'")):
+        page.get_by_label("Settings, as JSON").fill(settings)
+        page.get_by_role("button", name="Plan").click()
+        page.get_by_role("alert").filter(has_text=fault).wait_for()
+    assert [one for one in visitor.faults if "/api/tools/plan_training" not in one] == []
+    visitor.faults.clear()  # the console reports the refused plan
+    page.get_by_label("Settings, as JSON").fill('{"max_steps": 2}')
+    page.get_by_role("button", name="Plan").click()
+    start.wait_for()
+    page.get_by_label("Name of the agent").fill("from-the-page")
+    assert start.count() == 0, "a plan that is no longer the form's cannot be started"
+    page.get_by_role("button", name="Plan").click()
+    start.click()
+    page.wait_for_url("**/jobs/job-*")
+    visitor.settle()
+    assert "-> from-the-page" in page.locator("h1").inner_text()
+    visitor.call("cancel_job", job_id=page.url.rpartition("/")[2])
+    with Visitor(browser, site.url, None) as reader:
+        page = reader.open(f"/datasets/{site.ids['sft']}")
+        page.get_by_role("button", name="Plan").click()
+        button = page.get_by_role("button", name="Start training")
+        button.wait_for()
+        assert button.is_disabled()
+
+
 def test_the_page_stays_below_the_path_of_a_proxy(browser: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
