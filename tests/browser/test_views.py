@@ -60,6 +60,18 @@ def test_lists_are_narrowed_by_kind_and_task_and_the_first_tab_leads_to_the_cont
     page.get_by_label("Kind").select_option("train")
     page.get_by_text("sft baseline -> sft", exact=False).wait_for()
     assert page.url.endswith("/jobs?kind=train")
+    for view, (field, words) in {
+        "datasets": ("Name or id", site.ids["sft"]),
+        "agents": ("Name", site.ids["agent"].removeprefix("agent:").partition("@")[0]),
+        "comparisons": ("Environment or id", site.ids["comparison"]),
+    }.items():
+        page = visitor.open(f"/{view}?text=nothing-is-called-so")
+        assert page.locator(".list-status").inner_text() == "Nothing is found by these words."
+        page.get_by_label(field, exact=True).fill(words)
+        page.keyboard.press("Enter")
+        page.locator("tr[data-key]").first.wait_for()
+        assert page.url.endswith(f"/{view}?text={words}")
+        assert page.locator("tr[data-key]", has_text=words).count() == page.locator("tr[data-key]").count()
     page = visitor.open(f"/runs/{site.ids['run']}")
     page.get_by_title("All runs of this task").click()
     visitor.settle()

@@ -3,7 +3,7 @@ import { ago, badge, h, idLink } from "../elements.js";
 import { setQuery } from "../router.js";
 import { pagedTable } from "../table.js";
 
-const KINDS = ["", "train", "evolve", "recipe", "evaluate", "evaluate_dataset", "compare", "rollout", "judge", "score", "step_labels", "influence", "replay", "import", "preview", "export_agent", "talk"];
+const KINDS = ["", "train", "evolve", "recipe", "evaluate", "evaluate_dataset", "compare", "rollout", "judge", "score", "step_labels", "influence", "replay", "import", "preview", "export_agent", "fetch", "push", "talk", "selftest"];
 const STATES = ["", "running", "queued", "succeeded", "failed", "cancelled", "interrupted"];
 
 export async function render(root, params, api) {
