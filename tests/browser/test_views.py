@@ -120,6 +120,27 @@ def test_a_training_is_planned_and_then_started_from_the_page_of_its_dataset(
         assert button.is_disabled()
 
 
+def test_a_job_is_named_and_noted_on_its_page_and_the_list_shows_both(
+    visit: Callable[[], Visitor], site: Site, browser: Any
+) -> None:
+    visitor = visit()
+    page = visitor.open(f"/jobs/{site.ids['training']}")
+    page.get_by_role("button", name="Name or note").click()
+    page.get_by_label("Name", exact=True).fill("Before the fix")
+    page.get_by_label("Note", exact=True).fill("Half of the rows had\nno <b>answer</b>.")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("heading", name="Before the fix").wait_for()
+    assert page.locator("p.note").inner_text() == "Half of the rows had\nno <b>answer</b>."
+    page = visitor.open("/jobs?kind=train")
+    row = page.locator(f"tr[data-key={site.ids['training']}]").inner_text()
+    assert "Before the fix Half of the rows had" in row
+    with Visitor(browser, site.url, None) as reader:
+        page = reader.open(f"/jobs/{site.ids['training']}")
+        assert page.locator("p.note").count() == 1
+        assert page.get_by_role("button", name="Edit").count() == 0
+    visitor.call("annotate_job", job_id=site.ids["training"], name="", note="")
+
+
 def test_the_page_stays_below_the_path_of_a_proxy(browser: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -297,6 +297,7 @@ COMMANDS: Mapping[str, Command] = {
         "compare_agents", run="commands.evaluate:run_compare", positional=("agents",), own=(_REPORT,), waits=True
     ),
     "jobs list": Command("list_jobs", show="commands.jobs:show_list"),
+    "jobs note": Command("annotate_job", show="commands.jobs:print_job", positional=("job_id", "note")),
     "jobs show": Command("get_job", show="commands.jobs:print_job", positional=("job_id",)),
     "jobs watch": Command(
         "get_job",

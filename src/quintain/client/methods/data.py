@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from quintain.client.session import Reference
     from quintain.records.dataset import Curation
     from quintain.tools.data.backups import BackupResult
-    from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, LineageResult, PreviewResult
+    from quintain.tools.data.lineage import LineageResult
+    from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, PreviewResult
 
 
 class DataMethods(Calls):
