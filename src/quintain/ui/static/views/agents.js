@@ -17,8 +17,8 @@ export async function render(root, params, api) {
     load: (cursor) => api.call("list_library", { kind: "agents", limit: 200, cursor, ...search.asked() }),
     columns: [
       { title: "Agent", cell: (item) => idLink(item.id, item.id.replace(/^agent:/, "")) },
-      { title: "What it is", width: "40%", class: "wide", cell: (item) => (item.role === "policy" ? item.description : `${item.role.replaceAll("_", " ")}: ${item.description}`) },
-      { title: "Result on most tasks", width: "17rem", cell: (item) => (result(item)
+      { title: "What it is", width: "27%", class: "wide", cell: (item) => (item.role === "policy" ? item.description : `${item.role.replaceAll("_", " ")}: ${item.description}`) },
+      { title: "Result on most tasks", width: "14rem", cell: (item) => (result(item)
         ? [`${percent(result(item).success_rate)} of ${result(item).n} `, h("span", { class: "quiet", title: result(item).environment }, result(item).environment)] : "–") },
       { title: axis(scale), width: "13rem", class: "wide", cell: (item) => (result(item)
         ? interval(scale, { low: result(item).ci_low, value: result(item).success_rate, high: result(item).ci_high }) : "") },
