@@ -169,6 +169,20 @@ def report_work(state: str, process: psutil.Process) -> None:
     report(f"ui_server_cpu_{state}", [100 * share], "% of a core", None, "lower")
 
 
+def report_libraries() -> None:
+    """Report the memory of an interpreter with the libraries of the server alone: no change of ours gets below it."""
+    code = "import mcp.server, sqlalchemy, typer, uvicorn, sys; print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        report(
+            "ui_server_rss_libraries_alone", [psutil.Process(process.pid).memory_info().rss / 1e6], "MB", None, "lower"
+        )
+        process.stdin.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
@@ -181,6 +195,7 @@ def main() -> None:
             **{"datasets": "/datasets", "agents": "/agents", "agent": "/agents/base@1", "comparisons": "/comparisons"},
             **{"lineage": "/lineage/agent:base@1", "judging": "/judging", "leaderboard": "/leaderboard"},
         }
+        report_libraries()
         with serving(home) as (url, process):
             report_work("idle_after_start", process)
             browser = playwright.chromium.launch(executable_path=options.chromium, args=["--no-sandbox"])

@@ -44,6 +44,7 @@ _RESULTS = {
     "list_jobs": "jobs",
     "cancel_job": "job",
     "resume_job": "job",
+    "annotate_job": "job",
     "collect_rollouts": "job",
     "evaluate_agent": "evaluation",
     "compare_agents": "comparison",

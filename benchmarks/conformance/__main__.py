@@ -177,7 +177,7 @@ def _definitions(folder: Path) -> int:
     rules = Counter(finding["severity"] for finding in json.loads(done.stdout)["findings"])
     size = len(json.dumps(tools, separators=(",", ":")).encode())
     report("tdqs.errors", [rules["error"]], "findings", 0, "lower", warnings=rules["warning"], notes=rules["info"])
-    report("tools_list", [size], "bytes", 40 * 1024, "lower", tools=len(tools))
+    report("tools_list", [size], "bytes", 40_000, "lower", tools=len(tools))
     return int(rules["error"] > 0)
 
 

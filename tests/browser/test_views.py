@@ -60,6 +60,18 @@ def test_lists_are_narrowed_by_kind_and_task_and_the_first_tab_leads_to_the_cont
     page.get_by_label("Kind").select_option("train")
     page.get_by_text("sft baseline -> sft", exact=False).wait_for()
     assert page.url.endswith("/jobs?kind=train")
+    for view, (field, words) in {
+        "datasets": ("Name or id", site.ids["sft"]),
+        "agents": ("Name", site.ids["agent"].removeprefix("agent:").partition("@")[0]),
+        "comparisons": ("Environment or id", site.ids["comparison"]),
+    }.items():
+        page = visitor.open(f"/{view}?text=nothing-is-called-so")
+        assert page.locator(".list-status").inner_text() == "Nothing is found by these words."
+        page.get_by_label(field, exact=True).fill(words)
+        page.keyboard.press("Enter")
+        page.locator("tr[data-key]").first.wait_for()
+        assert page.url.endswith(f"/{view}?text={words}")
+        assert page.locator("tr[data-key]", has_text=words).count() == page.locator("tr[data-key]").count()
     page = visitor.open(f"/runs/{site.ids['run']}")
     page.get_by_title("All runs of this task").click()
     visitor.settle()
@@ -75,6 +87,58 @@ def test_a_job_moves_on_its_open_page_without_a_reload(visit: Callable[[], Visit
     row = page.locator(f"tr[data-key={started['job_id']}]")
     row.locator(".badge.succeeded").wait_for()
     assert page.evaluate("window.isSameDocument")
+
+
+def test_a_training_is_planned_and_then_started_from_the_page_of_its_dataset(
+    visit: Callable[[], Visitor], site: Site, browser: Any
+) -> None:
+    visitor = visit()
+    page = visitor.open(f"/datasets/{site.ids['sft']}")
+    start = page.get_by_role("button", name="Start training")
+    for settings, fault in (("{", "expected settings as a JSON object"), ('{"epoch": 1}', "did you mean 'epochs'")):
+        page.get_by_label("Settings, as JSON").fill(settings)
+        page.get_by_role("button", name="Plan").click()
+        page.get_by_role("alert").filter(has_text=fault).wait_for()
+    assert [one for one in visitor.faults if "/api/tools/plan_training" not in one] == []
+    visitor.faults.clear()  # the console reports the refused plan
+    page.get_by_label("Settings, as JSON").fill('{"max_steps": 2}')
+    page.get_by_role("button", name="Plan").click()
+    start.wait_for()
+    page.get_by_label("Name of the agent").fill("from-the-page")
+    assert start.count() == 0, "a plan that is no longer the form's cannot be started"
+    page.get_by_role("button", name="Plan").click()
+    start.click()
+    page.wait_for_url("**/jobs/job-*")
+    visitor.settle()
+    assert "-> from-the-page" in page.locator("h1").inner_text()
+    visitor.call("cancel_job", job_id=page.url.rpartition("/")[2])
+    with Visitor(browser, site.url, None) as reader:
+        page = reader.open(f"/datasets/{site.ids['sft']}")
+        page.get_by_role("button", name="Plan").click()
+        button = page.get_by_role("button", name="Start training")
+        button.wait_for()
+        assert button.is_disabled()
+
+
+def test_a_job_is_named_and_noted_on_its_page_and_the_list_shows_both(
+    visit: Callable[[], Visitor], site: Site, browser: Any
+) -> None:
+    visitor = visit()
+    page = visitor.open(f"/jobs/{site.ids['training']}")
+    page.get_by_role("button", name="Name or note").click()
+    page.get_by_label("Name", exact=True).fill("Before the fix")
+    page.get_by_label("Note", exact=True).fill("Half of the rows had\nno <b>answer</b>.")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("heading", name="Before the fix").wait_for()
+    assert page.locator("p.note").inner_text() == "Half of the rows had\nno <b>answer</b>."
+    page = visitor.open("/jobs?kind=train")
+    row = page.locator(f"tr[data-key={site.ids['training']}]").inner_text()
+    assert "Before the fix Half of the rows had" in row
+    with Visitor(browser, site.url, None) as reader:
+        page = reader.open(f"/jobs/{site.ids['training']}")
+        assert page.locator("p.note").count() == 1
+        assert page.get_by_role("button", name="Edit").count() == 0
+    visitor.call("annotate_job", job_id=site.ids["training"], name="", note="")
 
 
 def test_the_page_stays_below_the_path_of_a_proxy(browser: Any, tmp_path: Path) -> None:

@@ -100,6 +100,12 @@ def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings) -> No
     assert "success:" not in quintain("runs", home=settings.home).stdout
 
 
+def test_an_agent_that_cannot_talk_is_refused_before_a_line_is_read(home: Path) -> None:
+    for agent, code in (("nobody", "[not_found]"), ("expert", "[no_weights]")):
+        done = quintain("talk", agent, home=home)
+        assert (done.returncode, code in done.stderr) == (2, True), done.stderr
+
+
 def test_a_new_home_is_named_once(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     assert quintain("runs", home=wrong).stderr == f"New home folder: {wrong}\n"

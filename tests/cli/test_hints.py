@@ -249,7 +249,7 @@ def as_a_command(flow: Flow, one: ToolCall) -> str:
         file = flow.folder / "content.json"
         file.write_text(json.dumps(one.arguments.get("messages") or one.arguments.get("pairs")), encoding="utf-8")
         words[words.index("FILE")] = str(file)
-    detached = ["--detach"] if starts(one) and one.tool != "score_trajectories" else []
+    detached = ["--detach"] if starts(one) else []
     done = quintain(*words, *detached, home=flow.services.settings.home)
     for word in done.stdout.split() if starts(one) else ():
         if word.startswith("job-"):

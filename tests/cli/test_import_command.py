@@ -86,3 +86,13 @@ def test_json_lists_every_file_and_the_table_says_how_many_it_leaves_out(tmp_pat
     assert len(json.loads(whole.stdout)["files"]) == 60
     table = quintain("import", str(tmp_path / "logs"), "--again", home=tmp_path / "home")
     assert "and 10 more of 60 files; --json lists all" in table.stdout
+
+
+def test_a_path_that_is_not_there_is_refused_with_the_name_beside_it_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "october-logs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    done = quintain("import", "octobre-logs", home=tmp_path / "home")
+    assert "got nothing at 'octobre-logs' (did you mean 'october-logs'?); correct the path" in done.stderr
+    assert done.returncode == 2

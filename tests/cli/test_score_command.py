@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fake_endpoint import profile, says, serving, write_profiles
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.records.trajectory import Task, Trajectory
 from quintain.settings import Settings
 from quintain.tools.services import open_services
@@ -42,6 +44,18 @@ def test_runs_are_scored_and_those_that_cannot_be_are_told(runs: None, home: Pat
         assert words in done.stdout
     mix = score("answer=1,helloagents=1", "--all", "--lower-bound", "--cap", "0.5", "--json", home=home)
     assert json.loads(mix.stdout)["scorer"] == "mix(answer=1, helloagents=1, lower_bound, cap=0.5)"
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_a_job_that_scores_is_followed_to_its_end(runs: None, settings: Settings, home: Path) -> None:
+    """What the endpoint answers is no verdict, which a job that ended well reports too."""
+    with serving(lambda asked, before: says("Five of five.")) as endpoint:
+        write_profiles(settings, profile("fake", endpoint.url))
+        done = score("judge", "--all", "--judge", "endpoint:fake", "--json", home=home)
+        view = json.loads(done.stdout)
+        assert (view["kind"], view["status"], done.returncode) == ("judge", "succeeded", 0), done.stderr
+        detached = score("judge", "--all", "--judge", "endpoint:fake", "--detach", home=home)
+    assert (detached.returncode, detached.stdout.startswith("job-")) == (0, True), detached.stderr
 
 
 def test_what_is_wrong_is_told_with_exit_status_2(runs: None, home: Path) -> None:

@@ -102,6 +102,9 @@ def test_runs_are_a_table_in_a_notebook_and_objects_go_to_other_processes(home: 
         assert (shown.count("<td>traj-"), "<b>1" in shown, "&lt;b&gt;10" in shown) == (10, False, True)
         assert "There are more" in shown
         assert "There are more" not in opened.runs(limit=3)._repr_html_()
+        assert [len(opened.runs(limit=limit).to_list()) for limit in (0, 3, None)] == [0, 3, 11]
+        with pytest.raises(InvalidInput, match="limit: expected a number of runs from 0, got -1"):
+            opened.runs(limit=-1)
         copied = pickle.loads(pickle.dumps(last))
         assert (copied, copied.load().task.prompt) == (last, "<b>10")
 

@@ -27,15 +27,19 @@ from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import call
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, ModelRef
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.server.app import create_server
 from quintain.server.completions import SOURCES
 from quintain.server.lifespan import JobEvent, events_between
 from quintain.server.tasks import EXTENSION, TASK_STATUS
 from quintain.settings import Settings
+from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import Services
 from server.talks import ERAS, serve
 from store_shelves import NOW, base_agent, queued
+from tools.stored_records import add_runs
+from trajectory_runs import run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(deprecated|removed) as of 2026-07-28:mcp.MCPDeprecationWarning")
 
@@ -245,11 +249,17 @@ def test_every_argument_of_prompts_and_templates_is_completed(settings: Settings
 @pytest.mark.usefixtures("jobs_in_process")
 def test_resources_come_with_audience_priority_time_and_size(settings: Settings, services: Services) -> None:
     job = services.jobs.start(SelftestSpec(steps=1)).job
+    services.store.agents.add(Agent(name="clerk", model=ModelRef(source="starter", path="starter")), services.clock())
+    add_runs(services, run("t1"))
+    export_dataset(services, "sft", "good", filter=TrajectoryFilter(task_id="t1"))
 
     async def talk(client: Client) -> None:
         listed = {str(one.uri): one for one in (await client.list_resources()).resources}
-        page = await client.read_resource("guide://pipeline")
-        assert listed["guide://pipeline"].size == len(page.contents[0].text.encode())
+        sizes = {uri: one.size for uri, one in listed.items() if one.size is not None}
+        assert listed.keys() - sizes.keys() == {f"job://{job.id}", "judging://rubrics"}
+        assert {"ui://quintain/dashboard", "guide://pipeline", "agent://agent:clerk@1"} < sizes.keys()
+        for uri, size in sizes.items():
+            assert len((await client.read_resource(uri)).contents[0].text.encode()) == size, uri
         assert listed["guide://pipeline"].annotations.audience == ["assistant"]
         annotations = listed[f"job://{job.id}"].annotations
         assert datetime.fromisoformat(annotations.last_modified) >= job.created_at

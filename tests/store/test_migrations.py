@@ -188,7 +188,7 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
         database.execute("ALTER TABLE dataset_members DROP COLUMN split")
         for table in ("datasets", "agents"):
             database.execute(f"ALTER TABLE {table} DROP COLUMN removed_at")
-        for later_column in ("home", "lease_until"):
+        for later_column in ("home", "lease_until", "name", "note"):
             database.execute(f"ALTER TABLE jobs DROP COLUMN {later_column}")
         database.execute("UPDATE alembic_version SET version_num = '0002'")
     store = open_store(url)

@@ -69,6 +69,14 @@ def test_agents_without_a_common_suite_are_told_the_call_that_makes_them_compara
     assert ("share 3 of 4 tasks" in again, call in again) == (True, True), again
 
 
+def test_an_agent_is_listed_with_its_result_on_most_tasks_and_of_those_the_newest(services: Services) -> None:
+    for outcomes in ("0000", "0111", "1"):
+        stored(services, "a", outcomes)
+    listed = {one["name"]: one["results"] for one in list_library(services, "agents").items}
+    assert [(one["success_rate"], one["n"]) for one in listed["a"]] == [(0.75, 4)]
+    assert listed["b"] == []
+
+
 def test_an_agent_that_was_not_measured_is_sent_where_the_other_one_was(services: Services) -> None:
     error = error_of(compare_agents, services, ["a", "b"])
     assert error.code == "not_evaluated"

@@ -511,7 +511,7 @@ def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its
 
 
 @pytest.mark.usefixtures("numbers")
-def test_a_format_that_cannot_hold_the_rows_is_refused_and_leaves_no_folder(services: Services) -> None:
+def test_a_format_that_cannot_hold_the_rows_is_refused_and_leaves_nothing(services: Services) -> None:
     add_runs(services, *_mixed())
     for kind, format, said in (
         ("kto", "numbers", "format 'numbers' supports the kinds sft, got 'kto'"),
@@ -523,6 +523,8 @@ def test_a_format_that_cannot_hold_the_rows_is_refused_and_leaves_no_folder(serv
     with pytest.raises(InvalidInput, match="cannot go on"):
         _export(services, "sft", format="broken")
     assert list(services.settings.exports_dir.iterdir()) == []
+    assert services.store.datasets.page().items == (), "nor is the dataset left where writing fails"
+    assert list(services.settings.datasets_dir.iterdir()) == []
 
 
 def test_rows_and_splits_are_those_that_the_folder_holds(services: Services) -> None:

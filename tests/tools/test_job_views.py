@@ -47,7 +47,7 @@ from quintain.tools.jobs import plots
 from quintain.tools.jobs.dashboard import show_training_dashboard
 from quintain.tools.jobs.descriptions import label_of, metric_curves, thin_curves
 from quintain.tools.jobs.figures import figure_of, figure_text
-from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, resume_job, start, watch_job
+from quintain.tools.jobs.jobs import annotate_job, cancel_job, get_job, list_jobs, resume_job, start, watch_job
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.plots import plot_job, save_report
 from quintain.tools.jobs.record_reports import job_report
@@ -58,7 +58,7 @@ from quintain.tools.web_address import page_announced
 from quintain.worker.pictures.draw import draw
 from quintain.worker.pictures.panels import draw_panels
 from store_shelves import job
-from tools.stored_records import freeze_rows, freeze_runs
+from tools.stored_records import error_of, freeze_rows, freeze_runs
 from trajectory_runs import run
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -253,6 +253,25 @@ def test_agents_that_did_the_same_tasks_are_compared_and_not_measured_again(serv
     services.store.jobs.finish("job-2", 1, JobStatus.SUCCEEDED, services.clock(), result=result)
     hint = next_step(services, services.store.jobs.get("job-2"))
     assert [one.arguments for one in hint.calls] == [{"agents": ["agent:base@1", "eval-1"]}]
+
+
+def test_a_name_and_a_note_stay_until_they_are_taken_back_without_their_secrets(waiting: Services) -> None:
+    job_id = stored(waiting, "job-1", GRPO)
+    annotate_job(waiting, job_id, name=" Before the fix ", note=f"Key sk-proj-{'a1B2' * 12} was in the rows.")
+    view, (listed,) = get_job(waiting, job_id), list_jobs(waiting).items
+    assert (view.label, view.name, listed.label, listed.note) == (*["Before the fix"] * 3, view.note)
+    assert (view.note or "").startswith("Key ")
+    assert "a1B2" not in (view.note or "")
+    view = annotate_job(waiting, job_id, name="")
+    assert (view.label, view.name) == ("grpo starter -> picker on quintain/inventory", None)
+    assert annotate_job(waiting, job_id, note="a\0b\ud800\n\u202ec").note == "a\ufffdb\ufffd\n\ufffdc"
+    assert annotate_job(waiting, job_id, note=" ").note is None
+    for code, message, arguments in (
+        ("invalid_input", "expected `name` or `note`, got none", {}),
+        ("not_found", "job-9", {"job_id": "job-9", "name": "x"}),
+    ):
+        error = error_of(annotate_job, waiting, **{"job_id": job_id, **arguments})
+        assert (error.code, message in error.message) == (code, True), error.message
 
 
 def test_an_evaluation_without_verdicts_and_losses_is_not_to_be_compared(waiting: Services) -> None:

@@ -167,6 +167,8 @@ def test_runs_are_found_by_the_ids_of_their_task_and_session_which_a_search_for_
     nothing = ask("search_trajectories", filter={"text": "S-75"})
     assert nothing["items"] == []
     assert "search_trajectories(filter={'session_id': 'S-75'})" in nothing["next_step"]
+    with_options = ask("search_trajectories", filter={"environment": "test/env?mode=direct"})
+    assert "without its options: search_trajectories(filter={'environment': 'test/env'})" in with_options["next_step"]
 
 
 def _attempt(task: str, n: int, status: OutcomeStatus, *calls: tuple[str, bool]) -> Trajectory:

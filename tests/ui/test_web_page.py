@@ -17,6 +17,7 @@ import terminal
 from quintain.cli.main import command
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.records.jobs.job_events import JobEvent
+from quintain.server.calls.bindings import stored_listings
 from quintain.store.job_spans import Span
 from quintain.store.store import Store, open_store
 from quintain.tools.catalog import CATALOG
@@ -105,6 +106,7 @@ def test_reading_is_open_on_loopback_and_changing_needs_the_token(site: Site) ->
     changes += [
         ("forget", {"id": "traj-1", "dry_run": "true"}),
         ("talk_to_agent", {"agent": "clerk", "message": "Hello"}),
+        ("annotate_job", {"job_id": "job-1", "note": "Mine."}),
     ]
     # Reading tools that begin work with one argument.
     changes += [("compare_agents", {"agents": ["base", "clerk"], "sequential": True})]
@@ -220,6 +222,14 @@ def test_hints_and_errors_name_pages_and_commands_and_no_tool(site: Site) -> Non
     names = [spec.name for spec in CATALOG if "_" in spec.name]
     assert not [(name, text) for text in texts for name in names if name in text]
     assert re.search(r"\[Follow a job\]\(/jobs/job-\w+\)", texts[1])
+
+
+@pytest.mark.parametrize(("name", "argument"), [("KINDS", "kind"), ("STATES", "status")])
+def test_the_page_of_jobs_offers_every_kind_and_state(name: str, argument: str) -> None:
+    text = (STATIC / "views" / "jobs.js").read_text(encoding="utf-8")
+    (offered,) = re.findall(rf"^const {name} = (.*);$", text, re.MULTILINE)
+    schema = stored_listings()["list_jobs"]["input_schema"]["properties"][argument]
+    assert sorted(json.loads(offered)) == sorted(["", *schema["enum"]])
 
 
 def test_every_command_that_the_page_names_exists() -> None:

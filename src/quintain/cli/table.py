@@ -129,6 +129,7 @@ COMMANDS: Mapping[str, Command] = {
         names={**_RUNS, "calibrate": "--calibrate/--raw", "trajectory_ids": "run"},
         mixes=("scorer",),
         selects=True,
+        waits=True,
         own=(_switch("lower_bound", "Of a mix: mean less spread, as --combine lower_bound."),),
         summary="Exit status 1 where --audit flags the rewards.",
     ),
@@ -296,6 +297,7 @@ COMMANDS: Mapping[str, Command] = {
         "compare_agents", run="commands.evaluate:run_compare", positional=("agents",), own=(_REPORT,), waits=True
     ),
     "jobs list": Command("list_jobs", show="commands.jobs:show_list"),
+    "jobs note": Command("annotate_job", show="commands.jobs:print_job", positional=("job_id", "note")),
     "jobs show": Command("get_job", show="commands.jobs:print_job", positional=("job_id",)),
     "jobs watch": Command(
         "get_job",

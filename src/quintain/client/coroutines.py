@@ -364,6 +364,7 @@ class AsyncHome:
     list_jobs = awaited(Home.list_jobs)
     cancel = awaited(Home.cancel)
     resume = awaited(Home.resume)
+    annotate = awaited(Home.annotate)
     plot = awaited(Home.plot)
     show_training_dashboard = awaited(Home.show_training_dashboard)
     collect = awaited(Home.collect)

@@ -22,6 +22,7 @@ METHODS: Mapping[str, str] = {
     "start_training": "train",
     "cancel_job": "cancel",
     "resume_job": "resume",
+    "annotate_job": "annotate",
     "plot_job": "plot",
     "collect_rollouts": "collect",
     "evaluate_agent": "evaluate",

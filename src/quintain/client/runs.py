@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from quintain.client.thing import Thing, rows_table
+from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectorySummary
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Runs:
         sort: str | None = None,
         limit: int | None = None,
     ) -> None:
+        if limit is not None and limit < 0:
+            raise InvalidInput(f"limit: expected a number of runs from 0, got {limit}; correct limit")
         self._home, self._filter, self._sort, self._limit = home, filter, sort, limit
 
     def __iter__(self) -> Iterator[Trajectory]:

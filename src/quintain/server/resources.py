@@ -132,7 +132,7 @@ def fixed_resources(specs: Iterable[ResourceSpec]) -> list[Resource]:
             name=spec.name,
             title=spec.title,
             mime_type=spec.mime_type,
-            size=len(load(spec.source)(None).encode()) if spec.mime_type == _MARKDOWN else None,
+            size=len(load(spec.source)(None).encode()) if spec.mime_type in (_MARKDOWN, apps.MIME_TYPE) else None,
             annotations=spec.annotations,
             meta=apps.PAGE_META if spec.mime_type == apps.MIME_TYPE else None,
         )
@@ -154,12 +154,12 @@ def newest(services: Services) -> list[Resource]:
         for job in newest_jobs(services)
     ]
     datasets = [
-        _concrete(f"dataset://{item.id}", item.name, f"Dataset {item.name} ({item.kind})", item.created_at)
+        _concrete(f"dataset://{item.id}", item.name, f"Dataset {item.name} ({item.kind})", item.created_at, item)
         for item in store.datasets.page(limit=_LISTED_DATASETS).items
     ]
     agents = [
-        _concrete(f"agent://{item.id}", item.name, f"Agent {item.name}", item.created_at)
-        for item in store.agents.page(limit=_LISTED_AGENTS).items
+        _concrete(f"agent://{item.id}", item.name, f"Agent {item.name}", item.created_at, item)
+        for item in (found.without_install_path() for found in store.agents.page(limit=_LISTED_AGENTS).items)
     ]
     return [*jobs, *datasets, *agents]
 
@@ -169,9 +169,11 @@ def newest_uris(services: Services) -> list[str]:
     return [str(resource.uri) for resource in newest(services)]
 
 
-def _concrete(uri: str, name: str, title: str, modified: datetime | None) -> Resource:
+def _concrete(uri: str, name: str, title: str, modified: datetime | None, content: Record | None = None) -> Resource:
+    """Return a stored thing as a resource, with its size if its content is at hand and will not change."""
     annotations = _ANNOTATIONS[_JSON].model_copy(update={"last_modified": modified and modified.isoformat()})
-    return Resource(uri=uri, name=name, title=title, mime_type=_JSON, annotations=annotations)
+    size = None if content is None else len(facts(content).text.encode())
+    return Resource(uri=uri, name=name, title=title, mime_type=_JSON, size=size, annotations=annotations)
 
 
 def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[str | bytes, str]:

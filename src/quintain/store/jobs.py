@@ -295,6 +295,13 @@ class Jobs:
                 raise Conflict(f"expected a queued job, got {job_id}, which is {job.status}; name a job that waits")
             return self._get(connection, job_id)
 
+    def annotate(self, job_id: str, changes: Mapping[str, str | None], now: datetime) -> Job:
+        """Set the `name` or the `note` of a job, or both."""
+        with write_transaction(self._engine) as connection:
+            self._get(connection, job_id)
+            connection.execute(update(jobs).where(jobs.c.id == job_id).values(**changes, updated_at=now))
+            return self._get(connection, job_id)
+
     def requeue(self, job_id: str, now: datetime) -> Job:
         """Give an interrupted job one more attempt.
 

@@ -227,6 +227,7 @@ CATALOG: tuple[ToolSpec, ...] = (
     _read("jobs.jobs:list_jobs", "List jobs", short="jobs"),
     _write("jobs.jobs:cancel_job", "Stop a job", short="cancel", destructive=True, answers_as="get_job"),
     _write("jobs.jobs:resume_job", "Continue a job", short="resume", answers_as="get_job"),
+    _write("jobs.jobs:annotate_job", "Name a job or note something on it", answers_as="get_job", is_listed=False),
     _read("jobs.plots:plot_job", "Draw a job's curves", short="plot", picture=True, app=True),
     _read(
         "jobs.dashboard:show_training_dashboard",

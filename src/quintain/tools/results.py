@@ -13,7 +13,6 @@ from quintain.records.filters import TrajectorySummary
 from quintain.records.imports import ImportedFile, Rejected
 from quintain.records.jobs.job import JobError, JobResult
 from quintain.records.jobs.job_events import Activity
-from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import Instant, Record
 from quintain.records.run_summary import RunSummary
 from quintain.records.trajectory import OutcomeStatus
@@ -234,7 +233,9 @@ class JobView(Record):
 
     job_id: str
     kind: str
-    label: str = Field(default="", description="What it does.")
+    label: str = Field(default="", description="Its name, else what it does.")
+    name: str | None = Field(default=None, description="By a person, as `note`.")
+    note: str | None = None
     status: str
     waiting_for: WaitingFor | None = Field(default=None, description="Queued jobs.")
     phase: str | None
@@ -267,7 +268,8 @@ class JobSummary(Record):
 
     job_id: str
     kind: str
-    label: str = Field(default="", description="What it does.")
+    label: str = Field(default="", description="Its name, else what it does.")
+    note: str | None = None
     status: str
     waiting_for: WaitingFor | None = Field(default=None, description="Queued jobs.")
     stalled: str | None = Field(default=None, description="As in `get_job`.")
@@ -345,13 +347,6 @@ class LibraryResult(Record):
     next_step: Hint
 
 
-class LearnedFrom(Record):
-    """Every run that an agent learned from."""
-
-    count: int
-    filters: tuple[dict[str, Any], ...] = Field(description="Together they find all of them with search_trajectories.")
-
-
 class TouchedThing(Record):
     """Something that a forgotten run had a part in, and what to do about it."""
 
@@ -379,20 +374,4 @@ class ForgetResult(Record):
     twins_count: int = 0
     twins_forgotten: bool = Field(default=False, description="Whether `twins` are among the forgotten runs.")
     freed_bytes: int | None = Field(default=None, description="Bytes of removed job folders.")
-    next_step: Hint
-
-
-class LineageResult(Record):
-    """`get_lineage`, and `lineage://{id}`."""
-
-    things: tuple[LineageNode, ...] = Field(description="What was asked for.")
-    ancestors: tuple[LineageNode, ...]
-    descendants: tuple[LineageNode, ...]
-    edges: tuple[LineageEdge, ...]
-    counts: dict[str, dict[str, int]]
-    truncated: bool
-    learned_from: LearnedFrom | None = None
-    shaped: tuple[str, ...] | None = None
-    forgotten: None = None
-    resource_uri: str
     next_step: Hint

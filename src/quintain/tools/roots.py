@@ -114,15 +114,18 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
     return resolved
 
 
-def similar_name(services: Services, path: str | Path) -> str:
-    """Return a suggestion for the name of a path that is not there, from the names beside it in the inbox."""
-    inbox = services.settings.inbox_dir.resolve()
-    folder = resolve_path(services, inbox / Path(path).expanduser(), inbox).parent
-    try:
-        names = os.listdir(folder) if folder.is_relative_to(inbox) else []
-    except OSError:
-        names = []
-    return nearest(Path(path).name, names)
+def nothing_at(services: Services, path: str, what: str) -> NotFound:
+    """Return the error of a path that is not there: the nearest name beside it that the caller may see, and the remedy."""
+    inbox, written = services.settings.inbox_dir.resolve(), Path(path).expanduser()
+    folders = [resolve_path(services, place, inbox).parent for place in (written, inbox / written)]
+    names: list[str] = []
+    for folder in folders:
+        with suppress(OSError):
+            names += os.listdir(folder) if services.trusted or folder.is_relative_to(inbox) else []
+    remedy = "correct the path" if services.trusted else f"name one under {str(services.settings.inbox_dir)!r}"
+    return NotFound(
+        f"expected a file or folder of {what}, got nothing at {clip(path)!r}{nearest(written.name, names)}; {remedy}"
+    )
 
 
 def writable(services: Services, path: str | Path) -> Path:

@@ -72,6 +72,10 @@ def why_none(services: Services, filter: TrajectoryFilter) -> Hint:
     if services.store.trajectories.count(TrajectoryFilter()):
         asked = filter.model_dump(mode="json", exclude_defaults=True)
         step = Hint(f"no stored run matches {asked}; loosen the filter, or look with ", call("search_trajectories"))
+        if filter.environment is not None and "?" in filter.environment:
+            plain = TrajectoryFilter(environment=filter.environment.partition("?")[0])
+            same = call("search_trajectories", filter=plain.model_dump(mode="json", exclude_defaults=True))
+            return Hint(step, "; runs are stored under the id of the environment, without its options: ", same)
         if filter.text is None:
             return step
         named = [call("search_trajectories", filter={name: filter.text}) for name in ("session_id", "task_id")]

@@ -35,7 +35,10 @@ _LISTS = {
 """Tool -> path of the page that does the same, with arguments of the call in braces."""
 _LIBRARIES = ("agents", "datasets", "comparisons")
 _OF_ONE = frozenset(
-    {"get_job", "cancel_job", "resume_job", "plot_job", "get_trajectory", "preview_dataset", "talk_to_agent"}
+    {
+        *("get_job", "cancel_job", "resume_job", "annotate_job", "plot_job"),
+        *("get_trajectory", "preview_dataset", "talk_to_agent"),
+    }
 )
 """Tools whose work is on the page of the object that they name."""
 _SCHEMES = ("http://", "https://")

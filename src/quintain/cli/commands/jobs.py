@@ -27,7 +27,7 @@ from quintain.records.jobs.job import UNFINISHED, JobResult
 from quintain.records.text import printable
 from quintain.tools.jobs.figures import sparkline
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.results import CompareResult, JobList, JobStarted, JobView
+from quintain.tools.results import CompareResult, JobList, JobStarted, JobView, ScoreResult
 from quintain.tools.services import Services
 
 
@@ -101,7 +101,7 @@ def run_watch(use: CommandRun) -> int:
     return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
 
 
-def follow_start(services: Services, use: CommandRun, started: JobStarted | CompareResult) -> JobView:
+def follow_start(services: Services, use: CommandRun, started: JobStarted | CompareResult | ScoreResult) -> JobView:
     """Show the warnings of a start and follow the job to its end.
 
     Raises:

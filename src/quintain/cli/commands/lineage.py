@@ -16,9 +16,9 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.records.text import printable
-from quintain.tools.data.lineage import node_text
+from quintain.tools.data.lineage import LineageResult, node_text
 from quintain.tools.jobs.plots import lineage_picture
-from quintain.tools.results import ForgetResult, LineageResult
+from quintain.tools.results import ForgetResult
 from quintain.tools.services import Services
 
 _STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow", "removed": "red"}

@@ -16,7 +16,7 @@ from quintain.cli.session import Session, plain_console
 from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.records.jobs.job import JobStatus
 from quintain.records.record import counted
-from quintain.tools.jobs.descriptions import label_of
+from quintain.tools.jobs.descriptions import job_label
 
 _LISTED = 50
 _DAYS = 30
@@ -68,7 +68,7 @@ def _show(found: list[Prunable], freed: int, again: str | None, *, older_than: i
         return
     columns = ("job", "status", "ended (UTC)", Column("MiB", right=True), Column("work", cut=True))
     rows = [
-        (one.job.id, one.job.status.value, moment(one.job.ended_at), _mib(one.bytes), label_of(one.job.spec))
+        (one.job.id, one.job.status.value, moment(one.job.ended_at), _mib(one.bytes), job_label(one.job))
         for one in found[:_LISTED]
     ]
     if rows:

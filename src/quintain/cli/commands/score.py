@@ -7,6 +7,7 @@ from collections import Counter
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal, in_options
+from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.labels.audit import AuditReport
 from quintain.records.record import counted
@@ -19,13 +20,16 @@ SUSPICIOUS = 1
 
 
 def run_score(use: CommandRun) -> int:
-    """Score the chosen runs and show the result.
+    """Score the chosen runs, by a job where a model scores them, and show the result.
 
     Returns:
-        0: done, or a job was started; 1: the audit flags the rewards; 2: the request was refused.
+        0: done; 1: the audit flags the rewards, or the job did not succeed; 2: refused; 130: left running by Ctrl-C.
     """
     combine = {"combine": "lower_bound"} if use.own["lower_bound"] else {}
-    result = use.call(use.services(), **combine)
+    services = use.services()
+    result = use.call(services, **combine)
+    if result.job_id is not None:
+        return show_job(use, follow_start(services, use, result))
     use.show(result, _show)
     return SUSPICIOUS if result.audit and result.audit["verdict"] == "suspicious" else 0
 
@@ -54,10 +58,6 @@ def run_calibrate(use: CommandRun) -> int:
 
 
 def _show(console: Console, result: ScoreResult) -> None:
-    if result.job_id is not None:
-        console.print(printable(f"{result.job_id} {result.status}"))
-        show_next_step(console, result)
-        return
     console.print(
         printable(f"{result.scorer}: {counted(result.scored, 'run')} scored, {result.unscored_count:,} not"),
         style="bold",

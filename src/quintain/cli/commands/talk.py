@@ -13,7 +13,7 @@ from rich.console import Console
 
 from quintain.cli.session import CommandRun, plain_console
 from quintain.records.text import printable
-from quintain.tools.evaluation.conversations import TalkResult, watch_talk
+from quintain.tools.evaluation.conversations import TalkResult, talk_partner, watch_talk
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 
@@ -34,6 +34,8 @@ def _talk(services: Services, use: CommandRun) -> int:
     """Send the message that is named, or else lines until an empty one, and end the conversation, which frees its slot."""
     console, shown, job_id = plain_console(), 0, None
     is_tty, named = sys.stdin.isatty(), use.arguments.get("message")
+    if (agent := use.arguments.get("agent")) is not None:
+        talk_partner(services, agent, use.arguments.get("environment"))  # refused before a person writes a line
     if is_tty and not named:
         console.print("An empty line ends the conversation.")
     result: TalkResult | None = None

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from quintain.client.session import Reference
     from quintain.records.dataset import Curation
     from quintain.tools.data.backups import BackupResult
-    from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, LineageResult, PreviewResult
+    from quintain.tools.data.lineage import LineageResult
+    from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, PreviewResult
 
 
 class DataMethods(Calls):
@@ -142,7 +143,7 @@ class DataMethods(Calls):
     def library(self, kind: Literal["datasets", "agents", "evaluations", "comparisons", "calibrations", "environments",
         "scorers", "methods", "tournament"], *, limit: int = 20, cursor: str | None = None,
         text: str | None = None) -> LibraryResult:
-        """List what there is to work with; agents with their newest results.
+        """List what there is to work with; agents with their result on most tasks.
 
         tournament: agents ranked by preferences between their runs.
 

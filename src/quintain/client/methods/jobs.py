@@ -50,6 +50,16 @@ class JobsMethods(Calls):
         """
         return self._job("resume_job", {"job_id": job, "hyperparameters": hyperparameters})
 
+    def annotate(self, job: Reference, *, name: str | None = None, note: str | None = None) -> Job:
+        """Give a job a name, a note or both, which its page and lists show. What is left out stays.
+
+        Args:
+            job: From a start tool, or list_jobs.
+            name: Shown in place of what it does; empty: none.
+            note: A text for people; empty: none.
+        """
+        return self._job("annotate_job", {"job_id": job, "name": name, "note": note})
+
     def plot(self, job: Reference, *, metrics: Sequence[str] | None = None) -> Picture:
         """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text.
 

@@ -368,6 +368,8 @@ class Job(Record):
     status: JobStatus
     spec: JobSpec
     request_key: str
+    name: str | None = Field(default=None, description="By a person, as `note`.")
+    note: str | None = None
     priority: int = 0
     attempt: int = Field(default=0, ge=0, description="0: not started.")
     max_attempts: int = Field(default=5, ge=1)

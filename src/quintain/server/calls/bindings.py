@@ -73,8 +73,8 @@ def bind(spec: ToolSpec) -> Binding:
     """Return a tool with its listing: from the file of the catalog, or derived where it is not in there."""
     known = stored_listings().get(spec.name) if isinstance(spec.source, str) else None
     reads = spec.read_only and not spec.writes_with
-    # By the protocol the other two hints mean something only where a tool changes anything.
-    changes = {} if reads else {"destructive_hint": spec.destructive, "idempotent_hint": spec.idempotent}
+    # By the protocol the other two hints mean something only where a tool changes anything, and idempotent is false by default.
+    changes = {} if reads else {"destructive_hint": spec.destructive, "idempotent_hint": spec.idempotent or None}
     hints = ToolAnnotations(read_only_hint=reads, open_world_hint=spec.open_world, **changes)
     listing = known if known is not None else derived_listing(spec)
     tool = Tool(name=spec.name, title=spec.title, annotations=hints, meta=TOOL_META if spec.app else None, **listing)
@@ -86,11 +86,11 @@ def derived_listing(spec: ToolSpec) -> Listing:
     from quintain.server.calls.schemas import input_schema, output_schema
     from quintain.tools.invocation import arguments_model
 
-    brief = spec.answers_as is not None
+    results = {"type": "object", "description": f"As of {spec.answers_as}."} if spec.answers_as else None
     return {
         "description": inspect.getdoc(spec.function),
         "input_schema": input_schema(arguments_model(spec)),
-        "output_schema": None if spec.picture else output_schema(spec.function, brief=brief),
+        "output_schema": None if spec.picture else results or output_schema(spec.function),
     }
 
 

@@ -20,16 +20,17 @@ _NAMED = frozenset({"properties", "$defs"})
 
 _LITERAL = frozenset({"default", "enum", "const", "required"})
 
-_COMMON = "next_step"
+_COMMON = frozenset({"next_step", "resource_uri"})
+"""Fields of many results, which the instructions name once."""
 
-_LEFT_OUT = frozenset({"title", "maxLength", "maxProperties"})
+_LEFT_OUT = frozenset({"title", "minLength", "maxLength", "maxProperties"})
 
 _UPPER_BOUNDS = ("maximum", "maxItems")
 
 _FAR = 10_000
 """Upper bounds from here on protect the machine. The server checks them, and no caller chooses a value by them."""
 
-_PLAIN = tuple({"type": name} for name in ("string", "array", "object"))
+_PLAIN = tuple({"type": name} for name in ("string", "array", "object", "null"))
 """Outlines that say nothing of a result that its reader does not see: texts, and lists and objects without their members."""
 
 _USUAL = (("additionalProperties", True), ("maxItems", MAX_ENTRIES))
@@ -47,7 +48,7 @@ def input_schema(arguments: type[BaseModel]) -> Schema:
     return {**schema, "properties": arguments_listed}
 
 
-def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schema:
+def output_schema(function: Callable[..., Any]) -> Schema:
     """Return the schema of the result: the names of its fields, the types of numbers and switches, and choices where they are few.
 
     Members of lists and objects, titles, descriptions and bounds are left out: full schemas would take half of the list of
@@ -58,11 +59,11 @@ def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schem
     """
     annotation = get_type_hints(function, include_extras=True)["return"]
     full = TypeAdapter(annotation).json_schema(mode="serialization")
-    if brief:
-        return {"type": "object", "required": full["required"]}
     records = full.get("$defs", {})
-    outlines = {name: _outline(field, records) for name, field in full["properties"].items() if name != _COMMON}
-    schema: Schema = {"type": "object", "properties": {name: part for name, part in outlines.items() if part}}
+    outlines = {name: _outline(field, records) for name, field in full["properties"].items() if name not in _COMMON}
+    schema: Schema = {"type": "object"}
+    if typed := {name: part for name, part in outlines.items() if part}:
+        schema["properties"] = typed
     if untyped := [name for name, part in outlines.items() if not part]:
         schema["required"] = untyped
     return schema

@@ -271,6 +271,8 @@ jobs = Table(
     Column("updated_at", Moment, nullable=False),
     Column("home", String(120)),  # id of the home with the job's folder; null in rows of earlier versions
     Column("lease_until", Moment),
+    Column("name", Text),  # by a person, as `note`
+    Column("note", Text),
     Index(
         "uq_jobs_request_key_unfinished",
         "request_key",

@@ -2,20 +2,7 @@
 
 from quintain.errors import Unavailable
 
-REVISIONS: tuple[str, ...] = (
-    "0001",
-    "0002",
-    "0003",
-    "0004",
-    "0005",
-    "0006",
-    "0007",
-    "0008",
-    "0009",
-    "0010",
-    "0011",
-    "0012",
-)
+REVISIONS: tuple[str, ...] = tuple(f"{number:04}" for number in range(1, 14))
 """Revisions, oldest first. The last one is the schema in `tables.py`."""
 
 

@@ -18,13 +18,18 @@ from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.selection import ExportCounts, agent_digest, is_held_out
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.datasets.text_dataset import Source, check_text, write_text
-from quintain.errors import Conflict, InvalidInput
+from quintain.errors import Conflict, InvalidInput, QuintainError
+from quintain.exporters.dataset_conversion import convert_dataset
+from quintain.exporters.protocol import Export
+from quintain.exporters.registry import exporter
 from quintain.files import sha256_of
 from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow, StepValues
 from quintain.records.record import Name, explain
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Group, Pair
+from quintain.store.lineage.links import Ref
+from quintain.tools.data.removal import remove_records
 from quintain.tools.services import Services, find
 
 _PAIRING = {"margin": 0.0, "max_pairs_per_task": 4}
@@ -168,6 +173,16 @@ def _checked(lines: Iterable[KeyedRow]) -> Iterator[KeyedRow]:
 
 def _folder(services: Services, options: ExportOptions) -> Path:
     return services.settings.datasets_dir / options.dataset_id
+
+
+def convert_or_remove(services: Services, dataset: Dataset, format: str) -> tuple[Path, Export]:
+    """Write a new dataset in another format, and return the folder; where that fails, the dataset is removed too."""
+    folder = services.settings.exports_dir / f"{dataset.id}-{format}"
+    try:
+        return folder, convert_dataset(dataset, exporter(format), folder)
+    except QuintainError:
+        remove_records(services, [Ref("dataset", dataset.id)], dry_run=False, copies=True)
+        raise
 
 
 def _stored(services: Services, written: WrittenDataset) -> WrittenDataset:

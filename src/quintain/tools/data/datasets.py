@@ -14,7 +14,7 @@ from quintain.datasets import near_duplicates
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
 from quintain.datasets.selection import Criteria, ExportCounts
 from quintain.errors import InvalidInput
-from quintain.exporters.dataset_conversion import convert_dataset, require_kind
+from quintain.exporters.dataset_conversion import require_kind
 from quintain.exporters.registry import exporter
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
@@ -23,7 +23,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.record import counted, require_number
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, new_options
+from quintain.tools.data.dataset_folders import ROW_DEFAULTS, convert_or_remove, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.row_references import freeze_path
 from quintain.tools.labels.scorer_resolution import full_scorer_name
@@ -357,8 +357,7 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
     """Return the answer with the folder of the other format, if one was requested."""
     if format == "quintain":
         return result
-    folder = services.settings.exports_dir / f"{written.dataset.id}-{format}"
-    export = convert_dataset(written.dataset, exporter(format), folder)
+    folder, export = convert_or_remove(services, written.dataset, format)
     left_out = [f"{format}: left out {counted(n, 'row')}, {reason}" for reason, n in export.dropped.items()]
     rows, held = export.rows.total(), export.splits.total() or result.rows - export.dropped.total()
     by_split = {Path(name).stem: n for name, n in export.rows.items()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from quintain.artifacts.locations import is_url
-from quintain.errors import NotFound, Unavailable
+from quintain.errors import Unavailable
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun, RunSink, same_file
@@ -23,7 +23,7 @@ from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
 from quintain.tools.results import ImportResult
-from quintain.tools.roots import readable, similar_name, url_of
+from quintain.tools.roots import nothing_at, readable, url_of
 from quintain.tools.services import Services
 
 if TYPE_CHECKING:
@@ -65,10 +65,7 @@ def import_trajectories(
         importer(format)
     place = readable(services, path, "logs")
     if not place.exists():
-        raise NotFound(
-            f"expected a file or folder of logs, got nothing at {path!r}{similar_name(services, path)}; "
-            f"name one under {str(services.settings.inbox_dir)!r}"
-        )
+        raise nothing_at(services, path, "logs")
     url = url_of(services, path) if is_url(path) else None
     if url is not None and place.is_file():
         url = url.rpartition("/")[0]

@@ -114,7 +114,7 @@ def list_library(
         ),
     ] = None,
 ) -> LibraryResult:
-    """List what there is to work with; agents with their newest results.
+    """List what there is to work with; agents with their result on most tasks.
 
     tournament: agents ranked by preferences between their runs.
     """
@@ -186,7 +186,7 @@ def _stored(
 
 
 def _agent(services: Services, agent: Agent) -> dict[str, Any]:
-    newest = services.store.evaluations.of_agent(agent.id or "")[:1]
+    evaluations = services.store.evaluations.of_agent(agent.id or "")
     results = [
         {
             "evaluation_id": item.id,
@@ -196,7 +196,7 @@ def _agent(services: Services, agent: Agent) -> dict[str, Any]:
             "ci_high": item.rate.ci_high,
             "n": item.rate.n,
         }
-        for item in newest
+        for item in sorted(evaluations, key=lambda one: one.rate.n, reverse=True)[:1]  # of as many tasks the newest
     ]
     note = forgotten_sources_note(services, agent.id).strip()
     about = agent.without_install_path().model_dump(mode="json")

@@ -12,13 +12,35 @@ from quintain.errors import Conflict, InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.jobs.job import JobSpec
-from quintain.records.lineage import LineageNode
-from quintain.records.record import counted
+from quintain.records.lineage import LineageEdge, LineageNode
+from quintain.records.record import Record, counted
 from quintain.tools.catalog import DEPRECATED
-from quintain.tools.results import LearnedFrom, LineageResult
 from quintain.tools.services import Services
 
 _DEPTH = 6
+
+
+class LearnedFrom(Record):
+    """Every run that an agent learned from."""
+
+    count: int
+    filters: tuple[dict[str, Any], ...] = Field(description="Together they find all of them with search_trajectories.")
+
+
+class LineageResult(Record):
+    """`get_lineage`, and `lineage://{id}`."""
+
+    things: tuple[LineageNode, ...] = Field(description="What was asked for.")
+    ancestors: tuple[LineageNode, ...]
+    descendants: tuple[LineageNode, ...]
+    edges: tuple[LineageEdge, ...]
+    counts: dict[str, dict[str, int]]
+    truncated: bool
+    learned_from: LearnedFrom | None = None
+    shaped: tuple[str, ...] | None = None
+    forgotten: None = None
+    resource_uri: str
+    next_step: Hint
 
 
 def get_lineage(

@@ -22,7 +22,7 @@ from quintain.records.lineage import LineageNode
 from quintain.records.record import counted
 from quintain.store.database.paging import read_pages
 from quintain.tools.data.lineage import datasets_of
-from quintain.tools.jobs.descriptions import label_of
+from quintain.tools.jobs.descriptions import job_label
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.services import Services
 
@@ -217,9 +217,9 @@ def _prunable(services: Services, days: int, job_ids: Sequence[str], statuses: S
 
 
 def _freed(one: Prunable, freed: int, *, dry_run: bool) -> TouchedThing:
-    about = f"{label_of(one.job.spec)}: {'would free' if dry_run else 'freed'} {_mib(freed)}"
+    about = f"{job_label(one.job)}: {'would free' if dry_run else 'freed'} {_mib(freed)}"
     if not freed:
-        about = f"{label_of(one.job.spec)}: a process still uses it; call again later"
+        about = f"{job_label(one.job)}: a process still uses it; call again later"
     elif one.job.status is not JobStatus.SUCCEEDED:
         about += "; it cannot be resumed afterwards"
     return TouchedThing(kind="job", id=one.job.id, state=one.job.status, remedy=Hint(about))

@@ -30,7 +30,7 @@ from quintain.records.record import clip, list_names, nearest, shown
 from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
 from quintain.redaction.redact import redact_text
-from quintain.tools.roots import readable, similar_name
+from quintain.tools.roots import nothing_at, readable
 from quintain.tools.services import Services
 
 USUAL = (
@@ -153,10 +153,7 @@ def place_of(services: Services, path: str) -> Path | None:
     if place.exists():
         return place
     if HUB_NAME.fullmatch(path) is None or is_rows(place):
-        raise NotFound(
-            f"expected a file or folder of rows, got nothing at {clip(path)!r}{similar_name(services, path)}; "
-            f"name one under {str(services.settings.inbox_dir)!r}"
-        )
+        raise nothing_at(services, path, "rows")
     if not services.settings.allow_hub:
         raise Refused(
             f"{clip(path)!r} is no file or folder under {str(services.settings.inbox_dir)!r}, and Hub names are off; put the "

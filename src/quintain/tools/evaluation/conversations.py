@@ -12,6 +12,7 @@ from pydantic import Field
 from quintain.errors import Conflict, InvalidInput
 from quintain.jobs.directory import append_line, iterate_lines
 from quintain.next_step import Hint, call
+from quintain.records.agent import Agent
 from quintain.records.jobs.job import UNFINISHED, Job, JobError
 from quintain.records.jobs.talk import CONVERSATION, MESSAGES, TalkEnd, TalkLine, TalkMessage, TalkSpec
 from quintain.records.record import Record
@@ -121,15 +122,25 @@ def _post(
     return job.id
 
 
-def _begin(services: Services, agent: str, environment: str | None, text: str | None) -> str:
-    if text is None:
-        raise InvalidInput("expected `message` at the begin of a conversation, got none; say something")
+def talk_partner(services: Services, agent: str, environment: str | None) -> tuple[Agent, str | None]:
+    """Return the agent that a conversation begins with, and its environment as a job takes it.
+
+    Raises:
+        NotFound, InvalidInput, Refused: as `resolve_agent` and `usable_reference`, or an agent that does not talk.
+    """
     where = None if environment is None else usable_reference(services, environment)
     actor = require_loadable(require_policy(resolve_agent(services, agent), "talk"))
     if actor.model.source == EXPERT:
         raise InvalidInput(
             "expected a model, got the scripted expert, which plays its tasks alone; name a model", code="no_weights"
         )
+    return actor, where
+
+
+def _begin(services: Services, agent: str, environment: str | None, text: str | None) -> str:
+    if text is None:
+        raise InvalidInput("expected `message` at the begin of a conversation, got none; say something")
+    actor, where = talk_partner(services, agent, environment)
     spec = TalkSpec(
         agent=actor,
         endpoint=endpoint_of(services, actor),

@@ -39,6 +39,11 @@ def label_of(spec: JobSpec) -> str:
     return clip(_label(spec), _LENGTH)
 
 
+def job_label(job: Job) -> str:
+    """Return the name that a person gave to a job, else what it does."""
+    return job.name or label_of(job.spec)
+
+
 def _label(spec: JobSpec) -> str:
     match spec:
         case TrainSpec():

@@ -10,7 +10,7 @@ from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.record import counted
-from quintain.tools.jobs.descriptions import label_of, points_of, resumptions, step_reports
+from quintain.tools.jobs.descriptions import job_label, points_of, resumptions, step_reports
 from quintain.tools.jobs.training_figure import (
     evolution_figure,
     metric_panels,
@@ -72,7 +72,7 @@ def metrics_figure(services: Services, job_id: str, metrics: Sequence[str] = ())
     panels = metric_panels(points, chosen)
     for panel in panels:
         panel["marks"] = [Mark(x=step, label="resumed") for step in resumptions(reports)]
-    return Figure(title=label_of(job.spec), subtitle=subtitle(job), panels=panels)
+    return Figure(title=job_label(job), subtitle=subtitle(job), panels=panels)
 
 
 def figure_text(figure: Figure) -> str:
@@ -158,7 +158,7 @@ def rate_figure(job: Job) -> Figure | None:
     bar = _bar("all", Rate.model_validate(stored) if stored else alone, strong=True)
     assert bar is not None
     panel = Panel(title="Success, 95 % interval", ylabel="share of episodes solved", format="percent", bars=[bar])
-    return Figure(title=label_of(job.spec), subtitle=subtitle(job), panels=[panel])
+    return Figure(title=job_label(job), subtitle=subtitle(job), panels=[panel])
 
 
 def _bar(name: str, rate: Rate, *, strong: bool) -> Bar | None:

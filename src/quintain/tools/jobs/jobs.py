@@ -22,9 +22,10 @@ from quintain.records.jobs.job import (
     TrainSpec,
 )
 from quintain.records.record import counted, list_names
+from quintain.records.text import printable
 from quintain.tools.catalog import wait_for_last
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
-from quintain.tools.jobs.descriptions import label_of, lease_notice, metric_curves, quiet_for, stall_of, thin_curves
+from quintain.tools.jobs.descriptions import job_label, lease_notice, metric_curves, quiet_for, stall_of, thin_curves
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize, fitting_page
@@ -168,7 +169,8 @@ def _summary(services: Services, job: Job, waiting_for: WaitingFor | None) -> Jo
     return JobSummary(
         job_id=job.id,
         kind=job.kind,
-        label=label_of(job.spec),
+        label=job_label(job),
+        note=job.note,
         status=job.status,
         waiting_for=waiting_for,
         stalled=_stalled(services, job),
@@ -188,6 +190,23 @@ def cancel_job(services: Services, job_id: JobId) -> JobView:
     A queued job ends at once; an ended one stays.
     """
     return view_of(services, services.jobs.cancel(job_id))
+
+
+def annotate_job(
+    services: Services,
+    job_id: JobId,
+    name: Annotated[
+        str | None, Field(max_length=120, description="Shown in place of what it does; empty: none.")
+    ] = None,
+    note: Annotated[str | None, Field(max_length=4000, description="A text for people; empty: none.")] = None,
+) -> JobView:
+    """Give a job a name, a note or both, which its page and lists show. What is left out stays."""
+    texts = {"name": name and " ".join(name.split()), "note": note and note.strip()}
+    given = {key: text for key, text in texts.items() if text is not None}
+    if not given:
+        raise InvalidInput("expected `name` or `note`, got none; give one")
+    changes = {key: services.redacted(printable(text)) or None for key, text in given.items()}
+    return view_of(services, services.store.jobs.annotate(job_id, changes, services.clock()))
 
 
 def resume_job(
@@ -282,7 +301,7 @@ def view_of(services: Services, job: Job) -> JobView:
     waiting_for = _waiting_for(job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None
     return JobView(
         job_id=job.id,
-        label=label_of(job.spec),
+        label=job_label(job),
         waiting_for=waiting_for,
         quiet_for_s=quiet_for(job, now),
         stalled=stalled,
@@ -325,5 +344,5 @@ def _waiting_for(job: Job, queue: Queue) -> WaitingFor | None:
     """Return what a queued job waits for, or None if it needs no slot."""
     if job.id not in queue.queued:
         return None
-    held_by = {holder.id: label_of(holder.spec) for holder in queue.running}
+    held_by = {holder.id: job_label(holder) for holder in queue.running}
     return WaitingFor(slots=queue.slots, held_by=held_by, ahead=queue.queued.index(job.id))

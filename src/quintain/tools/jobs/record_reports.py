@@ -15,7 +15,7 @@ from quintain.records.evaluation import Evaluation
 from quintain.records.jobs.job import Job
 from quintain.records.labels.judging import Endpoint
 from quintain.records.record import Record, clip, counted
-from quintain.tools.jobs.descriptions import label_of
+from quintain.tools.jobs.descriptions import job_label
 from quintain.tools.jobs.figures import figure_of
 from quintain.tools.services import Services, find
 
@@ -97,7 +97,7 @@ def job_report(services: Services, job: Job) -> Report:
         )
     if job.warnings:
         sections.append(Section("Warnings", job.warnings))
-    return Report(label_of(job.spec), tuple(sections))
+    return Report(job_label(job), tuple(sections))
 
 
 def agent_report(services: Services, agent: Agent) -> Report:

@@ -22,16 +22,25 @@ export function planAgainstFact(job, page, api) {
   return box;
 }
 
+// The figures of an estimate as texts; what is not known is a dash.
+export function planned(estimate) {
+  const range = (low, high, show) => (low === high ? show(low) : `${show(low)} to ${show(high)}`);
+  return {
+    steps: number(estimate.steps),
+    time: (estimate.duration_s !== null ? duration(estimate.duration_s) : estimate.duration_range_s && range(...estimate.duration_range_s, duration)) ?? "–",
+    memory: estimate.memory_mb === null ? "–" : `${number(Math.round(estimate.memory_mb))} MB`,
+    tokens: (estimate.tokens !== null ? number(estimate.tokens) : estimate.tokens_range && range(...estimate.tokens_range, number)) ?? "–",
+  };
+}
+
 function planTable(job, { estimate }) {
   const took = job.started_at && (new Date(job.ended_at ?? Date.now()) - new Date(job.started_at)) / 1000;
-  const range = (low, high, show) => (low === high ? show(low) : `${show(low)} to ${show(high)}`);
-  const time = estimate.duration_s !== null ? duration(estimate.duration_s) : estimate.duration_range_s && range(...estimate.duration_range_s, duration);
-  const tokens = estimate.tokens !== null ? number(estimate.tokens) : estimate.tokens_range && range(...estimate.tokens_range, number);
+  const plan = planned(estimate);
   const rows = [
-    ["Optimizer steps", number(estimate.steps), `${number(job.step)}${job.ended_at ? "" : " so far"}`],
-    ["Duration", time ?? "–", took ? `${duration(took)}${job.ended_at ? "" : " so far"}` : "–"],
-    ["Memory", estimate.memory_mb === null ? "–" : `${number(Math.round(estimate.memory_mb))} MB`, job.metrics?.peak_memory_mb ? `${number(Math.round(job.metrics.peak_memory_mb))} MB` : "–"],
-    ["Tokens", tokens ?? "–", number(job.result?.report?.tokens)],
+    ["Optimizer steps", plan.steps, `${number(job.step)}${job.ended_at ? "" : " so far"}`],
+    ["Duration", plan.time, took ? `${duration(took)}${job.ended_at ? "" : " so far"}` : "–"],
+    ["Memory", plan.memory, job.metrics?.peak_memory_mb ? `${number(Math.round(job.metrics.peak_memory_mb))} MB` : "–"],
+    ["Tokens", plan.tokens, number(job.result?.report?.tokens)],
   ];
   const measured = estimate.measured_by ?? [];
   return [

@@ -8,9 +8,20 @@
 //   root.append(list.element); list.reload(); list.update(row); list.rows(); list.more()
 // Arrows (or j and k) move between rows, Enter opens one.
 import { errorBox, h, replace, rich } from "./elements.js";
-import { navigate } from "./router.js";
+import { navigate, setQuery } from "./router.js";
 
 const AHEAD = 12;
+
+// A search field whose words the address keeps; `search.asked()` is the argument of a call, without words nothing.
+export function wordSearch(query, what, changed) {
+  let text = query.get("text") ?? "";
+  const element = h("input", { type: "search", value: text, placeholder: what.toLowerCase(), "aria-label": what, onchange: () => {
+    text = element.value.trim();
+    setQuery({ text });
+    changed();
+  } });
+  return { element, asked: () => (text ? { text } : {}), none: (usual) => () => (text ? "Nothing is found by these words." : usual) };
+}
 
 export function pagedTable({ columns, load, key, href, label, none = "Nothing here yet." }) {
   let rows = [], cursor = null, state = "idle", generation = 0, height = 38, shown = "", selected = -1;

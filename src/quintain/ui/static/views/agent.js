@@ -92,7 +92,7 @@ function scores(agentId, evaluations, isCut) {
 
 function versionTable(versions, current) {
   return h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
-    h("thead", null, h("tr", null, ["Version", "What changed", "Newest result", "Made"].map((title) => h("th", { scope: "col" }, title)))),
+    h("thead", null, h("tr", null, ["Version", "What changed", "Result on most tasks", "Made"].map((title) => h("th", { scope: "col" }, title)))),
     h("tbody", null, versions.map((item) => h("tr", null, h("td", null, item.id === current.id ? `${item.version}, this one` : idLink(item.id, String(item.version))),
       h("td", null, item.description), h("td", null, item.results[0] ? `${percent(item.results[0].success_rate)} of ${item.results[0].n}` : "–"), h("td", null, ago(item.created_at)))))));
 }

@@ -2,19 +2,20 @@
 import { ago, append, empty, errorBox, h, idLink, percent, replace } from "../elements.js";
 import { navigate } from "../router.js";
 import { urlOf } from "../routes.js";
-import { pagedTable } from "../table.js";
+import { pagedTable, wordSearch } from "../table.js";
 
 const short = (agent) => agent.replace(/^agent:/, "");
 // Not without a verdict, nor stopped early by a sequential comparison.
 const canBePaired = (item) => item.rate.value !== null && item.purpose !== "sequential";
 
 export async function render(root, params, api) {
+  const search = wordSearch(params.query, "Environment or id", () => list.reload());
   const list = pagedTable({
     label: "Comparisons",
-    none: "No comparison yet. Choose two evaluations above.",
+    none: search.none("No comparison yet. Choose two evaluations above."),
     key: (item) => item.id,
     href: (item) => urlOf(item.id),
-    load: (cursor) => api.call("list_library", { kind: "comparisons", limit: 100, cursor }),
+    load: (cursor) => api.call("list_library", { kind: "comparisons", limit: 100, cursor, ...search.asked() }),
     columns: [
       { title: "Comparison", width: "12rem", class: "wide", cell: (item) => idLink(item.id) },
       { title: "Agents, best first", cell: (item) => h("a", { href: urlOf(item.id) }, item.agents.map(short).join(", ")) },
@@ -24,7 +25,7 @@ export async function render(root, params, api) {
       { title: "Made", width: "8rem", class: "wide", cell: (item) => ago(item.created_at) },
     ],
   });
-  root.append(h("h1", null, "Comparisons"), newComparison(api, params.query.get("agent") ?? ""), list.element);
+  root.append(h("header", { class: "head" }, h("h1", null, "Comparisons"), search.element), newComparison(api, params.query.get("agent") ?? ""), list.element);
 }
 
 // A card with the stored evaluations; those of one suite can be compared.

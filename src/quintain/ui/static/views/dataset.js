@@ -2,6 +2,7 @@
 import { ago, badge, card, empty, errorBox, facts, h, idLink, nextStep, number, percent, replace, svg } from "../elements.js";
 import { setQuery } from "../router.js";
 import { inlineText, pieces } from "../text.js";
+import { modelField, trainingForm } from "../training_form.js";
 
 const AUTO_ROWS = 2000; // A larger dataset is read by a job of minutes: that is started by a button.
 const ORDERS = { first: "first rows", longest: "longest", shortest: "shortest", truncated: "most truncated", random: "random" };
@@ -26,7 +27,7 @@ export async function render(root, params, api) {
     setQuery(changes);
     xray();
   });
-  root.append(card("X-ray: what a model reads and what trains", form, result));
+  root.append(trainingForm(dataset, api), card("X-ray: what a model reads and what trains", form, result));
 
   let turn = 0;
   async function xray() {
@@ -77,12 +78,7 @@ function keptAndDropped(dataset) {
 }
 
 function controls(wanted, api, change) {
-  const models = h("datalist", { id: "models" });
-  const model = h("input", { value: wanted.model, list: "models", "aria-label": "Model", onchange: (event) => change({ model: event.target.value.trim() || "starter" }) });
-  model.addEventListener("focus", async () => {
-    const found = await api.call("list_library", { kind: "agents", limit: 200 }).catch(() => ({ items: [] }));
-    replace(models, ["starter", ...found.items.map((one) => one.id)].map((id) => h("option", { value: id })));
-  }, { once: true });
+  const { input: model, models } = modelField("readers", wanted.model, api, { onchange: (event) => change({ model: event.target.value.trim() || "starter" }) });
   const order = h("select", { "aria-label": "Rows", onchange: (event) => change({ show: event.target.value }) },
     Object.entries(ORDERS).map(([value, text]) => h("option", { value, selected: value === wanted.show }, text)));
   const count = h("select", { "aria-label": "Number of rows", onchange: (event) => change({ rows: Number(event.target.value) }) },

@@ -1,17 +1,18 @@
 // All datasets, newest first.
 import { ago, h, idLink, number } from "../elements.js";
-import { pagedTable } from "../table.js";
+import { pagedTable, wordSearch } from "../table.js";
 import { inlineText } from "../text.js";
 
 const sum = (counts) => Object.values(counts ?? {}).reduce((total, n) => total + n, 0);
 
 export async function render(root, params, api) {
+  const search = wordSearch(params.query, "Name or id", () => list.reload());
   const list = pagedTable({
     label: "Datasets",
-    none: "No dataset yet. Freeze runs into one: `quintain export sft NAME --all`.",
+    none: search.none("No dataset yet. Freeze runs into one: `quintain export sft NAME --all`."),
     key: (dataset) => dataset.id,
     href: (dataset) => `/datasets/${dataset.id}`,
-    load: (cursor) => api.call("list_library", { kind: "datasets", limit: 200, cursor }),
+    load: (cursor) => api.call("list_library", { kind: "datasets", limit: 200, cursor, ...search.asked() }),
     columns: [
       { title: "Name", cell: (dataset) => h("a", { href: `/datasets/${dataset.id}` }, inlineText(dataset.name)) },
       { title: "Id", width: "9rem", class: "wide", cell: (dataset) => idLink(dataset.id) },
@@ -22,6 +23,6 @@ export async function render(root, params, api) {
       { title: "Frozen", width: "7.5rem", class: "wide", cell: (dataset) => ago(dataset.created_at) },
     ],
   });
-  root.append(h("header", { class: "head" }, h("h1", null, "Datasets")), list.element);
+  root.append(h("header", { class: "head" }, h("h1", null, "Datasets"), search.element), list.element);
   return api.subscribe((state) => { if (state.status === "succeeded") list.reload(); });
 }

@@ -3,6 +3,7 @@ import { liveFigure } from "../chart.js";
 import { ago, badge, card, duration, errorBox, facts, h, idLink, nextStep, number, replace, toast } from "../elements.js";
 import { forest } from "../forest.js";
 import { jobCurves } from "../job_curves.js";
+import { jobNote } from "../job_note.js";
 import { planAgainstFact, settingsTable, stages } from "../job_parts.js";
 import { navigate } from "../router.js";
 
@@ -21,7 +22,11 @@ export async function render(root, params, api) {
   const side = h("div", { class: "stack" }, result, plan, phases, card("Settings", settingsTable(page.settings)));
   const below = h("div", { class: "stack" });
   const log = logCard(id, api);
-  root.append(top, h("div", { class: "columns" }, h("div", { class: "stack" }, better, curves.element, below, log.element), side));
+  const note = jobNote(api, (stored) => {
+    job = { ...job, name: stored.name, note: stored.note, label: stored.label };
+    show();
+  });
+  root.append(top, note.element, h("div", { class: "columns" }, h("div", { class: "stack" }, better, curves.element, below, log.element), side));
 
   let drawn = "";
 
@@ -34,6 +39,7 @@ export async function render(root, params, api) {
   function show() {
     document.title = `${job.label || id} · Quintain`;
     showTop(top, job, api, act);
+    note.show(job);
     curves.show(job, page);
     replace(result, resultCard(job, page));
     replace(phases, phasesCard(page));

@@ -3,7 +3,7 @@ import { ago, badge, h, idLink } from "../elements.js";
 import { setQuery } from "../router.js";
 import { pagedTable } from "../table.js";
 
-const KINDS = ["", "train", "evolve", "recipe", "evaluate", "evaluate_dataset", "compare", "rollout", "judge", "score", "step_labels", "influence", "replay", "import", "preview", "export_agent", "talk"];
+const KINDS = ["", "train", "evolve", "recipe", "evaluate", "evaluate_dataset", "compare", "rollout", "judge", "score", "step_labels", "influence", "replay", "import", "preview", "export_agent", "fetch", "push", "talk", "selftest"];
 const STATES = ["", "running", "queued", "succeeded", "failed", "cancelled", "interrupted"];
 
 export async function render(root, params, api) {
@@ -22,7 +22,7 @@ export async function render(root, params, api) {
     load: (cursor) => api.call("list_jobs", { limit: 200, cursor, ...Object.fromEntries(Object.entries(wanted).filter(([, value]) => value)) }),
     columns: [
       { title: "Job", width: "9.5rem", class: "wide", cell: (job) => idLink(job.job_id) },
-      { title: "What it does", cell: (job) => h("a", { href: `/jobs/${job.job_id}` }, job.label || job.kind) },
+      { title: "What it does", cell: (job) => [h("a", { href: `/jobs/${job.job_id}` }, job.label || job.kind), job.note && h("span", { class: "quiet", title: job.note }, ` ${job.note}`)] },
       { title: "State", width: "7.5rem", cell: (job) => badge(job.status) },
       { title: "Step", width: "7rem", class: "number wide", cell: (job) => (job.total_steps ? `${job.step} of ${job.total_steps}` : job.step || "") },
       { title: "Begun", width: "7.5rem", class: "wide", cell: (job) => ago(job.created_at) },
