@@ -249,7 +249,7 @@ def test_another_attempt_of_a_session_is_stored_without_reading_the_others(store
         connection.exec_driver_sql("UPDATE trajectories SET document = 'not read'")
     other = run("t", user(), answer("two"), answer("b"), session_id="s")
     assert [one.status for one in store.trajectories.add_many([other], later(1))] == ["new"]
-    with pytest.raises(ValueError, match="JSON"):  # the beginning is the same, so the whole run must be read
+    with pytest.raises(Conflict, match="JSON"):  # the beginning is the same, so the whole run must be read
         store.trajectories.add_many([run("t", *first.steps, answer("c"), session_id="s")], later(2))
     assert stored.status == "new"
 

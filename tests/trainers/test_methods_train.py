@@ -311,5 +311,5 @@ def test_an_online_run_that_learns_nothing_fails_with_the_reasons(
         train(online, Data(), tmp_path / "job", recorder, collect)
     assert "train=true" not in str(error.value)
     ((_, message),) = recorder.warnings
-    assert "validate_every_steps have no effect; evaluate the agent afterwards" in message
+    assert "validate_every_steps has no effect; evaluate the agent afterwards" in message
     assert not (tmp_path / "out").exists()

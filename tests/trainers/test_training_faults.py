@@ -234,4 +234,4 @@ def test_drops_truncations_and_a_missing_validation_are_counted_and_reported(
     assert "1 of 5 dataset rows give no example: too_long 1" in messages
     assert any(message.startswith(f"{report.truncated_turns} agent turns fell off") for message in messages)
     assert "1 of 1 dataset rows of the validation split give no example: zero_weight 1" in messages
-    assert any("early_stopping_patience have no effect" in message for message in messages)
+    assert any("early_stopping_patience has no effect" in message for message in messages)

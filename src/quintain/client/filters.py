@@ -35,4 +35,4 @@ class RunFilter(TypedDict, total=False):
     until: datetime | str | None
     """Stored before then."""
     text: str | None
-    """Substring of the run, ignoring case; fast from 3 characters on."""
+    """Substring of the run, ignoring case."""

@@ -37,7 +37,7 @@ class TrajectoryFilter(Record):
         default=None,
         min_length=1,
         max_length=500,
-        description="Substring of the run, ignoring case; fast from 3 characters on.",
+        description="Substring of the run, ignoring case.",
     )
 
     @model_validator(mode="after")

@@ -226,13 +226,14 @@ def _expectation(message: str, got: str) -> str:
     message = message.removeprefix("Value error, ")
     listed = message.replace("Tuple", "List").replace("tuple", "list")  # callers write JSON
     subject, found, rest = listed.partition(" should ")
-    verb, _, expected = rest.partition(" after validation")[0].partition(" ")
+    bound, _, actual = rest.partition(" after validation, not ")
+    verb, _, expected = bound.partition(" ")
     if not found or " " in subject or verb not in _VERBS:
         return message if message.startswith("expected ") else f"{message} (got {got})"
     if verb == "be":
         value = "a value " if expected.startswith(("greater", "less")) else ""
         return f"expected {value}{expected}, got {got}"
-    return f"expected a {subject.lower()} {_VERBS[verb]} {expected}, got {got}"
+    return f"expected a {subject.lower()} {_VERBS[verb]} {expected}, got {actual or got}"
 
 
 def _path(root: str, place: tuple[int | str, ...]) -> str:
