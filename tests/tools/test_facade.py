@@ -138,7 +138,7 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
         "score",
         {"scorer": {"type": "words", "words": []}},
         "invalid_input",
-        ["expected a list with at least 1 item, got []"],
+        ["expected a list with at least 1 item, got 0"],
     ),
     ("score", {"scorer": {"type": "steps", "full_at": 15}}, "invalid_input", ["steps: expected full_at and zero_at"]),
     ("score", {"scorer": {"type": "regex", "pattern": "("}}, "invalid_input", ["expected a pattern", "missing )"]),
