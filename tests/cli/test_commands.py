@@ -172,12 +172,17 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     model = ModelRef(source="folder", path=str(damaged))
     services.store.agents.add(Agent(name="damaged", model=model), services.clock())
     changed = export_dataset(services, "sft", "y", trajectory_ids=[other.id])
-    services.close()
     Path(made.path, "train.jsonl").unlink()
     rows = Path(changed.path, "train.jsonl")
     rows.write_bytes(rows.read_bytes().replace(b"t", b"T"))
     os.utime(rows, (0, 0))  # as a fault of the disk does, which is no write
     settings.environments_file.write_text("[a")
+    cut = export_dataset(services, "sft", "z", trajectory_ids=[other.id])
+    os.truncate(Path(cut.path, "manifest.json"), 20)
+    services.close()
+    stray = settings.jobs_dir / "job-0000000001" / "spec.json"
+    stray.parent.mkdir(parents=True)
+    stray.write_text("{}")
     old, new = (settings.datasets_dir / f".ds-{name}" for name in ("old", "new"))
     of_user = settings.datasets_dir / ".git"
     for path in (old, new, of_user):
@@ -191,6 +196,8 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     assert f"dataset {changed.dataset_id} was changed on disk: 'train.jsonl'" in printed
     assert f"expected the model in {damaged} as its SHA256SUMS lists it, but model.safetensors has changed" in printed
     assert "environments: [bad_environments] expected TOML" in printed
+    assert "the database has none of the 1 job whose folders are here" in printed
+    assert f"{cut.path}" in printed
     assert (old.exists(), new.exists()) == (False, True), "another process may still write the new one"
     assert of_user.exists(), "a hidden folder of the user is no half-written dataset"
 

@@ -16,6 +16,7 @@ import typer
 from quintain import __version__
 from quintain.artifacts.checksums import require_unchanged
 from quintain.cli.session import plain_console
+from quintain.datasets.manifest import read_manifest
 from quintain.endpoints.profiles import read_profiles
 from quintain.environments import registry as environments
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable, disk_remedy
@@ -27,6 +28,7 @@ from quintain.jobs.launchers import registry as launchers
 from quintain.jobs.pruning import model_folders
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.records.labels.judging import Endpoint
+from quintain.records.record import counted
 from quintain.records.text import printable
 from quintain.scoring import registry as scorers
 from quintain.settings import Settings, has_secret, sqlite_url
@@ -127,6 +129,7 @@ def _checks(settings: Settings) -> Iterator[_Check]:
             "disk": _disk,
             "half-written files": _half_written,
             "datasets and agents": _kept,
+            "folders of jobs": _folders,
             "unfinished jobs": _unfinished,
             "embedded model": _starter,
             "endpoints": _endpoints,
@@ -225,7 +228,8 @@ def _kept(services: Services) -> str:
     for dataset in read_pages(services.store.datasets.page):
         try:
             require_intact(dataset, all_files=True)
-        except InvalidInput as error:
+            read_manifest(Path(dataset.path))
+        except (InvalidInput, NotFound) as error:
             faults.append(error.message)
     for path in sorted(model_folders(read_pages(services.store.agents.page))):
         if not path.exists():
@@ -236,6 +240,17 @@ def _kept(services: Services) -> str:
             faults.append(error.message)
     if faults:
         raise Unavailable("; ".join(faults))
+    return "ok"
+
+
+def _folders(services: Services) -> str:
+    """Compare the folders of jobs with the database: if it has none of them, it was lost, and a new one begun."""
+    names = [path.parent.name for path in services.settings.jobs_dir.glob("job-*/spec.json")]
+    if names and not services.store.jobs.states(names):
+        raise Unavailable(
+            f"the database has none of the {counted(len(names), 'job')} whose folders are here, so it is not the one that they were "
+            "started with; restore a backup with `quintain restore`, or move the folders away"
+        )
     return "ok"
 
 
