@@ -476,7 +476,8 @@ def test_earlier_selections_come_back_by_themselves_where_every_round_starts_fro
 def test_tool_dict_call_file_and_command_start_the_same_job(waiting: Services, tool: Caller, tmp_path: Path) -> None:
     settings = {"iterations": 2, "attempts": 3, "training": {"epochs": 1}}
     first = start_training(waiting, "evolve", "starter", environment=INVENTORY, hyperparameters=settings)
-    common = {"environment": INVENTORY, "hyperparameters": settings, "wait": False}
+    named_otherwise = {"rounds": 2, "attempts": 3, "training": {"num_epochs": 1}}
+    common = {"environment": INVENTORY, "hyperparameters": named_otherwise, "wait": False}
     answers = [
         tool(action="evolve", **common),
         tool(action="train", algorithm="evolve", model_name="starter", **common),
