@@ -140,6 +140,17 @@ def test_the_column_named_as_the_split_places_rows_and_a_task_stands_in_one_spli
             _export(services, **asked)
 
 
+def test_rows_of_other_splits_that_train_because_their_column_is_not_named_are_noted(services: Services) -> None:
+    rows = [
+        {"prompt": f"Q{n}", "response": "A", "split": side} for n, side in enumerate(("train", "test", "test", "dev"))
+    ]
+    _write(services, "parts.jsonl", rows)
+    (note,) = _export(services, "sft", "parts.jsonl").warnings
+    assert "so 2 rows of test, 1 row of validation are like all others" in note
+    made = _export(services, "sft", "parts.jsonl", columns={"split": "split"})
+    assert (made.splits, made.dropped, made.warnings) == ({"train": 1, "validation": 1}, {"other_split": 2}, ())
+
+
 @pytest.mark.parametrize("kind", ["sft", "kto"])
 def test_a_name_of_a_column_that_no_reader_knows_is_refused_with_the_nearest(services: Services, kind: str) -> None:
     """The right names are read: a system prompt, a label and a task; a reward is none of a labelled row."""

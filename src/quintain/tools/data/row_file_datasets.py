@@ -39,12 +39,14 @@ from quintain.tools.data.row_reading import (
     has_fields,
     is_rated,
     note_left_out,
+    note_unread_splits,
     of_split,
     place_of,
     require_marks,
     require_read_columns,
     restated,
     safe_name,
+    splits_beside_train,
     text_files,
 )
 from quintain.tools.roots import url_of
@@ -102,6 +104,8 @@ class _RowSink(RunSink):
     services: Services
     origin: _Origin
     runs: list[_StoredRun] = field(default_factory=list)
+    splits: Counter[str] = field(default_factory=Counter)
+    """Splits other than train that a column `split` names, which is read only if `columns` says so."""
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         """Store runs under the name of their original file, which may differ from the converted file."""
@@ -110,6 +114,7 @@ class _RowSink(RunSink):
         if self.origin.is_rated:
             named = list(map(_without_verdict, named))
         added = self.services.store.trajectories.add_many(named, self.services.clock())
+        self.splits.update(splits_beside_train(named))
         self.runs += [_stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
         return [new.status for new in added]
 
@@ -146,9 +151,11 @@ def freeze_file(
             tally.reject(rejected, origin.report.n_rejected)
             if not request.text and origin.lines.stat().st_size:
                 found = _stored(services, origin, tally)
-                runs += found
+                runs += found.runs
                 if origin.split is not None:
-                    placed = {run.id: origin.split for run in found} | placed
+                    placed = {run.id: origin.split for run in found.runs} | placed
+                elif found.splits and options.kind != "benchmark":
+                    tally.notes.append(note_unread_splits(found.splits))
         files = [{"name": origin.name, "sha256": origin.sha256} for origin in origins]
         source = {"source": {"files": files, "columns": dict(columns)}}
         options = replace(options, about=source, placed=placed)
@@ -291,14 +298,14 @@ def _agreeing(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportC
     return agreed
 
 
-def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_StoredRun]:
+def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> _RowSink:
     """Read the runs of one file into the store."""
     sink = _RowSink(services, origin)
     report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), sink)
     rejected = [Rejected(file=origin.short, line=row.line, reason=row.reason) for row in report.rejected]
     tally.reject(rejected, report.n_rejected)
     tally.notes += report.notes if sink.runs else ()
-    return sink.runs
+    return sink
 
 
 def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> Iterator[_Origin]:

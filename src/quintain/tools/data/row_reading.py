@@ -26,7 +26,7 @@ from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.importers.values import as_number
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
-from quintain.records.record import clip, list_names, nearest, shown
+from quintain.records.record import clip, counted, list_names, nearest, shown
 from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
 from quintain.redaction.redact import redact_text
@@ -140,6 +140,20 @@ def of_split(
         elif split == "train" and named not in LEARNED:
             tally.dropped["other_split"] += 1
             tally.seen += 1
+
+
+def splits_beside_train(runs: Iterable[Trajectory]) -> Iterator[str]:
+    """Yield the split that the column `split` of a run's row names, where it is another than train."""
+    for run in runs:
+        row = run.extra.get("row")
+        if isinstance(row, Mapping) and (named := split_named(row.get(SPLIT))) != "train":
+            yield named
+
+
+def note_unread_splits(splits: Mapping[str, int]) -> str:
+    """Return a note that rows of other splits became those of train."""
+    found = ", ".join(f"{counted(n, 'row')} of {name}" for name, n in sorted(splits.items()))
+    return f"the column {SPLIT!r} was not read, so {found} are like all others; columns={{'split': 'split'}} reads it"
 
 
 def safe_name(text: str) -> str:
