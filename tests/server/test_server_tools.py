@@ -137,7 +137,7 @@ def test_the_list_of_tools_is_sorted_and_says_what_each_tool_may_do(small: Quint
         assert tools["draw_note"].output_schema is None
         hints = tools["odd_note"].annotations
         assert (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint) == (
-            False, True, None, False
+            None, True, None, False
         )  # fmt: skip
 
     serve(small, mode, talk)

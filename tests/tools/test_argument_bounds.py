@@ -133,6 +133,7 @@ CONTRACT: dict[str, tuple[str, str]] = {
         "calibration_id n_labels error_before error_after spearman domains warnings resource_uri",
     ),
     "record_preferences": ("source", "created ties skipped findings examples next_step"),
+    "tag_trajectories": ("", "matched changed next_step"),
     "export_dataset": ("kind name", "dataset_id rows dropped splits path"),
     "preview_dataset": (
         "dataset_id model",

@@ -10,15 +10,18 @@ import pytest
 
 import quintain
 from mcp_client import ToolCaller
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import TAKEN_BACK, Component, StepScore
 from quintain.records.trajectory import Outcome, OutcomeStatus, Source, Task, Trajectory, Usage
 from quintain.tools.data import trajectories
+from quintain.tools.data.forgetting import forget
+from quintain.tools.data.tags import tag_trajectories
 from quintain.tools.data.trajectories import get_trajectory
 from quintain.tools.run_selection import MAX_PAGE_BYTES, count_fitting
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.methods import METHODS
 from quintain.tools.training.model_folders import starter_folder
-from tools.stored_records import add_runs, add_scores, new_score
+from tools.stored_records import add_runs, add_scores, error_of, new_score
 from trajectory_runs import answer, call, run, user
 
 
@@ -69,6 +72,45 @@ def test_a_page_of_long_steps_is_cut_to_what_a_client_can_take_and_the_next_one_
         "a terminal shows what was asked for"
     )
     trusted.close()
+
+
+def test_tags_are_added_and_removed_but_not_those_that_say_where_a_run_comes_from(services: Services) -> None:
+    a, b, c = add_runs(
+        services, *(run(f"t-{name}", user(), answer(name), tags=("rollout", name)) for name in ("a", "b", "c"))
+    )
+    done = tag_trajectories(services, add=["gold", " x y"], remove=["a"], trajectory_ids=[a, b])
+    assert (done.matched, done.changed) == (2, 2)
+    assert find(services, "gold") == {a: ("rollout", "gold", " x y"), b: ("rollout", "b", "gold", " x y")}
+    assert find(services, "a") == {}
+    again = tag_trajectories(services, add=["gold"], filter=TrajectoryFilter(tags=("rollout",)))
+    assert (again.matched, again.changed) == (3, 1)
+    assert set(find(services, "gold")) == {a, b, c}
+    assert tag_trajectories(services, remove=["gold"], filter=TrajectoryFilter(tags=("gold",))).changed == 3
+    forget(services, a, dry_run=False)
+    assert (tag_trajectories(services, add=["later"], trajectory_ids=[b, a]).matched, len(find(services, "later"))) == (
+        1,
+        1,
+    )
+    for code, message, arguments in (
+        ("invalid_input", "expected tags in `add`, `remove` or both, got none", {}),
+        ("invalid_input", "got b in both", {"add": ["b"], "remove": ["b"]}),
+        ("bad_tag", "got rollout, which says where a run comes from", {"remove": ["rollout"]}),
+        ("bad_tag", "add[1] is 'live', which is reserved", {"add": ["x", "live"]}),
+        ("not_found", "traj-9", {"add": ["x"], "trajectory_ids": ["traj-9"]}),
+        (
+            "empty_filter",
+            "would select everything",
+            {"add": ["x"], "trajectory_ids": None, "filter": TrajectoryFilter()},
+        ),
+    ):
+        error = error_of(tag_trajectories, services, **{"trajectory_ids": [b], **arguments})
+        assert (error.code, message in error.message) == (code, True), error.message
+    assert find(services, "x") == {}
+
+
+def find(services: Services, tag: str) -> dict[str, tuple[str, ...]]:
+    """Return the runs with a tag, each with its tags in the order of the document."""
+    return {one.id: one.tags for one in services.store.trajectories.iterate(TrajectoryFilter(tags=(tag,))) if one.id}
 
 
 def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_page(

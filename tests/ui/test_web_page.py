@@ -107,6 +107,7 @@ def test_reading_is_open_on_loopback_and_changing_needs_the_token(site: Site) ->
         ("forget", {"id": "traj-1", "dry_run": "true"}),
         ("talk_to_agent", {"agent": "clerk", "message": "Hello"}),
         ("annotate_job", {"job_id": "job-1", "note": "Mine."}),
+        ("tag_trajectories", {"add": ["mine"], "trajectory_ids": ["traj-1"]}),
     ]
     # Reading tools that begin work with one argument.
     changes += [("compare_agents", {"agents": ["base", "clerk"], "sequential": True})]

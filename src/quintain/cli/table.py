@@ -109,6 +109,12 @@ COMMANDS: Mapping[str, Command] = {
     "runs": Command(
         "search_trajectories", show="commands.library:show_runs", names=_RUNS, title="List or search runs."
     ),
+    "tag": Command(
+        "tag_trajectories",
+        names={**_RUNS, "trajectory_ids": "run"},
+        selects=True,
+        title="Add or remove tags of runs.",
+    ),
     "show": Command(
         "get_trajectory",
         run="commands.show:run_show",

@@ -19,6 +19,9 @@ CORRECTION = "correction"
 REPLACED = "replaced"
 """Tag of corrections that were withdrawn or replaced."""
 
+KEPT_TAGS = frozenset({LIVE, CORRECTION, REPLACED, "rollout", "evaluation"})
+"""Tags that say where a run comes from. Filters of jobs and of lineage rely on them, so that nobody changes them later."""
+
 MAX_TAG_CHARS = 100
 _UNSEEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Unicode categories of control characters, surrogates and line breaks."""

@@ -204,6 +204,7 @@ CATALOG: tuple[ToolSpec, ...] = (
     _write("data.imports:import_trajectories", "Import agent logs", short="import"),
     _read("data.trajectories:search_trajectories", "Search runs", short="search"),
     _read("data.trajectories:get_trajectory", "Read a run", short="get"),
+    _write("data.tags:tag_trajectories", "Tag runs"),
     _write("data.datasets:export_dataset", "Make a dataset of runs", short="export", idempotent=False),
     _read("data.preview:preview_dataset", "Preview a dataset", short="preview", watch="watch_preview"),
     _read("data.library:list_library", "List methods, scorers and environments", short="library"),

@@ -26,7 +26,7 @@ RunFilter = Annotated[
 ]
 """A filter in a tool that selects by one; the list of tools spells it out once, at `search_trajectories`."""
 
-RunIds = Annotated[list[str] | None, Field(max_length=10_000, description="Which runs, by id.")]
+RunIds = Annotated[list[str] | None, Field(max_length=10_000, description="Runs by id.")]
 """Runs one by one, in place of a filter."""
 
 

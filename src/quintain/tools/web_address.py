@@ -26,6 +26,7 @@ _PAGES = {
 _LISTS = {
     "list_jobs": "/jobs",
     "search_trajectories": "/runs",
+    "tag_trajectories": "/runs",
     "list_library": "/{kind}",
     "get_judging_batch": "/judging",
     "compare_agents": "/comparisons",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quintain.records.dataset import Curation
     from quintain.tools.data.backups import BackupResult
     from quintain.tools.data.lineage import LineageResult
+    from quintain.tools.data.tags import Tagged
     from quintain.tools.results import ForgetResult, ImportResult, LibraryResult, PreviewResult
 
 
@@ -30,7 +31,7 @@ class DataMethods(Calls):
         tools: Sequence[Mapping[str, Any]] | None = None, agent: str | None = None,
         outcome: str | Mapping[str, Any] | None = None, tags: Sequence[str] | None = None,
         live: Literal["open", "append", "close"] | None = None, recording: Reference | None = None) -> Trajectory:
-        """Store one run of an agent so that it can be scored, exported and learned from.
+        """Store one run of an agent, to score it, export it and learn from it.
 
         Give `trajectory` (canonical, ATIF, or of knowlyr's recorder) or `messages` with `task`. The same run twice is
         one row. The outcome stays `unknown` until you state it, now or later with `recording`: never guess it. For a
@@ -43,8 +44,8 @@ class DataMethods(Calls):
             task: What was asked: the prompt, or {id, prompt, type, ...}.
             tools: JSON schemas of the tools that the agent had.
             agent: Who acted; unknown if left out.
-            outcome: success, failure, error, truncated, unknown, or {status, reward}. Leave out if you do not know.
-            tags: Labels to find it by.
+            outcome: success, failure, error, truncated, unknown, or {status, reward}.
+            tags: Labels.
             live: Record a run while it happens.
             recording: The live recording; or, with `outcome`, a stored run of unknown outcome.
         """
@@ -56,21 +57,34 @@ class DataMethods(Calls):
         max_files: int = 50) -> ImportResult:
         """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
-        Secrets are redacted. An outcome that is not stated is unknown. `rejected` lists what cannot be read, with line
-        and reason. Large folders become a job. The same log again adds nothing; a longer session replaces its
-        beginning.
+        Secrets are redacted. An outcome that is not stated is unknown. `rejected`: what cannot be read, and why. Large
+        folders become a job. The same log again adds nothing; a longer session replaces its beginning.
 
         Args:
             path: File, folder or URL of logs; relative: in the inbox.
             format: A log format by name; auto: detected file by file.
             dry_run: Report what would be imported; store nothing.
-            tags: Labels to find these runs by.
+            tags: Labels.
             agent: Who acted, where the log names nobody.
             again: Also read files unchanged since their last import.
             max_files: Files listed in the answer.
         """
         result: ImportResult = self.session.call("import_trajectories", {"path": path, "format": format,
             "dry_run": dry_run, "tags": tags, "agent": agent, "again": again, "max_files": max_files})
+        return result
+
+    def tag_trajectories(self, *, add: Sequence[str] | None = None, remove: Sequence[str] | None = None,
+        filter: RunFilter | None = None, trajectories: Sequence[Reference] | None = None) -> Tagged:
+        """Add or remove tags of stored runs, to filter by. Frozen datasets stay as they are.
+
+        Args:
+            add: Tags.
+            remove: Tags.
+            filter: As of runs, not empty.
+            trajectories: Runs by id.
+        """
+        result: Tagged = self.session.call("tag_trajectories", {"add": add, "remove": remove, "filter": filter,
+            "trajectory_ids": trajectories})
         return result
 
     def create_dataset(self, kind: Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"],
@@ -89,9 +103,9 @@ class DataMethods(Calls):
         Args:
             kind: sft: good runs; dpo, reward: pairs of a task; kto: runs marked good or bad; grpo: groups of a task;
                 prm: judged steps; benchmark: tasks with references; text: plain text (`data`).
-            name: Name of the dataset.
+            name: Its name.
             filter: As of runs, not empty.
-            trajectories: Which runs, by id.
+            trajectories: Runs by id.
             data: Rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name; a+b: datasets.
             columns: prompt, response, chosen, label ... -> its name in the file; good, bad -> label's value or bound
                 (>=4); assistant -> role's.
@@ -105,7 +119,7 @@ class DataMethods(Calls):
             validation_share: Share of tasks to validate on.
             test_share: Share of tasks to test on.
             include_held_out: Also take evaluation tasks, which then measure nothing.
-            seed: Seed of the split.
+            seed: Of the split.
             format: quintain, or a format to also write it in.
             push_to: Also upload to a URL or hub:OWNER/NAME.
         """
@@ -159,10 +173,10 @@ class DataMethods(Calls):
 
     def lineage(self, thing: Reference, *, depth: int = 6,
         trajectories: Sequence[Reference] | None = None) -> LineageResult:
-        """Show what made a thing and what it made: runs, scores, datasets, jobs, checkpoints, agents, evaluations, comparisons.
+        """Show what made a run, score, dataset, job, checkpoint, agent, evaluation or comparison, and what it made.
 
-        `learned_from` counts the runs that an agent learned from, with filters that page through them; `shaped` names
-        the agents that learned from a run.
+        `learned_from`: how many runs an agent learned from, and filters that find them; `shaped`: the agents that
+        learned from a run.
 
         Args:
             thing: Id of any of these, or a session id.
@@ -176,11 +190,10 @@ class DataMethods(Calls):
     def forget(self, thing: Reference | None = None, *, trajectories: Sequence[Reference] | None = None,
         dry_run: bool = True, twins: bool = False, copies: bool = False, filter: RunFilter | None = None,
         ended_days: int | None = None) -> ForgetResult:
-        """Forget runs or a session, remove a dataset or an agent, or free disk. By default a dry run, which reports the effects.
+        """Forget runs or a session, remove a dataset or an agent, or free disk. By default a dry run.
 
         Content of runs is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that
-        they touched is listed. `twins` names equal runs under other ids, `copies` the files left to delete.
-        `ended_days` deletes checkpoints and inputs of ended jobs; results and agents stay.
+        they touched is listed. `ended_days` deletes checkpoints and inputs of ended jobs; results and agents stay.
 
         Args:
             thing: Run, session, dataset or agent.
@@ -197,8 +210,6 @@ class DataMethods(Calls):
 
     def back_up_home(self, name: str, *, action: Literal["create", "check", "restore"] = "create") -> BackupResult:
         """Back up the database, datasets, agents and jobs of the home, while all go on.
-
-        Nothing in this home is ever replaced by a backup.
 
         Args:
             name: In `backups/` of the home; NAME.tar.gz: an archive.

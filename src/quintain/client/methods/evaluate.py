@@ -26,8 +26,6 @@ class EvaluateMethods(Calls):
         tasks: Sequence[Mapping[str, Any]] | None = None, actors: int = 1) -> Job:
         """Let an agent act in an environment, as a background job that stores every episode.
 
-        To measure an agent use evaluate.
-
         Args:
             agent: Agent, `starter`, `expert`, a model folder or endpoint:NAME.
             environment: Id of library(kind='environments'); or {id: weight}.

@@ -32,7 +32,7 @@ class LabelMethods(Calls):
             scorer: Name, see library(kind="scorers"), or a mix such as {"outcome": 0.6, "rules": 0.4}. `judge`,
                 `people`: stored verdicts; `judge:RUBRIC`, `people@NAME`: by one.
             filter: As of runs, not empty.
-            trajectories: Which runs, by id.
+            trajectories: Runs by id.
             profile: Domain profile: name or JSON file. Default: by run.
             judge: Starts a job. 'judge': `endpoint:NAME` or an agent; 'montecarlo', 'influence': an agent.
             rubric: For `judge`: name, or {name, criteria[]}.

@@ -73,9 +73,9 @@ def bind(spec: ToolSpec) -> Binding:
     """Return a tool with its listing: from the file of the catalog, or derived where it is not in there."""
     known = stored_listings().get(spec.name) if isinstance(spec.source, str) else None
     reads = spec.read_only and not spec.writes_with
-    # By the protocol the other two hints mean something only where a tool changes anything, and idempotent is false by default.
+    # By the protocol the other two hints mean something only where a tool changes anything; read-only and idempotent are false by default.
     changes = {} if reads else {"destructive_hint": spec.destructive, "idempotent_hint": spec.idempotent or None}
-    hints = ToolAnnotations(read_only_hint=reads, open_world_hint=spec.open_world, **changes)
+    hints = ToolAnnotations(read_only_hint=reads or None, open_world_hint=spec.open_world, **changes)
     listing = known if known is not None else derived_listing(spec)
     tool = Tool(name=spec.name, title=spec.title, annotations=hints, meta=TOOL_META if spec.app else None, **listing)
     return Binding(spec, tool)

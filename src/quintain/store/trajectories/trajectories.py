@@ -98,6 +98,20 @@ class Trajectories:
             overwrite(connection, row, now)
         return grown
 
+    def retag(self, ids: Sequence[str], add: Sequence[str], remove: Sequence[str], now: datetime) -> int:
+        """Add and remove tags of runs, in transactions of some. Return the number of runs that changed; forgotten ones do not."""
+        changed = 0
+        for chunk in chunks(list(dict.fromkeys(ids))):
+            with write_transaction(self.engine) as connection:
+                stored = connection.scalars(_DOCUMENTS.where(_c.id.in_(chunk))).all()
+                for run in map(Trajectory.from_stored, stored):
+                    kept = (tag for tag in (*run.tags, *add) if tag not in remove)
+                    tagged = run.model_copy(update={"tags": tuple(dict.fromkeys(kept))})
+                    if tagged != run:
+                        overwrite(connection, encode_run(tagged), now)
+                        changed += 1
+        return changed
+
     def link(self, links: Sequence[RunLink]) -> int:
         """Add links to subagents and continued runs, by identity hash as known when logs are read. Existing links are kept.
 

@@ -48,10 +48,7 @@ def back_up_home(
         Field(description="check: every file by its hash; restore: make a new home of it."),
     ] = "create",
 ) -> BackupResult:
-    """Back up the database, datasets, agents and jobs of the home, while all go on.
-
-    Nothing in this home is ever replaced by a backup.
-    """
+    """Back up the database, datasets, agents and jobs of the home, while all go on."""
     path = _path(services, name)
     if action == "create":
         return _created(services, name, path)

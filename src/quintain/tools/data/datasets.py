@@ -112,9 +112,9 @@ HeldOut = Annotated[bool, Field(description="Also take evaluation tasks, which t
 def export_dataset(
     services: Services,
     kind: Kind,
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of the dataset.")],
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Its name.")],
     filter: RunFilter = None,
-    trajectory_ids: Annotated[list[str] | None, Field(max_length=100_000, description="Which runs, by id.")] = None,
+    trajectory_ids: Annotated[list[str] | None, Field(max_length=100_000, description="Runs by id.")] = None,
     path: RowsPath = None,
     columns: Columns = None,
     scorer: Scorer = None,
@@ -127,7 +127,7 @@ def export_dataset(
     validation_share: ValidationShare = 0.0,
     test_share: TestShare = 0.0,
     include_held_out: HeldOut = False,
-    seed: Annotated[int, Field(ge=0, description="Seed of the split."), _number] = 0,
+    seed: Annotated[int, Field(ge=0, description="Of the split."), _number] = 0,
     format: Annotated[str, Field(max_length=60, description="quintain, or a format to also write it in.")] = "quintain",
     push_to: PushTo = None,
 ) -> ExportResult:

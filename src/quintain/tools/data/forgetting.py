@@ -64,11 +64,10 @@ def forget(
         Field(ge=0, le=36_500, description="Instead free disk: jobs that ended so many days ago, or `id`."),
     ] = None,
 ) -> ForgetResult:
-    """Forget runs or a session, remove a dataset or an agent, or free disk. By default a dry run, which reports the effects.
+    """Forget runs or a session, remove a dataset or an agent, or free disk. By default a dry run.
 
     Content of runs is removed and kept out. Datasets with them are blocked, trainings on them stop, and all that they
-    touched is listed. `twins` names equal runs under other ids, `copies` the files left to delete. `ended_days` deletes
-    checkpoints and inputs of ended jobs; results and agents stay.
+    touched is listed. `ended_days` deletes checkpoints and inputs of ended jobs; results and agents stay.
     """
     ids = [one for one in (id, *(trajectory_ids or ())) if one is not None]
     if ended_days is not None:

@@ -48,14 +48,14 @@ def import_trajectories(
         str, Field(max_length=60, description="A log format by name; auto: detected file by file.")
     ] = "auto",
     dry_run: Annotated[bool, Field(description="Report what would be imported; store nothing.")] = False,
-    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find these runs by.")] = None,
+    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels.")] = None,
     agent: Annotated[str | None, Field(max_length=200, description="Who acted, where the log names nobody.")] = None,
     again: Annotated[bool, Field(description="Also read files unchanged since their last import.")] = False,
     max_files: Annotated[int, Field(ge=1, le=MOST_FILES, description="Files listed in the answer.")] = _SHOWN,
 ) -> ImportResult:
     """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
-    Secrets are redacted. An outcome that is not stated is unknown. `rejected` lists what cannot be read, with line and reason.
+    Secrets are redacted. An outcome that is not stated is unknown. `rejected`: what cannot be read, and why.
     Large folders become a job. The same log again adds nothing; a longer session replaces its beginning.
     """
     require_clean([*(tags or []), agent or ""], "tags, agent")

@@ -57,10 +57,10 @@ def get_lineage(
     forget: Annotated[StrictBool, Field(description="Refused: use `forget`.", json_schema_extra=DEPRECATED)] = False,
     trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
 ) -> LineageResult:
-    """Show what made a thing and what it made: runs, scores, datasets, jobs, checkpoints, agents, evaluations, comparisons.
+    """Show what made a run, score, dataset, job, checkpoint, agent, evaluation or comparison, and what it made.
 
-    `learned_from` counts the runs that an agent learned from, with filters that page through them; `shaped` names the agents
-    that learned from a run.
+    `learned_from`: how many runs an agent learned from, and filters that find them; `shaped`: the agents that learned from
+    a run.
     """
     if forget:
         raise InvalidInput(

@@ -68,11 +68,9 @@ def record_trajectory(
     agent: Annotated[str | None, Field(max_length=200, description="Who acted; unknown if left out.")] = None,
     outcome: Annotated[
         str | dict[str, Any] | None,
-        Field(
-            description="success, failure, error, truncated, unknown, or {status, reward}. Leave out if you do not know."
-        ),
+        Field(description="success, failure, error, truncated, unknown, or {status, reward}."),
     ] = None,
-    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find it by.")] = None,
+    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels.")] = None,
     live: Annotated[
         Literal["open", "append", "close"] | None,
         Field(description="Record a run while it happens."),
@@ -81,7 +79,7 @@ def record_trajectory(
         str | None, Field(description="The live recording; or, with `outcome`, a stored run of unknown outcome.")
     ] = None,
 ) -> Recorded:
-    """Store one run of an agent so that it can be scored, exported and learned from.
+    """Store one run of an agent, to score it, export it and learn from it.
 
     Give `trajectory` (canonical, ATIF, or of knowlyr's recorder) or `messages` with `task`. The same run twice is one row.
     The outcome stays `unknown` until you state it, now or later with `trajectory_id`: never guess it. For a run in progress:

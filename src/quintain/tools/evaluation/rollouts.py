@@ -101,10 +101,7 @@ def collect_rollouts(
     tasks: WrittenTasks = None,
     actors: Actors = 1,
 ) -> JobStarted:
-    """Let an agent act in an environment, as a background job that stores every episode.
-
-    To measure an agent use evaluate_agent.
-    """
+    """Let an agent act in an environment, as a background job that stores every episode."""
     temperatures = _schedule(temperature, diversity, attempts)
     if tasks is not None:
         environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)

@@ -1,6 +1,7 @@
 // One run: its transcript page by page, its scores and judgements, and what it belongs to.
 import { ago, badge, card, empty, facts, h, idLink, number, replace, toast } from "../elements.js";
 import { navigate } from "../router.js";
+import { runTags } from "../run_tags.js";
 import { inlineText, textBlock } from "../text.js";
 import { isCut, stepElement } from "../transcript.js";
 import { listAddress, neighbour } from "./runs.js";
@@ -56,7 +57,7 @@ export async function render(root, params, api) {
     h("p", { class: "crumbs" }, h("a", { href: listAddress() }, "Runs"), " › ", h("span", { class: "id" }, id), keys()),
     h("div", { class: "columns" },
       h("div", { class: "stack" }, transcript, more),
-      h("aside", { class: "stack", "aria-label": "About this run" }, about(run, view), scoresOf(view), origin)));
+      h("aside", { class: "stack", "aria-label": "About this run" }, about(run, view, api), scoresOf(view), origin)));
   belongs(id, api).then((element) => origin.replaceWith(element), () => origin.remove());
 
   const watch = new IntersectionObserver(([seen]) => { if (seen.isIntersecting) next(); }, { rootMargin: "600px" });
@@ -104,7 +105,7 @@ function keyHandler(id, transcript, more) {
   };
 }
 
-function about(run, view) {
+function about(run, view, api) {
   const task = run.task ?? {}, outcome = run.outcome ?? {}, agent = run.agent ?? {};
   return card("Run", facts([
     ["Outcome", [badge(outcome.status ?? "unknown"), outcome.exit_status && [" ", inlineText(outcome.exit_status)]]],
@@ -119,7 +120,7 @@ function about(run, view) {
     ["Continues", run.continues && idLink(run.continues)],
     ["Subagents", run.subagents?.length ? run.subagents.map((one) => [idLink(one), " "]) : null],
     ["Steps", number(view.total_steps)],
-    ["Tags", run.tags?.length ? run.tags.map((tag) => [h("a", { href: `/runs?tag=${encodeURIComponent(tag)}`, class: "badge" }, inlineText(tag)), " "]) : null],
+    ["Tags", runTags(view.trajectory.id, run.tags ?? [], api)],
     ["Source", run.source?.format && inlineText(run.source.format)],
     ["Redacted", run.redactions && Object.entries(run.redactions).map(([kind, n]) => `${n} ${kind}`).join(", ")],
   ]), run.tools?.length > 0 && h("details", null, h("summary", null, `${run.tools.length} tools`), textBlock(JSON.stringify(run.tools, null, 2), "mono")));
