@@ -307,6 +307,8 @@ def _load_config(files: ModelFiles) -> Any:
         )
         config._attn_implementation = None  # also of the parts of a model with vision
         return with_stored_attention(config, files.path) if files.gguf else config
+    except InvalidInput:
+        raise
     except Exception as error:  # each kind of model checks its configuration in its own way
         raise InvalidInput(
             f"cannot read {files.config_name} in {files.folder} ({first_line(error)}); copy it again from the original, and use a "
