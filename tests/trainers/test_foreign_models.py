@@ -127,6 +127,16 @@ def test_an_adapter_brings_the_tokenizer_that_it_was_trained_with(
         assert load_model(ref).tokenizer.chat_template == open_tokenizer(ref).tokenizer.chat_template == template
 
 
+def test_a_model_with_images_has_the_template_of_its_processor(base: Path, tmp_path: Path) -> None:
+    """As LLaVA, SmolVLM and Mistral Small 3.1: `chat_template.json`, which tokenizers do not read."""
+    folder = Path(shutil.copytree(base, tmp_path / "model"))
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").rename(folder / "chat_template.json")
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    ref = ModelRef(source="folder", path=str(folder))
+    assert open_tokenizer(ref).tokenizer.chat_template == template
+
+
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`", "ignore:Input and output embeddings are")
 @pytest.mark.parametrize("trained", [True, False], ids=["modules to save", "stored beside it"])
 def test_an_adapter_with_added_tokens_brings_their_embeddings(base: Path, tmp_path: Path, trained: bool) -> None:
