@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from scripts.training_paths import ARCHITECTURES as TINY
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from quintain.errors import Conflict, InvalidInput
@@ -134,6 +135,17 @@ def test_frequencies_of_a_file_that_are_not_those_of_llama_3_are_refused(tmp_pat
     export(saved_model(tmp_path / "model", "llama", rope_parameters=rope), tmp_path / "out", "f16")
     with pytest.raises(InvalidInput, match=r"unsupported_model.*frequencies of Llama 3\.1 to 3\.3"):
         load_model(ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf")))
+
+
+def test_of_a_model_that_reads_images_the_part_for_text_is_written(tmp_path: Path) -> None:
+    (architecture,) = [one for one in TINY if one.title == "Mistral 3"]
+    tokenizer = tiny_tokenizer()
+    architecture.build(vocab_size=len(tokenizer), hidden_size=64).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    ref = ModelRef(source="folder", path=str(tmp_path / "model"))
+    report = export(Agent(id="agent:clerk@1", name="clerk", version=1, model=ref), tmp_path / "out", "f16")
+    assert report["parity"]["mean_difference"] < 0.01
+    assert "the one for images" in report["notes"][0]
 
 
 def test_the_starter_runs_although_its_attention_has_an_output_bias_that_qwen_3_lacks_there(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from gguf import GGMLQuantizationType as Quantization
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.jobs.handover import GgufType
 from quintain.trainers.models.gguf_rotary import rotary_factors
+from quintain.trainers.models.loading import decoder_and_head
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -86,11 +87,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 def require_architecture(config: Any) -> Architecture:
-    """Return how a model is stored in GGUF.
+    """Return how a model, or the part for text of one that reads images too, is stored in GGUF.
 
     Raises:
         InvalidInput: The model type or its kind of rotary scaling is not written (`unsupported_model`).
     """
+    config = config.get_text_config()
     found = ARCHITECTURES.get(config.model_type)
     if found is None:
         raise _unsupported(f"a model of type {', '.join(ARCHITECTURES)}, got {config.model_type}")
@@ -164,8 +166,11 @@ def _rotary(config: Any) -> list[Mapping[str, Any]]:
 
 def to_stored_model(model: Any, architecture: Architecture) -> tuple[dict[str, torch.Tensor], Any]:
     """Return the weights by name, a tied head once, and the configuration of the model as llama.cpp can compute it."""
-    weights = {name: weight.detach() for name, weight in model.named_parameters(remove_duplicate=True)}
-    config = model.config
+    decoder, head = decoder_and_head(model)
+    weights = {f"model.{name}": weight.detach() for name, weight in decoder.named_parameters()}
+    if head.weight is not model.get_input_embeddings().weight:
+        weights["lm_head.weight"] = head.weight.detach()
+    config = model.config.get_text_config()
     if architecture.output_bias or not any(name.endswith("o_proj.bias") for name in weights):
         return weights, config
     config = copy(config)
