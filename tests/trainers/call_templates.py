@@ -128,12 +128,12 @@ GLM45 = """\
 {{ '\\n<tool_call>' + call.function.name }}
 {% for k, v in call.function.arguments.items() %}<arg_key>{{ k }}</arg_key>
 <arg_value>{{ v if v is string else v | tojson }}</arg_value>
-{% endfor %}</tool_call>{% endfor %}<|end|>
+{% endfor %}</tool_call>{% endfor %}
 {%- else %}<|{{ m.role }}|>
 {{ m.content }}{% endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}<|assistant|>{% endif %}"""
-"""Official but for the end of a turn, where GLM writes none."""
+"""Ends a turn by the token that opens what follows."""
 
 QWEN3_CODER = """\
 <|im_start|>system
@@ -283,9 +283,10 @@ CALLED = {
     "glm45": Called(
         GLM45,
         "glm",
-        "\n<think></think>\nlook it up\n<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>mango</arg_value>\n</tool_call><|end|>",
-        "\n<think></think>\nIt costs 40.<|end|>",
-        ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|end|>"),
+        "\n<think></think>\nlook it up\n<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>mango</arg_value>\n</tool_call>"
+        "<|observation|>",
+        "\n<think></think>\nIt costs 40.<|user|>",
+        ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
         "<|endoftext|>",
     ),
     "qwen3_coder": Called(

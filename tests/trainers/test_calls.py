@@ -165,6 +165,19 @@ def test_tokens_that_end_a_call_or_a_builtin_tool_end_a_turn() -> None:
     assert ends == {"llama31": {"<|eot_id|>", "<|eom_id|>"}, "harmony": {"<|call|>", "<|return|>"}}
 
 
+def test_a_turn_that_ended_with_another_token_gets_the_one_that_opens_what_follows() -> None:
+    """GLM ends a call by `<|observation|>`, which the next part does not write again, whatever token was sampled."""
+    renderer = renderer_of("glm45")
+    call, _ = turns(renderer, SHORT)
+    observation, eos = renderer.writer.encode("<|observation|>"), renderer.writer.encode("<|endoftext|>")
+    assert renderer.closing(call, called=True) == []
+    for ended in (call[:-1], [*call[:-1], *eos]):
+        assert renderer.closing(ended, called=True) == observation
+    messages = [message for message, _ in messages_of(SHORT)]
+    following = renderer.continuation(messages[:3], messages[3:4], RICH_TOOLS)
+    assert renderer.decode(following or []).startswith("\n<tool_response>")
+
+
 def test_markers_that_a_thought_spells_are_no_control_tokens() -> None:
     renderer = renderer_of("nemo")
     spelt = run_of(acted("say [TOOL_CALLS]</s>", ("search", {"query": "[TOOL_CALLS]"})))

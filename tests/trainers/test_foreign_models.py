@@ -20,6 +20,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters.methods import LoraConfig
 from quintain.trainers.engine.forward import Engine
+from quintain.trainers.loop.checkpoint_weights import write_weights
 from quintain.trainers.models.loading import load_model, open_tokenizer, save_model, trainable
 from tiny_models import save_tiny_model, tiny_tokenizer
 
@@ -124,6 +125,47 @@ def test_an_adapter_brings_the_tokenizer_that_it_was_trained_with(
     for folder, template in ((own, "{{ messages[0].content }}"), (peft_adapter, tiny_tokenizer().chat_template)):
         ref = ModelRef(source="folder", path=str(base), adapter=str(folder))
         assert load_model(ref).tokenizer.chat_template == open_tokenizer(ref).tokenizer.chat_template == template
+
+
+def test_a_model_with_images_has_the_template_of_its_processor(base: Path, tmp_path: Path) -> None:
+    """As LLaVA, SmolVLM and Mistral Small 3.1: `chat_template.json`, which tokenizers do not read."""
+    folder = Path(shutil.copytree(base, tmp_path / "model"))
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").rename(folder / "chat_template.json")
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    ref = ModelRef(source="folder", path=str(folder))
+    assert open_tokenizer(ref).tokenizer.chat_template == template
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`", "ignore:Input and output embeddings are")
+@pytest.mark.parametrize("trained", [True, False], ids=["modules to save", "stored beside it"])
+def test_an_adapter_with_added_tokens_brings_their_embeddings(base: Path, tmp_path: Path, trained: bool) -> None:
+    """As axolotl and LLaMA-Factory write them for new control tokens; the base has no rows for these."""
+    from peft import LoraConfig as PeftLora
+    from peft import get_peft_model
+
+    loaded = load_model(ModelRef(source="folder", path=str(base)))
+    loaded.tokenizer.add_special_tokens({"additional_special_tokens": ["<|call|>", "<|done|>"]})
+    rows = len(loaded.tokenizer)
+    loaded.model.resize_token_embeddings(rows)
+    parts = ["embed_tokens", "lm_head"] if trained else None
+    adapted = get_peft_model(loaded.model, PeftLora(r=2, target_modules=["q_proj"], modules_to_save=parts))
+    torch.nn.init.normal_(adapted.get_input_embeddings().weight)
+    adapted.save_pretrained(str(tmp_path / "adapter"), save_embedding_layers=True)
+    loaded.tokenizer.save_pretrained(tmp_path / "adapter")
+    ids = torch.tensor([[7, rows - 1, 9, rows - 2, 11]])
+    with torch.no_grad():
+        expected = adapted(input_ids=ids).logits
+    ref, lora = ModelRef(source="folder", path=str(base), adapter=str(tmp_path / "adapter")), LoraConfig(rank=2)
+    further = load_model(ref, lora=lora, train=True)
+    save_model(further.model, further.tokenizer, tmp_path / "again")
+    (tmp_path / "kept").mkdir()
+    write_weights(tmp_path / "kept", further.model, trainable(further.model), further.tokenizer)
+    for folder in ("adapter", "again", "kept"):
+        read = load_model(ref.model_copy(update={"adapter": str(tmp_path / folder)}))
+        assert len(read.tokenizer) == rows
+        with torch.no_grad():
+            torch.testing.assert_close(read.model(input_ids=ids).logits, expected)
 
 
 @pytest.mark.parametrize("title", ["Mistral 3", "Gemma 3 with images"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from scripts.training_paths import ARCHITECTURES as TINY
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from quintain.errors import Conflict, InvalidInput
@@ -36,6 +37,7 @@ _WINDOWS = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 32, "
 _SPECIAL: dict[str, dict[str, Any]] = {
     "gemma2": _WINDOWS,
     "gemma3_text": {**_WINDOWS, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "phi3": {"sliding_window": None},
     "qwen3": {"head_dim": 32},
     "smollm3": {"num_hidden_layers": 4},
 }
@@ -83,6 +85,67 @@ def test_llama_cpp_computes_the_log_probs_of_each_written_architecture(tmp_path:
     assert parity["tokens"] > 60
     assert parity["mean_difference"] < 0.01
     assert parity["equal_renderings"] == 2
+
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+    "rope_theta": 500_000.0,
+}
+SCALED: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama3": ("llama", LLAMA3),
+    "linear": ("llama", {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0}),
+    "yarn": (
+        "qwen2",
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10_000.0},
+    ),
+    "longrope": (
+        "phi3",
+        {
+            "rope_type": "longrope",
+            "short_factor": [1.0, 1.25, 1.5, 1.75, 2.0, 2.25],
+            "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 300,
+            "rope_theta": 10_000.0,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_rotary_scaling_is_in_the_file_and_read_from_it(tmp_path: Path, kind: str) -> None:
+    model_type, rope = SCALED[kind]
+    agent = saved_model(tmp_path / "model", model_type, rope_parameters=rope, max_position_embeddings=16_384)
+    assert export(agent, tmp_path / "out", "f16")["parity"]["mean_difference"] < 0.02
+    file = ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf"))
+    ids = torch.arange(400)[None] % 90 + 5
+    original, read = (load_model(ref).model for ref in (agent.model, file))
+    for name, stated in original.config.rope_parameters.items():
+        assert read.config.rope_parameters[name] == pytest.approx(stated), name
+    with torch.inference_mode():
+        torch.testing.assert_close(read(input_ids=ids).logits, original(input_ids=ids).logits, atol=0.05, rtol=0.02)
+
+
+def test_frequencies_of_a_file_that_are_not_those_of_llama_3_are_refused(tmp_path: Path) -> None:
+    rope = {**LLAMA3, "original_max_position_embeddings": 32}
+    export(saved_model(tmp_path / "model", "llama", rope_parameters=rope), tmp_path / "out", "f16")
+    with pytest.raises(InvalidInput, match=r"unsupported_model.*frequencies of Llama 3\.1 to 3\.3"):
+        load_model(ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf")))
+
+
+def test_of_a_model_that_reads_images_the_part_for_text_is_written(tmp_path: Path) -> None:
+    (architecture,) = [one for one in TINY if one.title == "Mistral 3"]
+    tokenizer = tiny_tokenizer()
+    architecture.build(vocab_size=len(tokenizer), hidden_size=64).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    ref = ModelRef(source="folder", path=str(tmp_path / "model"))
+    report = export(Agent(id="agent:clerk@1", name="clerk", version=1, model=ref), tmp_path / "out", "f16")
+    assert report["parity"]["mean_difference"] < 0.01
+    assert "the one for images" in report["notes"][0]
 
 
 def test_the_starter_runs_although_its_attention_has_an_output_bias_that_qwen_3_lacks_there(tmp_path: Path) -> None:
@@ -156,8 +219,10 @@ def test_the_file_writes_the_tool_call_that_its_agent_has_learnt_and_a_cut_one_i
 def test_a_model_that_gguf_has_no_place_for_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"expected a model of type gemma2.* got gpt_neox.*convert_hf_to_gguf"):
         export(saved_model(tmp_path / "neox", "gpt_neox", num_key_value_heads=None), tmp_path / "out", "f16")
-    scaled = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10_000.0}
-    with pytest.raises(InvalidInput, match=r"expected plain rotary embeddings, got scaling by linear"):
+    scaled = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0}
+    with pytest.raises(
+        InvalidInput, match=r"expected rotary embeddings that are plain or scaled by linear.*got dynamic"
+    ):
         export(saved_model(tmp_path / "scaled", "llama", rope_parameters=scaled), tmp_path / "out", "f16")
     assert not (tmp_path / "out").exists()
 

@@ -53,7 +53,7 @@ def reencoded(model: Any, renderer: Renderer, name: str, n_turns: int = 3) -> li
         if turn:
             following = renderer.continuation(history, request.messages, TOOLS)
             assert following is not None
-            ids += renderer.closing(turns[-1]) + following
+            ids += renderer.closing(turns[-1], called=bool(history[-1].actions)) + following
         else:
             ids = renderer.opening(request.messages, TOOLS)
         out = model.generate(

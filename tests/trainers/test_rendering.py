@@ -60,6 +60,16 @@ def test_a_template_that_strips_thinking_gives_one_row_for_each_turn() -> None:
     assert renderer.parse("<think>\n\n</think>\n\nlook it up").thought == "look it up"
 
 
+def test_an_answer_closes_the_thinking_that_the_prompt_opens() -> None:
+    """As of DeepSeek-R1-Distill, whose template writes no thinking for a turn: else the model learns to answer inside of it."""
+    template = CHATML_TOOLS.removesuffix("{% endif %}") + "<think>\n{% endif %}"
+    renderer = Renderer.of(tiny_tokenizer(template))
+    rows = renderer.render(episode(1), 4096).rows
+    assert supervised(renderer, rows)[-1] == "\n</think>\n\nIt costs 40.<|im_end|>"
+    assert renderer.decode(rows[-1].token_ids).endswith("<think>\n\n</think>\n\nIt costs 40.<|im_end|>")
+    assert renderer.parse("\n</think>\n\nIt costs 40.").thought == "It costs 40."
+
+
 NATIVE = {"chatml", "qwen3"}
 """Families whose template writes tool calls that can be read back."""
 
@@ -252,7 +262,7 @@ def test_a_template_without_an_end_token_is_trained_without_one_and_warns() -> N
     renderer = Renderer.of(tiny_tokenizer(NO_END, special=("<pad>",), eos=None))
     assert supervised(renderer, renderer.render(episode(1), 4096).rows) == ["It costs 40."]
     assert "does not learn to stop" in renderer.warnings[0]
-    assert renderer.closing([5]) == []
+    assert renderer.closing([5], called=False) == []
 
 
 @pytest.mark.parametrize("style", ["tools", "react"])

@@ -99,7 +99,7 @@ class Episode:
         parsed = renderer.parse(text, self.tools)
         answer = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
         self.messages.append(Message(role="assistant", content=text) if parsed.error else answer)
-        self.closing = renderer.closing(self.turn)
+        self.closing = renderer.closing(self.turn, called=bool(parsed.actions))
         self.n_turns += 1
         return Reply(
             text=text,

@@ -46,6 +46,10 @@ _OTHER_TEMPLATE = (
     "describe the tools in the system message"
 )
 
+_TEXT_ALONE = (
+    "the file has the part of the model that reads and writes text; the format 'merged' keeps the one for images"
+)
+
 MEAN_BOUNDS: Mapping[GgufType, float] = {"f16": 0.01, "q8_0": 0.05, "q4_k_m": 0.25}
 """Maximum mean difference of a token's log-prob l, in nats for each max(1, -l). llama.cpp rounds activations too.
 
@@ -79,12 +83,13 @@ def write_gguf(
     exact = folder / f"{agent.name}-f16.gguf"
     _write(exact, agent, loaded, renderer, "f16")
     check = _check(exact, "f16", renderer, probes, own)
-    if kind == "f16":
-        return check
-    exact.unlink()
-    file = folder / f"{agent.name}-{kind}.gguf"
-    _write(file, agent, loaded, renderer, kind)
-    return _check(file, kind, renderer, probes, own)
+    if kind != "f16":
+        exact.unlink()
+        file = folder / f"{agent.name}-{kind}.gguf"
+        _write(file, agent, loaded, renderer, kind)
+        check = _check(file, kind, renderer, probes, own)
+    config = loaded.model.config
+    return check if config.get_text_config() is config else check._replace(notes=(*check.notes, _TEXT_ALONE))
 
 
 def _write(file: Path, agent: Agent, loaded: LoadedModel, renderer: Renderer, kind: GgufType) -> None:

@@ -18,6 +18,8 @@ from gguf import GGMLQuantizationType as Quantization
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.jobs.handover import GgufType
+from quintain.trainers.models.gguf_rotary import rotary_factors
+from quintain.trainers.models.loading import decoder_and_head
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,6 +41,9 @@ _CONFIG_KEYS = {
     gguf.Keys.Attention.SLIDING_WINDOW: "sliding_window",
 }
 """GGUF key -> attribute of the configuration; absent and null ones are left out."""
+
+_SCALED = ("linear", "llama3", "longrope", "yarn")
+"""Kinds of rotary scaling that llama.cpp computes as transformers does."""
 
 _BLOCK_256 = frozenset({Quantization.Q4_K, Quantization.Q6_K})
 
@@ -73,6 +78,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "llama": Architecture("llama", _interleaved),
     "mistral": Architecture("llama", _interleaved),
     "olmo2": Architecture("olmo2"),
+    "phi3": Architecture("phi3"),
     "qwen2": Architecture("qwen2"),
     "qwen3": Architecture("qwen3", output_bias=False),
     "smollm3": Architecture("smollm3", _interleaved),
@@ -81,17 +87,20 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 
 
 def require_architecture(config: Any) -> Architecture:
-    """Return how a model is stored in GGUF.
+    """Return how a model, or the part for text of one that reads images too, is stored in GGUF.
 
     Raises:
         InvalidInput: The model type or its kind of rotary scaling is not written (`unsupported_model`).
     """
+    config = config.get_text_config()
     found = ARCHITECTURES.get(config.model_type)
     if found is None:
         raise _unsupported(f"a model of type {', '.join(ARCHITECTURES)}, got {config.model_type}")
-    kinds = {str(rope.get("rope_type", "default")) for rope in _rotary(config)} - {"default"}
+    kinds = {str(rope.get("rope_type", "default")) for rope in _rotary(config)} - {"default", *_SCALED}
     if kinds:
-        raise _unsupported(f"plain rotary embeddings, got scaling by {', '.join(sorted(kinds))}")
+        raise _unsupported(
+            f"rotary embeddings that are plain or scaled by {', '.join(_SCALED)}, got {', '.join(sorted(kinds))}"
+        )
     return found
 
 
@@ -112,9 +121,27 @@ def add_hyperparameters(writer: gguf.GGUFWriter, config: Any, arch: str) -> None
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_key_length(head)
     writer.add_value_length(head)
-    writer.add_rope_dimension_count(head)
+    writer.add_rope_dimension_count(int(head * _rotary(config)[0].get("partial_rotary_factor", 1.0)))
     writer.add_rope_freq_base(max(rope["rope_theta"] for rope in _rotary(config)))
+    _add_scaling(writer, config)
     _add_windows(writer, config, arch)
+
+
+def _add_scaling(writer: gguf.GGUFWriter, config: Any) -> None:
+    """Add the rotary scaling: that of Llama 3 as factors of the frequencies, in a tensor. Layers with a window have none."""
+    for rope in _rotary(config):
+        kind = rope.get("rope_type", "default")
+        if kind == "llama3":
+            writer.add_tensor("rope_freqs.weight", rotary_factors(config)[0])
+        elif kind == "longrope":
+            for name in ("long", "short"):
+                writer.add_tensor(f"rope_factors_{name}.weight", np.asarray(rope[f"{name}_factor"], np.float32))
+            writer.add_rope_scaling_attn_factors(rotary_factors(config)[1])
+        elif kind in _SCALED:
+            writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+            writer.add_rope_scaling_factor(rope["factor"])
+        if kind in ("longrope", "yarn"):
+            writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
 
 
 def _add_windows(writer: gguf.GGUFWriter, config: Any, arch: str) -> None:
@@ -139,8 +166,11 @@ def _rotary(config: Any) -> list[Mapping[str, Any]]:
 
 def to_stored_model(model: Any, architecture: Architecture) -> tuple[dict[str, torch.Tensor], Any]:
     """Return the weights by name, a tied head once, and the configuration of the model as llama.cpp can compute it."""
-    weights = {name: weight.detach() for name, weight in model.named_parameters(remove_duplicate=True)}
-    config = model.config
+    decoder, head = decoder_and_head(model)
+    weights = {f"model.{name}": weight.detach() for name, weight in decoder.named_parameters()}
+    if head.weight is not model.get_input_embeddings().weight:
+        weights["lm_head.weight"] = head.weight.detach()
+    config = model.config.get_text_config()
     if architecture.output_bias or not any(name.endswith("o_proj.bias") for name in weights):
         return weights, config
     config = copy(config)

@@ -48,6 +48,10 @@ _SHARD = "5GB"
 
 _ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin", "adapter_config.json")
 
+_RESIZED = (
+    "the adapter has its own embeddings: call base.resize_token_embeddings({rows}) before it is loaded on its base"
+)
+
 _ROOM_BYTES = 64 * 2**20
 """Space for tokenizer, configuration and card, besides the weights."""
 
@@ -109,13 +113,15 @@ def write_agent(
     parity = compare(measured, measure(read, probes), compared_in=compared_in, stored_in=stored_in)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     parity = parity.model_copy(update=count_equal(tokenizer, renderer, agent, probes))
+    rows = len(read.model.get_input_embeddings().weight)
+    resized = format == "adapter" and read.model.has_own_embeddings
     return ExportedFiles(
         parity=parity,
         base=_base(agent.model, hashed=format == "adapter") | {"class": auto_class(read.model.config).__name__},
         template=_template(renderer, agent),
         architecture=architecture,
         versions=_versions("safetensors"),
-        notes=renderer.warnings,
+        notes=(*renderer.warnings, *([_RESIZED.format(rows=rows)] if resized else [])),
     )
 
 

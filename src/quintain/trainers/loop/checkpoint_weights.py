@@ -11,6 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from quintain.trainers.distributed.sharding import local_shard
+from quintain.trainers.models.adapters import own_embeddings
 from quintain.trainers.models.loading import is_adapter, trainable
 from quintain.trainers.models.tokenizer_files import save_tokenizer
 from quintain.trainers.models.value_head import FILE_NAME, head_of, save_head
@@ -32,6 +33,7 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
     tensors = {places[name].name: tensor for name, tensor in weights.items() if places[name].file == main}
     if is_adapter(model):
         model.peft_config["default"].save_pretrained(str(folder))
+        tensors = own_embeddings(model) | tensors
     elif hasattr(model, "config"):
         stored = model.state_dict().keys()
         frozen = ((name, p) for name, p in model.named_parameters() if not p.requires_grad)
@@ -41,8 +43,8 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
             if name in stored and not name.startswith(_HEAD)
         }
         model.config.save_pretrained(folder)
-        if tokenizer is not None:
-            save_tokenizer(tokenizer, folder)
+    if tokenizer is not None:  # of an adapter too, which may have come with its own
+        save_tokenizer(tokenizer, folder)
     save_file(tensors, folder / main, {"format": "pt"})
     if (head := head_of(model)) is not None:
         save_head(head.names, {places[n].name: t for n, t in weights.items() if places[n].file == FILE_NAME}, folder)

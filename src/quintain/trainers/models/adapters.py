@@ -66,7 +66,7 @@ def adapter_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
-    """Return the model with the adapter of a folder.
+    """Return the model with the adapter of a folder, and with the embeddings that are stored beside it.
 
     Raises:
         InvalidInput: The adapter belongs to another model.
@@ -74,9 +74,10 @@ def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     from peft import PeftModel  # takes seconds to import, and most runs have no adapter
 
     try:
+        resized = _resize_embeddings(model, folder)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
-            adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+            adapted: Any = PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, UserWarning, SafetensorError) as error:
         raise InvalidInput(
             f"the adapter in {folder} does not fit its model ({first_line(error)}); name the base model that it was "
@@ -85,7 +86,31 @@ def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
         ) from None
     config: Any = adapted.peft_config["default"]
     config.base_model_name_or_path = model.name_or_path  # where the base is now, when it is saved again
+    adapted.has_own_embeddings = resized
     return adapted
+
+
+def _resize_embeddings(model: Any, folder: Path) -> bool:
+    """Give a model as many embeddings as an adapter stores for tokens that were added or removed; return whether it has others."""
+    own = model.get_input_embeddings()
+    (place,) = (name for name, module in model.named_modules() if module is own)
+    stored = adapter_tensors(folder)
+    for name in (f"{place}.weight", f"{place}.base_layer.weight"):
+        weight = stored.get(f"base_model.model.{name}")
+        if weight is not None and len(weight) != len(own.weight):
+            model.resize_token_embeddings(len(weight), mean_resizing=False)
+            return True
+    return False
+
+
+def own_embeddings(model: Any) -> dict[str, torch.Tensor]:
+    """Return the weights of a model with an adapter by their names in its file, if its embeddings are not those of the base."""
+    from peft.utils import get_peft_model_state_dict
+
+    if not getattr(model, "has_own_embeddings", False):
+        return {}
+    stored = get_peft_model_state_dict(model, save_embedding_layers=True)
+    return {name: weight.detach().cpu().clone() for name, weight in stored.items()}  # tied ones share memory
 
 
 def with_new_adapter(model: Any, lora: LoraConfig) -> Any:

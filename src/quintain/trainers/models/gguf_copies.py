@@ -20,12 +20,14 @@ from typing import Any
 
 import torch
 
+from quintain.trainers.models.gguf_rotary import with_stored_rotary
+
 logger = logging.getLogger(__name__)
 
 MANIFEST = "copy.json"
 """File of a copy with the sizes of its other files, in bytes."""
 
-_FORMAT = 1
+_FORMAT = 2
 _LIBRARIES = ("gguf", "transformers")
 """What reads GGUF files: another version reads them again."""
 
@@ -177,7 +179,11 @@ _OUTPUT_BIAS = ".self_attn.o_proj.bias"
 
 
 def with_stored_attention(config: Any, path: Path) -> Any:
-    """Set the biases of a file, and the head size of Qwen 3; transformers takes defaults and drops weights without a place."""
+    """Set the biases, the rotary scaling and Qwen 3's head size of a file, for which transformers takes defaults.
+
+    Raises:
+        InvalidInput: The file has a rotary scaling that transformers does not have (`unsupported_model`).
+    """
     from gguf import GGUFReader
 
     reader = GGUFReader(path)
@@ -186,7 +192,7 @@ def with_stored_attention(config: Any, path: Path) -> Any:
         config.head_dim = size.contents()
     if getattr(config, "attention_bias", None) is False:
         config.attention_bias = any(tensor.name == "blk.0.attn_q.bias" for tensor in reader.tensors)
-    return config
+    return with_stored_rotary(config, reader) if getattr(config, "rope_parameters", None) else config
 
 
 def fill_output_biases(model: Any, missing: Iterable[str]) -> list[str]:

@@ -117,13 +117,13 @@ def load_model(
     if ref.quantization is not None:
         (round_weights if dequantize else quantize)(model, ref.quantization, device)
     model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so
-    require_embeddings(model, tokenizer, tokenizer_files(ref, files).path)
     if ref.adapter:
         model = with_adapter(model, Path(ref.adapter), trainable=train and lora is not None)
         if not (train and lora is not None) and merge and (ref.quantization is None or dequantize):
             model = merge_adapter(model).requires_grad_(train)
     elif lora is not None and train:
         model = with_new_adapter(model, lora)
+    require_embeddings(model, tokenizer, tokenizer_files(ref, files).path)
     if heads:
         attach(model, heads, read_head(_head_folder(ref, files)), own_trunk=own_critic)
     model.to("cpu" if on_host else device).train(train)
@@ -221,7 +221,7 @@ def save_model(model: Any, tokenizer: Any, destination: Path, pooled_length: int
     with _written_aside(destination) as aside:
         with value_head_detached(model) as head:
             if is_adapter(model):
-                model.save_pretrained(aside, save_embedding_layers=False)
+                model.save_pretrained(aside, save_embedding_layers=getattr(model, "has_own_embeddings", False))
             else:
                 model.save_pretrained(aside)
         if head is not None:
@@ -307,6 +307,8 @@ def _load_config(files: ModelFiles) -> Any:
         )
         config._attn_implementation = None  # also of the parts of a model with vision
         return with_stored_attention(config, files.path) if files.gguf else config
+    except InvalidInput:
+        raise
     except Exception as error:  # each kind of model checks its configuration in its own way
         raise InvalidInput(
             f"cannot read {files.config_name} in {files.folder} ({first_line(error)}); copy it again from the original, and use a "

@@ -17,6 +17,9 @@ from quintain.trainers.models.model_files import ModelFiles
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
 """Names of vocabulary files; without any, transformers creates a tokenizer without tokens."""
 
+_OF_PROCESSOR = "chat_template.json"
+"""File of a processor's template, as transformers wrote it until 4.50."""
+
 _PROBE = "The quick brown fox jumps over the lazy dog, 0123456789 times."
 """A text that every tokenizer of a language model can write."""
 
@@ -34,7 +37,7 @@ def _has_vocabulary(folder: Path) -> bool:
 
 
 def load_tokenizer(files: ModelFiles) -> Any:
-    """Load a tokenizer.
+    """Load a tokenizer, with the template of its processor if it has none of its own: models with images may have it there alone.
 
     Raises:
         InvalidInput: There are no files, they are damaged, or the tokenizer of a GGUF file does not decode its ids to the same text.
@@ -49,6 +52,8 @@ def load_tokenizer(files: ModelFiles) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True, **files.options
         )
+        if files.gguf is None and not tokenizer.chat_template and (folder / _OF_PROCESSOR).is_file():
+            tokenizer.chat_template = json.loads((folder / _OF_PROCESSOR).read_bytes())["chat_template"]
     except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
         raise InvalidInput(
             f"cannot read the tokenizer in {files.path} ({first_line(error)}); copy its files again from the original",

@@ -137,6 +137,9 @@ class ChatTemplate:
     """The generation prompt, if it always writes one, as Command R7B's does; else empty."""
     closes_with: str = ""
     """Text after the last end token at the end of a conversation, as Phi-3's writes; else empty."""
+    late_ends: tuple[str, str] = ("", "")
+    """Ends of an answer and of a turn with calls that it writes only where something follows, as GLM's, which ends a turn by the
+    token that opens the next one; else empty."""
 
     def chat(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
         """Return messages as chat entries, with control tokens in their text defused."""
@@ -201,14 +204,17 @@ class ChatTemplate:
         """
         prompt = self.written(chat[:-1], schemas, prompt=True)
         finished = self._finished(self.written(chat, schemas, prompt=False))
+        finished += self.late_ends["tool_calls" in chat[-1]]
         before = "" if finished.startswith(prompt) else self.written(chat[:-1], schemas, prompt=False)
         content = chat[-1]["content"]
-        if not (self.thought_place == "left_out" and chat[-1].get("tool_calls")):
-            text = turn_of(prompt, finished, before=before, content=content)
-            return Turn(prompt, finished, text, finished == prompt + text)
-        text = turn_of(prompt, finished, before=before, content="")
-        is_marked = self.spellings.opens_with_control_token(text)
-        return Turn(prompt, finished, put_back(content, text, prompt, apart=not is_marked), finished == prompt + text)
+        left_out = self.thought_place == "left_out" and chat[-1].get("tool_calls")
+        text = turn_of(prompt, finished, before=before, content="" if left_out else content)
+        whole = finished == prompt + text
+        if left_out:
+            text = put_back(content, text, prompt, apart=not self.spellings.opens_with_control_token(text))
+        if prompt.rstrip().endswith("<think>") and "</think>" not in text:
+            text = f"\n</think>\n\n{text}"  # or the model would learn to answer inside its thinking
+        return Turn(prompt, finished, text, whole)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of rendered text."""

@@ -66,7 +66,9 @@ class Renderer:
     fingerprint: str
     """Hash of tokenizer, template and style; sampled ids are valid under the same fingerprint only."""
     end_turn: tuple[int, ...]
-    """Ids that the template writes at the end of a turn; empty if it writes none."""
+    """Ids that the template writes at the end of an answer; empty if it writes none."""
+    end_call: tuple[int, ...]
+    """The same of a turn with calls."""
     end_ids: frozenset[int]
     """Ids that end an agent turn: the template's and the tokenizer's eos token."""
     appendable: bool
@@ -130,9 +132,14 @@ class Renderer:
             return None
         return self.writer.encode(full[len(turn.finished) :])
 
-    def closing(self, turn: Sequence[int]) -> list[int]:
-        """Return the end token that a turn still needs, if its length limit has cut it off."""
-        return [] if turn and turn[-1] in self.end_ids else list(self.end_turn)
+    def closing(self, turn: Sequence[int], *, called: bool) -> list[int]:
+        """Return the end token that a turn still needs, if its length limit has cut it off.
+
+        An end token that opens what follows (`ChatTemplate.late_ends`) cannot be replaced by another one.
+        """
+        end = self.end_call if called else self.end_turn
+        ends = end[-1:] if self.writer.late_ends[called] else self.end_ids
+        return [] if turn and turn[-1] in ends else list(end)
 
     def parse(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
         """Parse an agent's text, without its end token, in the template's form; never raises."""
@@ -250,7 +257,7 @@ class Renderer:
                     )
             chain.append(_Segment(turn, index, self.trains(step), logprobs))
             written = turn_text.finished if self.appendable and turn_text.can_be_appended_to else ""
-            closing = self.closing(turn)
+            closing = self.closing(turn, called=bool(message.actions))
         yield chain
 
 
@@ -307,6 +314,7 @@ def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Render
         reader=found.reader,
         fingerprint=fingerprint,
         end_turn=found.end_turn,
+        end_call=found.end_call,
         end_ids=found.end_ids,
         appendable=found.appendable,
         foreign=found.foreign,

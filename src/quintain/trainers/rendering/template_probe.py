@@ -55,6 +55,7 @@ class Probe(NamedTuple):
     template: ChatTemplate
     reader: TurnReader
     end_turn: tuple[int, ...]
+    end_call: tuple[int, ...]
     end_ids: frozenset[int]
     appendable: bool
     foreign: tuple[str, ...]
@@ -80,6 +81,8 @@ def probe(template: ChatTemplate) -> Probe:
         _require_read(template, reader, called, _CALLED)
     else:
         template, reader, called = _native(template, around)
+    template = _with_late_ends(template)
+    called = _turn(template, _CALL_TURN)
     again, answered = _turn(template, _SECOND_TURN), _turn(template, _LAST_TURN)
     _require_read(template, reader, again, _AGAIN)
     _require_mentions(answered.prompt, ("probe observation", "second observation"))
@@ -91,6 +94,7 @@ def probe(template: ChatTemplate) -> Probe:
         template,
         reader,
         end_turn=tuple(template.encode(ends[-1])),
+        end_call=tuple(template.encode(ends[0])),
         end_ids=frozenset(_end_ids(template, ends)),
         appendable=all(turn.finished.startswith(turn.prompt) for turn in turns),
         foreign=_foreign(template, again, called, answered),
@@ -167,6 +171,23 @@ def _surroundings(template: ChatTemplate) -> tuple[ChatTemplate, tuple[str, str]
     content = template.chat(messages, PROBE_TOOLS)[-1]["content"].strip()
     before, here, after = _without_end(template, _turn(template, messages)).partition(content)
     return template, (before.strip(), after.strip()) if here else ("", "")
+
+
+def _with_late_ends(template: ChatTemplate) -> ChatTemplate:
+    """Return the template with the ends of turns that it writes only where something follows."""
+    answer = _late_end(template, _LAST_TURN, _ASKED[1])
+    return replace(template, late_ends=(answer, _late_end(template, _CALL_TURN, _SECOND_TURN[-2])))
+
+
+def _late_end(template: ChatTemplate, messages: Sequence[Message], following: Message) -> str:
+    """Return the first control token behind a turn without an end token; empty if there is none, or other text before it."""
+    turn, text = _turn(template, messages), template.text((*messages, following), PROBE_TOOLS, prompt=True)
+    if _end(template, turn) or not text.startswith(turn.finished):
+        return ""
+    rest = text[len(turn.finished) :]
+    opening = rest.lstrip()
+    found = template.spellings.first.match(opening)
+    return rest[: len(rest) - len(opening) + found.end()] if found else ""
 
 
 def _with_thought(reader: TurnReader, template: ChatTemplate, called: Turn) -> TurnReader:
