@@ -112,10 +112,15 @@ def names(model: type[BaseModel]) -> Iterator[str]:
 
 
 def test_one_name_means_what_it_means_for_the_method_and_the_later_of_two_bounds_counts() -> None:
-    """TRL's `num_iterations` of GRPO is the number of updates on each batch of rollouts; `epsilon_high` overrides `epsilon`."""
+    """TRL's `num_iterations` of GRPO is the number of updates on each batch of rollouts; `epsilon_high` overrides `epsilon`.
+
+    In cispo it is the highest ratio itself, and there is no lowest one (TRL's `torch.clamp(coef_1, max=self.epsilon_high)`).
+    """
     assert read("grpo", {"num_iterations": 2}).updates_per_rollout == 2
     bounds = read("grpo", {"epsilon": 0.1, "epsilon_high": 0.3})
     assert (bounds.clip_low, bounds.clip_high) == (0.1, 0.3)
+    assert read("grpo", {"loss_type": "cispo", "epsilon": 0.2, "epsilon_high": 5.0}).clip_bounds == (1.0, 4.0)
+    assert "highest ratio itself, got 0.2; give 5.0" in fault("grpo", loss_type="cispo", epsilon=0.2)
     assert "give sampler: {endpoint: 'endpoint:NAME'}, a vLLM server" in fault("grpo", use_vllm=True)
     assert "give `reward`" in fault("grpo", reward_funcs=["accuracy"])
 
@@ -158,6 +163,8 @@ def test_a_share_of_all_steps_is_taken_where_their_number_is_known() -> None:
         ("sft", {"freeze_trainable_layers": 2}, "frozen_layers"),
         ("sft", {"loss_watchdog_threshold": 5.0}, "early_stopping_patience"),
         ("sft", {"loss_type": "dft"}, "this method has one loss"),
+        ("simpo", {"cpo_alpha": 1.0}, "train by dpo with sft_weight"),
+        ("simpo", {"gamma_beta_ratio": 0.5}, "give gamma"),
         ("distill", {"kd_ratio": 0.5}, "the divergence from the teacher alone"),
         ("sft", {"plugins": ["axolotl.integrations.gkd.GKDPlugin"]}, "code of plugins is never run"),
         ("ppo", {"reward_model": "m"}, "give `reward` beside the hyperparameters"),
@@ -416,6 +423,11 @@ def test_a_setting_that_repeats_the_method_is_taken_and_another_method_is_refuse
     assert read_hyperparameters("sft", {"stage": "sft"}) == SFTConfig()
     assert "`stage` cannot be 'dpo': give `method` beside" in fault("sft", stage="dpo")
     assert "`random_state` cannot be 3407: give `seed` beside" in fault("sft", random_state=3407)
+    assert read_hyperparameters("simpo", {"loss_type": "simpo", "cpo_alpha": 0.0}) == CONFIGS["simpo"]()
+    assert read_hyperparameters("grpo", {"loss_type": "grpo"}).loss == "grpo"  # type: ignore[attr-defined]
+    assert read("grpo", {"loss_type": "bnpo"}).loss == "dapo", (
+        "a mean over the tokens of a batch, which is not divided here"
+    )
     assert read("sft", {"train_batch_size": 8}).batch_size == 8
     assert read("dpo", {"train_batch_size": 8}) == CONFIGS["dpo"](batch_size=8), "OpenRLHF's, on pairs"
     assert read("grpo", {"train_batch_size": 32}).tasks_per_step == 32, "verl's"
