@@ -97,10 +97,15 @@ def score_trajectories(
         return _in_a_job(
             services, runs, scorer, forgotten, judge=judge, rubric=rubric, mode=mode, profile=domain, target=target
         )
-    if rubric is not None or mode != "score" or target is not None:
+    if target is not None:
+        raise InvalidInput(
+            f"`target` is for scorer='{INFLUENCE}' and an agent whose gradients are compared, got no `judge`; give judge='starter', or "
+            "the agent that is to be trained"
+        )
+    if rubric is not None or mode != "score":
         raise InvalidInput(
             Hint(
-                "`rubric`, `mode` and `target` are for a judge, got none; give judge='endpoint:NAME' or an agent, or judge yourself with ",
+                "`rubric` and `mode` are for a judge, got none; give judge='endpoint:NAME' or an agent, or judge yourself with ",
                 call("get_judging_batch", limit=5),
             )
         )
@@ -248,6 +253,9 @@ def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verd
         play = call("score_trajectories", scorer=MONTECARLO, judge="starter", **asked.arguments())
         agents = call("list_library", kind="agents")
         return Hint("No steps have values yet: ", play, " plays on from them in a job; ", agents, " has other agents.")
+    if rule.is_reading and rule.scorer.name == INFLUENCE:
+        compare = call("score_trajectories", scorer=INFLUENCE, judge="starter", target=..., **asked.arguments())
+        return Hint("No run has a value yet: ", compare, " compares their gradients with those of a dataset's runs.")
     if rule.is_reading and set(tally.reasons) != {FORGOTTEN}:
         who = "person" if source_of(rule.scorer.name).scorer == "people" else None
         return Hint(
