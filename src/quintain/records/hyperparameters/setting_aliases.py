@@ -79,7 +79,8 @@ VALUES: dict[str, dict[Any, Any]] = {
     "quantization_bit": {4: "nf4", 8: "int8"},
     "selection_method": {"rejection_sampling": "rejection"},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
-    "loss_type": {"exo_pair": "exo", "nca_pair": "nca", "dpo_norm": "sigmoid_norm", "bnpo": "dapo"},
+    "loss_type": {"exo_pair": "exo", "nca_pair": "nca", "bnpo": "dapo"},
+    "dpo_loss_type": {"dpo": "sigmoid", "dpo_norm": "sigmoid_norm"},
     "loss_agg_mode": {"token-mean": "dapo", "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo"},
 }
 """Name -> its values that have another name here; None: it leaves the setting open."""
