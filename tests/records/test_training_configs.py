@@ -58,6 +58,7 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "selection_method": ("evolve", "rejection_sampling", {"select": "rejection"}),
     "clip_ratio_low": ("grpo", 0.3, {"clip_low": 0.3}),
     "loss_agg_mode": ("grpo", "seq-mean-token-mean", {"loss": "grpo"}),
+    "norm_adv_by_std_in_grpo": ("grpo", False, {"scale_rewards": "none"}),
     "rollout.n": ("grpo", 4, {"group_size": 4}),
     "init_lora_weights": ("sft", "pissa_niter_4", {"lora": {"init": "pissa"}}),
     "ref_model_mixup_alpha": ("dpo", 0.5, {"reference_mixup": 0.5, "reference_sync_steps": 64}),
@@ -133,6 +134,8 @@ def test_a_switch_decides_about_the_settings_beside_it() -> None:
     sync = {"ref_model_mixup_alpha": 0.6, "ref_model_sync_steps": 512}
     assert read("dpo", {"sync_ref_model": False, **sync}) == CONFIGS["dpo"]()
     assert read("dpo", {"sync_ref_model": True, "ref_model_sync_steps": 64}).reference_sync_steps == 64
+    assert read("grpo", {"use_kl_loss": False, "kl_loss_coef": 0.1}) == GRPOConfig(), "verl's"
+    assert read("grpo", {"use_kl_loss": True}).kl_coefficient == 0.001
     server = {"vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_mode": "sequence_mask"}
     assert read("grpo", {"use_vllm": False, **server, "beta": 0, "use_bias_correction_kl": True}) == GRPOConfig(beta=0)
     assert read("grpo", {"vllm_importance_sampling_cap": 2.0}).importance_cap == 2.0
@@ -317,8 +320,9 @@ def test_all_names_that_cannot_be_honoured_are_in_one_answer() -> None:
 
 
 def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:
-    """TRL's -1 steps, Axolotl's `bf16: auto`, and names of optimizers beside the setting's own name."""
+    """TRL's -1 steps, vLLM's -1 of all tokens, Axolotl's `bf16: auto`, and names of optimizers beside the setting's own name."""
     assert read("sft", {"max_steps": -1, "bf16": "auto", "optimizer": "adamw_torch"}) == SFTConfig(optimizer="adamw")
+    assert read("grpo", {"top_k": -1, "label_smoothing": 0.0}) == GRPOConfig()
     assert read("sft", {"finetuning_type": "full", "lora_rank": 8}) == SFTConfig()
     assert read("orpo", {"pref_ftx": 0.0}) == CONFIGS["orpo"]()
 

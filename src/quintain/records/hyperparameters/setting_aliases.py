@@ -89,6 +89,7 @@ UNSET = {
     **dict.fromkeys(("max_steps", "save_steps", "eval_steps"), -1),
     **dict.fromkeys(("wandb_project", "wandb_name", "wandb_run_name", "run_name"), ""),
     "project": "huggingface",
+    "top_k": -1,
 }
 """Setting -> the value by which other trainers leave it unset."""
 
