@@ -97,6 +97,17 @@ def score_trajectories(
         return _in_a_job(
             services, runs, scorer, forgotten, judge=judge, rubric=rubric, mode=mode, profile=domain, target=target
         )
+    _require_judge(rubric, mode, target)
+    gone = _forgotten(services, trajectory_ids) if cursor is None else ()
+    asked = _Asked(filter, None if trajectory_ids is None else tuple(trajectory_ids), gone)
+    parsed = parse_reward(scorer, "scorer", combine=combine, cap=cap)
+    rule = _Rule.of(services, parsed, asked, domain, calibrate=calibrate)
+    runs = select(services, filter, trajectory_ids)
+    return _score(services, _after(runs, cursor), rule, asked, audit=audit)
+
+
+def _require_judge(rubric: str | dict[str, Any] | None, mode: JudgingMode, target: str | None) -> None:
+    """Refuse settings of a judge, or of influence, in a call that names none."""
     if target is not None:
         raise InvalidInput(
             f"`target` is for scorer='{INFLUENCE}' and an agent whose gradients are compared, got no `judge`; give judge='starter', or "
@@ -109,12 +120,6 @@ def score_trajectories(
                 call("get_judging_batch", limit=5),
             )
         )
-    gone = _forgotten(services, trajectory_ids) if cursor is None else ()
-    asked = _Asked(filter, None if trajectory_ids is None else tuple(trajectory_ids), gone)
-    parsed = parse_reward(scorer, "scorer", combine=combine, cap=cap)
-    rule = _Rule.of(services, parsed, asked, domain, calibrate=calibrate)
-    runs = select(services, filter, trajectory_ids)
-    return _score(services, _after(runs, cursor), rule, asked, audit=audit)
 
 
 class _Asked(NamedTuple):
