@@ -206,7 +206,11 @@ def dpo_cases(policy: Rows, reference: Rows, collision: Rows) -> list[Case]:
 
     plain: Case = {"loss": "sigmoid", "beta": 0.7}
     return [
-        *(together({"loss": name, "beta": beta}) for name in ("sigmoid", "hinge", "ipo") for beta in (0.1, 0.7)),
+        *(
+            together({"loss": name, "beta": beta})
+            for name in ("sigmoid", "hinge", "ipo", "sigmoid_norm")
+            for beta in (0.1, 0.7)
+        ),
         together(plain | {"reference_free": True}),
         *(together(plain | {"loss": name}) for name in ("nca", "apo_zero", "apo_down", "discopop")),
         together(plain | {"loss": "discopop", "discopop_tau": 0.8}),
@@ -316,7 +320,13 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> li
             _entropy_bonus_enabled=False,
             current_gradient_accumulation_steps=1,
             max_completion_length=11,
-            args=SimpleNamespace(use_bias_correction_kl=False, delta=delta, steps_per_generation=1),
+            args=SimpleNamespace(
+                use_bias_correction_kl=False,
+                delta=delta,
+                steps_per_generation=1,
+                sapo_temperature_pos=1.0,
+                sapo_temperature_neg=1.05,
+            ),
         )
         trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None)
         inputs = {
@@ -340,7 +350,7 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> li
             kl,
             on_policy,
         )
-        for name in ("grpo", "dapo", "dr_grpo", "gspo", "cispo")
+        for name in ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo")
         for kl, on_policy in ((0.0, False), (0.3, False), (0.0, True))
     ] + [
         case(

@@ -43,6 +43,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dpo", {"neftune_alpha": 5.0}, "neftune_alpha is not a known field"),
     ("grpo", {"delta": 1.1}, "set delta above 1.2"),
     ("grpo", {"delta": 4.0, "loss": "cispo"}, "loss to another than cispo"),
+    ("grpo", {"clip_low": 0.2, "loss": "sapo"}, "gate has no bounds; set loss to 'grpo'"),
     ("grpo", {"scale_rewards": "batch", "loss": "dr_grpo"}, "set scale_rewards to 'none'"),
     ("grpo", {"scale_rewards": "batch", "constraint": {"limit": 0.1}}, "set scale_rewards to group"),
     ("grpo", {"importance_cap": 2.0, "constraint": {"limit": 0.1}}, "set importance_cap to null"),

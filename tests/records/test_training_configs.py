@@ -58,11 +58,15 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "selection_method": ("evolve", "rejection_sampling", {"select": "rejection"}),
     "clip_ratio_low": ("grpo", 0.3, {"clip_low": 0.3}),
     "loss_agg_mode": ("grpo", "seq-mean-token-mean", {"loss": "grpo"}),
+    "norm_adv_by_std_in_grpo": ("grpo", False, {"scale_rewards": "none"}),
     "rollout.n": ("grpo", 4, {"group_size": 4}),
     "init_lora_weights": ("sft", "pissa_niter_4", {"lora": {"init": "pissa"}}),
     "ref_model_mixup_alpha": ("dpo", 0.5, {"reference_mixup": 0.5, "reference_sync_steps": 64}),
     "sync_ref_model": ("dpo", True, {"reference_sync_steps": 512}),
     "loss_type": ("dpo", ["ipo"], {"loss": "ipo"}),
+    "dpo_loss_type": ("dpo", "dpo_norm", {"loss": "sigmoid_norm"}),
+    "dpo_beta": ("dpo", 5, {"beta": 5.0}),
+    "checkpointing_steps": ("sft", 1000, {"checkpoint_every_steps": 1000}),
     "full_finetuning": ("sft", True, {"lora": None}),
     "rollout_batch_size": ("grpo", 32, {"tasks_per_step": 32}),
     "teacher_model_name_or_path": ("distill", "big", {"teacher": "big"}),
@@ -112,10 +116,15 @@ def names(model: type[BaseModel]) -> Iterator[str]:
 
 
 def test_one_name_means_what_it_means_for_the_method_and_the_later_of_two_bounds_counts() -> None:
-    """TRL's `num_iterations` of GRPO is the number of updates on each batch of rollouts; `epsilon_high` overrides `epsilon`."""
+    """TRL's `num_iterations` of GRPO is the number of updates on each batch of rollouts; `epsilon_high` overrides `epsilon`.
+
+    In cispo it is the highest ratio itself, and there is no lowest one (TRL's `torch.clamp(coef_1, max=self.epsilon_high)`).
+    """
     assert read("grpo", {"num_iterations": 2}).updates_per_rollout == 2
     bounds = read("grpo", {"epsilon": 0.1, "epsilon_high": 0.3})
     assert (bounds.clip_low, bounds.clip_high) == (0.1, 0.3)
+    assert read("grpo", {"loss_type": "cispo", "epsilon": 0.2, "epsilon_high": 5.0}).clip_bounds == (1.0, 4.0)
+    assert "highest ratio itself, got 0.2; give 5.0" in fault("grpo", loss_type="cispo", epsilon=0.2)
     assert "give sampler: {endpoint: 'endpoint:NAME'}, a vLLM server" in fault("grpo", use_vllm=True)
     assert "give `reward`" in fault("grpo", reward_funcs=["accuracy"])
 
@@ -125,6 +134,8 @@ def test_a_switch_decides_about_the_settings_beside_it() -> None:
     sync = {"ref_model_mixup_alpha": 0.6, "ref_model_sync_steps": 512}
     assert read("dpo", {"sync_ref_model": False, **sync}) == CONFIGS["dpo"]()
     assert read("dpo", {"sync_ref_model": True, "ref_model_sync_steps": 64}).reference_sync_steps == 64
+    assert read("grpo", {"use_kl_loss": False, "kl_loss_coef": 0.1}) == GRPOConfig(), "verl's"
+    assert read("grpo", {"use_kl_loss": True}).kl_coefficient == 0.001
     server = {"vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_mode": "sequence_mask"}
     assert read("grpo", {"use_vllm": False, **server, "beta": 0, "use_bias_correction_kl": True}) == GRPOConfig(beta=0)
     assert read("grpo", {"vllm_importance_sampling_cap": 2.0}).importance_cap == 2.0
@@ -158,6 +169,8 @@ def test_a_share_of_all_steps_is_taken_where_their_number_is_known() -> None:
         ("sft", {"freeze_trainable_layers": 2}, "frozen_layers"),
         ("sft", {"loss_watchdog_threshold": 5.0}, "early_stopping_patience"),
         ("sft", {"loss_type": "dft"}, "this method has one loss"),
+        ("simpo", {"cpo_alpha": 1.0}, "train by dpo with sft_weight"),
+        ("simpo", {"gamma_beta_ratio": 0.5}, "give gamma"),
         ("distill", {"kd_ratio": 0.5}, "the divergence from the teacher alone"),
         ("sft", {"plugins": ["axolotl.integrations.gkd.GKDPlugin"]}, "code of plugins is never run"),
         ("ppo", {"reward_model": "m"}, "give `reward` beside the hyperparameters"),
@@ -307,8 +320,9 @@ def test_all_names_that_cannot_be_honoured_are_in_one_answer() -> None:
 
 
 def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:
-    """TRL's -1 steps, Axolotl's `bf16: auto`, and names of optimizers beside the setting's own name."""
+    """TRL's -1 steps, vLLM's -1 of all tokens, Axolotl's `bf16: auto`, and names of optimizers beside the setting's own name."""
     assert read("sft", {"max_steps": -1, "bf16": "auto", "optimizer": "adamw_torch"}) == SFTConfig(optimizer="adamw")
+    assert read("grpo", {"top_k": -1, "label_smoothing": 0.0}) == GRPOConfig()
     assert read("sft", {"finetuning_type": "full", "lora_rank": 8}) == SFTConfig()
     assert read("orpo", {"pref_ftx": 0.0}) == CONFIGS["orpo"]()
 
@@ -416,6 +430,11 @@ def test_a_setting_that_repeats_the_method_is_taken_and_another_method_is_refuse
     assert read_hyperparameters("sft", {"stage": "sft"}) == SFTConfig()
     assert "`stage` cannot be 'dpo': give `method` beside" in fault("sft", stage="dpo")
     assert "`random_state` cannot be 3407: give `seed` beside" in fault("sft", random_state=3407)
+    assert read_hyperparameters("simpo", {"loss_type": "simpo", "cpo_alpha": 0.0}) == CONFIGS["simpo"]()
+    assert read_hyperparameters("grpo", {"loss_type": "grpo"}).loss == "grpo"  # type: ignore[attr-defined]
+    assert read("grpo", {"loss_type": "bnpo"}).loss == "dapo", (
+        "a mean over the tokens of a batch, which is not divided here"
+    )
     assert read("sft", {"train_batch_size": 8}).batch_size == 8
     assert read("dpo", {"train_batch_size": 8}) == CONFIGS["dpo"](batch_size=8), "OpenRLHF's, on pairs"
     assert read("grpo", {"train_batch_size": 32}).tasks_per_step == 32, "verl's"

@@ -82,12 +82,14 @@ def test_a_reward_model_is_named_in_the_settings_and_resolved_into_the_job(servi
 
 
 def test_settings_that_contradict_each_other_are_told(services: Services) -> None:
-    acting, on_rows = {"environment": ENVIRONMENT}, {"dataset_id": "some-reward"}
+    acting, on_rows, on_steps = {"environment": ENVIRONMENT}, {"dataset_id": "some-reward"}, {"dataset_id": "some-prm"}
     for method, source, settings, words in (
         ("grpo", acting, {"refresh_every_steps": 2}, "reward_model is null"),
         ("grpo", acting, {"reward_model": "judge", "alpha": 0, "beta": 0}, "no run would earn"),
         ("reward", on_rows, {"kl_stop": 1}, "writes nothing"),
         ("reward", on_rows, {"sample_every_steps": 1}, "writes nothing"),
+        ("reward", on_rows, {"heads": ["kind"]}, "values of kind, as heads asks, got none; name others"),
+        ("prm", on_steps, {"heads": ["value", "kind"]}, "values of kind, as heads asks, got value; name others"),
     ):
         error = error_of(start_training, services, method, "starter", hyperparameters=settings, **source)
         assert words in error.message

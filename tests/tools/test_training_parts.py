@@ -327,6 +327,9 @@ def test_runs_are_ranked_by_their_gradients_towards_those_of_a_dataset_and_sorte
     export_dataset(services, "sft", "target", filter=TrajectoryFilter(tags=("good",)))
 
     chosen = TrajectoryFilter(tags=("pool",))
+    assert (
+        "scorer='influence', judge='starter', target=..." in score_trajectories(services, "influence", chosen).next_step
+    )
     job = score_trajectories(services, "influence", judge="starter", target="target", filter=chosen)
     ended = get_job(services, str(job.job_id))
     assert ended.status == "succeeded", ended.error
@@ -348,7 +351,7 @@ def test_runs_are_ranked_by_their_gradients_towards_those_of_a_dataset_and_sorte
         ({"judge": "starter"}, r"[no_target] expected `target`, the dataset of the runs"),
         ({"judge": "starter", "target": "nothing"}, "expected a dataset id or name, got 'nothing'"),
         ({"judge": "expert", "target": "target"}, "a script without weights"),
-        ({"target": "target"}, "`target`"),
+        ({"target": "target"}, "got no `judge`; give judge='starter'"),
     ):
         error = error_of(score_trajectories, services, "influence", filter=chosen, **arguments)
         assert message in str(error), str(error)

@@ -23,7 +23,7 @@ from quintain.cli.main import app
 from quintain.datasets.provenance import allowed_models
 from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef, Sampling
-from quintain.records.dataset import LabelledRow, PairRow, Row
+from quintain.records.dataset import GroupRow, LabelledRow, PairRow, Row
 from quintain.records.record import counted
 from quintain.records.trajectory import Actor, Step, Trajectory, read_trajectory
 from quintain.settings import Settings
@@ -257,6 +257,33 @@ def test_a_batch_too_small_for_the_kl_estimate_of_kto_is_reported(waiting: Servi
         assert [text.split()[0] for text in started.warnings] == found
         plan = plan_training(waiting, method="kto", dataset_id=thumbs, hyperparameters=settings)
         assert [f"[{one.code}]" for one in plan.blockers] == found
+
+
+def test_settings_that_files_share_and_that_have_no_effect_on_the_source_are_reported(waiting: Services) -> None:
+    pairs = [
+        (run(f"t{i}", user(f"Task {i}"), answer("Good.")), run(f"t{i}", user(f"Task {i}"), answer("Bad.")))
+        for i in range(12)
+    ]
+    add_runs(waiting, *(one for pair in pairs for one in pair))
+    rows: list[Row] = [GroupRow(key=f"t{i}", trajectories=pair, rewards=(1.0, 0.0)) for i, pair in enumerate(pairs)]
+    groups = {"dataset": freeze_rows(waiting, "grpo", rows, "groups")}
+    acting = {"environment": "quintain/inventory"}
+    for source, settings, words in (
+        (
+            acting,
+            {"epochs": 2, "batch_size": 4},
+            "epochs and batch_size have no effect in an environment; give rollouts",
+        ),
+        (
+            groups,
+            {"batch_size": 1, "temperature": 0.5},
+            "temperature has no effect on a dataset; leave it out, or give",
+        ),
+    ):
+        stage = {"method": "grpo", "hyperparameters": settings, **source}
+        for document in (stage, {"stages": [stage]}):
+            (warning,) = start_config(waiting, document).warnings
+            assert warning.startswith(f"[no_effect] {words}"), warning
 
 
 def read(folder: Path, content: bytes) -> ModelFacts | str:

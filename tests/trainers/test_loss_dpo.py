@@ -45,12 +45,14 @@ def test_the_other_forms_by_hand() -> None:
     """Hinge: max(0, 1 - 0.25 * 2) = 0.5, and 0 with beta 1.
 
     - ipo averages over tokens: 1/2 - (-1/1) = 1.5; (1.5 - 1 / (2 * 0.5))^2 = 0.25.
+    - sigmoid_norm takes the same means: log(1 + e^-0.75) = 0.386871.
     - Label smoothing takes a share of pairs as flipped: 0.9 * 0.313262 + 0.1 * log(1 + e^1) = 0.281936 + 0.131326.
     - Without a reference the log-probs are compared: h = (-1 - 2) - (-3) = 0, so log 2, though the rows have none.
     """
     assert result_of(dpo_loss, [PAIR], beta=0.25, loss="hinge").loss == pytest.approx(0.5)
     assert result_of(dpo_loss, [PAIR], beta=1.0, loss="hinge").loss == 0.0
     assert result_of(dpo_loss, [PAIR], beta=0.5, loss="ipo").loss == pytest.approx(0.25)
+    assert result_of(dpo_loss, [PAIR], beta=0.5, loss="sigmoid_norm").loss == pytest.approx(0.386871, abs=1e-6)
     assert result_of(dpo_loss, [PAIR], beta=0.5, label_smoothing=0.1).loss == pytest.approx(0.413262, abs=1e-6)
     bare = pair(Run([-1.0, -2.0]), Run([-3.0]))
     assert result_of(dpo_loss, [bare], beta=0.5, reference_free=True).loss == pytest.approx(LN2)

@@ -10,7 +10,7 @@ import torch
 from quintain.trainers.losses.grpo import grpo_loss, k3
 from trainers.loss_runs import Group, Run, assert_as_trl, result_of, trl_runs, trl_values
 
-LOSSES = ("grpo", "dapo", "dr_grpo", "gspo", "cispo")
+LOSSES = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo")
 CLIP = {"clip_low": 0.2, "clip_high": 0.2}
 
 
@@ -30,6 +30,7 @@ GROUP = Group([Run(logs(0.6, 0.5), old=logs(0.4, 0.5), advantage=1.0), Run(logs(
         ("dr_grpo", -0.07, [[0.0, -0.05], [0.0]]),
         ("gspo", -0.2, [[0.0, 0.0], [0.0]]),
         ("cispo", 0.006196, [[-0.4, -1 / 3], [0.8 / 3]]),
+        ("sapo", -0.414490, [[-0.352506, -0.25], [0.233535]]),
     ],
 )
 def test_each_form_by_hand(loss: str, expected: float, gradient: list[list[float]]) -> None:
@@ -41,6 +42,8 @@ def test_each_form_by_hand(loss: str, expected: float, gradient: list[list[float
     - gspo: ratios sqrt(1.5 * 1) = 1.2247 and 0.5 are cut at 1.2 and 0.8: (-1.2 + 0.8) / 2, and no gradient at all.
     - cispo: (-1.2 log 0.6 - log 0.5 + 0.8 log 0.2) / 3 = (0.612991 + 0.693147 - 1.287550) / 3; every token keeps a
       gradient, -clip(rho) A / 3.
+    - sapo: gates 4 sigma(0.5) = 2.489837, 4 sigma(0) = 2 and 4 sigma(1.05 * -0.5) / 1.05 = 1.415938:
+      -((2.489837 + 2) / 2 - 1.415938) / 2; slopes rho 4 s (1 - s) = 1.410022, 1 and 0.467070, by 4, 4 and 2.
     """
     result = result_of(grpo_loss, [GROUP], loss=loss, max_tokens=10, **CLIP)
     assert result.loss == pytest.approx(expected, abs=1e-6)
@@ -120,9 +123,9 @@ def test_a_token_of_unknown_behaviour_counts_as_on_policy(unknown: float) -> Non
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_placeholder_for_a_log_prob_makes_no_gradient_nan(loss: str) -> None:
-    """-9999 is what some servers report for a token they did not score: rho is held at e^20 and cut at 1.2."""
+    """-9999 is what some servers report for a token they did not score: rho is held at e^20 and cut at 1.2; sapo's gate is open at 4."""
     result = result_of(grpo_loss, [Group([Run([-1.0], old=[-9999.0], advantage=1.0)])], loss=loss, max_tokens=1, **CLIP)
-    assert result.loss == pytest.approx(1.2 if loss == "cispo" else -1.2)
+    assert result.loss == pytest.approx({"cispo": 1.2, "sapo": -4.0}.get(loss, -1.2))
     assert result.gradient == [[-1.2 if loss == "cispo" else 0.0]]
 
 

@@ -59,7 +59,7 @@ for form in FORMS:
     smoothed = {} if form in ("nca", "apo_zero", "apo_down", "discopop") else {"label_smoothing": 0.1}
     CASES[form] = (dpo_loss, a_pair, {"beta": 0.4, "loss": form, "sft_weight": 0.3, "ld_alpha": 0.4, **smoothed})
 CASES["wpo"] = (dpo_loss, a_pair, {"beta": 0.4, "policy_weighting": True})
-for form in ("grpo", "dapo", "dr_grpo", "gspo", "cispo"):
+for form in ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo"):
     bounds = {"clip_low": 0.2, "clip_high": 0.2}
     CASES[form] = (grpo_loss, a_run, {"loss": form, "kl_coefficient": 0.2, "max_tokens": 7, **bounds})
 CASES["batch"] = (grpo_loss, a_ranking, {"scale_rewards": "batch", "delta": 1.5, **bounds})

@@ -37,7 +37,10 @@ class Option(NamedTuple):
 DPO, GRPO = frozenset({"dpo"}), frozenset({"grpo"})
 SAMPLING = {"top_p": 0.9, "top_k": 40, "min_p": 0.05}
 OPTIONS: dict[str, Option] = {
-    **{name: Option({"loss": name}, DPO) for name in ("hinge", "ipo", "nca", "apo_zero", "apo_down", "discopop")},
+    **{
+        name: Option({"loss": name}, DPO)
+        for name in ("sigmoid_norm", "hinge", "ipo", "nca", "apo_zero", "apo_down", "discopop")
+    },
     "robust": Option({"loss": "robust"}, DPO, {"label_smoothing": 0.1}),
     "exo": Option({"loss": "exo"}, DPO, {"label_smoothing": 0.1}),
     "label_smoothing": Option({"label_smoothing": 0.1}, DPO),
@@ -46,7 +49,7 @@ OPTIONS: dict[str, Option] = {
     "ld_alpha": Option({"ld_alpha": 0.5}, DPO),
     "wpo": Option({"policy_weighting": True}, DPO),
     "tr_dpo": Option({"reference_sync_steps": 2}, accepts=DPO),  # another reference, used alike
-    **{name: Option({"loss": name}, GRPO) for name in ("grpo", "gspo", "cispo")},
+    **{name: Option({"loss": name}, GRPO) for name in ("grpo", "gspo", "cispo", "sapo")},
     "dr_grpo": Option({"loss": "dr_grpo", "max_tokens": 9}, GRPO),
     "kl_coefficient": Option({"kl_coefficient": 0.1}, GRPO, accepts=GRPO | {"ppo"}),  # of PPO it changes the reward
     "delta": Option({"delta": 1.3}, GRPO),

@@ -91,7 +91,7 @@ def test_parts_of_pairs_get_heads_whose_mix_is_the_reward(model_folder: Path, tm
     assert (right.value or 0) > 0.6 > 0.4 > (bad.components[0].value or 1)
     assert (good.value or 0) > (bad.value or 1)
     unknown = spec(model_folder, tmp_path / "no", "reward", heads=["kind"], epochs=1)
-    with pytest.raises(InvalidInput, match=r"values of the parts kind, got right, short; export them with curation"):
+    with pytest.raises(InvalidInput, match=r"values of kind, as heads asks, got right, short; name others"):
         run(unknown, tmp_path / "job-no", rows)
     single = spec(model_folder, tmp_path / "one", "reward", heads=[], epochs=1)
     run(single, tmp_path / "job-one", rows)

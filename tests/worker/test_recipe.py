@@ -162,8 +162,11 @@ def test_a_stopped_recipe_reports_its_finished_stages_and_a_job_that_resumes_it_
 
 
 def test_a_stage_keeps_the_weights_of_the_stage_that_it_names(spec: RecipeSpec, tmp_path: Path) -> None:
-    """The third training begins where the second ended, and is held near the first: the penalty is above 0 at once."""
-    corpus, middle, _ = spec.stages
+    """The third training begins where the second ended, and is held near the first: the penalty is above 0 at once.
+
+    The evaluation before it is of another agent than the recipe's result, which has no success rate.
+    """
+    corpus, middle, measured = spec.stages
     assert isinstance(corpus, TrainStage)
     kept = EarlierSkill(
         stage="corpus",
@@ -173,10 +176,12 @@ def test_a_stage_keeps_the_weights_of_the_stage_that_it_names(spec: RecipeSpec, 
         dataset_kind="text",
     )
     last = train_stage("last", "sft", list(dataset(2)), tmp_path, epochs=1, ewc={"runs": 2})
-    stages = (corpus, middle, last.model_copy(update={"earlier": kept}))
+    stages = (corpus, middle, measured, last.model_copy(update={"earlier": kept}))
     folder = tmp_path / "job-e"
     result = recipe.run(spec.model_copy(update={"stages": stages}), folder, Stopping(folder))
-    assert [stage["stage"] for stage in result.report["stages"]] == ["corpus", "sft", "last"]
+    assert [stage["stage"] for stage in result.report["stages"]] == ["corpus", "sft", "after", "last"]
+    assert result.report["stages"][2]["evaluation_id"] == "eval-e-02-after"
+    assert (result.evaluation_id, result.success_rate, result.n) == (None, None, None)
     penalties = [event.metrics["ewc_penalty"] for event in events(folder) if "ewc_penalty" in (event.metrics or {})]
     assert penalties
     assert all(value is not None and value > 0 for value in penalties)

@@ -1,13 +1,16 @@
-"""Labels of agent steps, for training a process reward model."""
+"""Labels of agent steps and parts of pairs, for training reward models, and the heads that learn them."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from quintain.errors import InvalidInput
+from quintain.records.dataset import PairRow, Row, StepLabelRow
+from quintain.records.record import list_names
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import Actor, Step, Trajectory
 
@@ -75,6 +78,45 @@ def unweighted_reason(values: Sequence[float | None], *, positive: bool = False)
     if max(known) - min(known) <= 1e-9 * max(map(abs, known)):
         return "equal_step_values"
     return "step_values_not_positive" if positive and fmean(known) <= 0 else None
+
+
+def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
+    """Return head -> label of each agent step: `value` is the label itself, the others are its parts."""
+    parts = row.parts or (None,) * len(row.labels)
+    return [{**(of_step or {}), "value": label} for label, of_step in zip(row.labels, parts, strict=True)]
+
+
+def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return what the rows have labels of, in alphabetical order: the heads of steps, `value` first, or the parts of pairs."""
+    found = {name for row in rows for name in _labelled_by(row)}
+    return tuple(sorted(found, key=lambda name: (name != "value", name)))
+
+
+def require_labels(heads: Collection[str], rows: Iterable[Row]) -> None:
+    """Refuse heads that would learn nothing.
+
+    Raises:
+        InvalidInput: No row has a label of one of them.
+    """
+    known, unknown = set[str](), set(heads)
+    for row in rows:
+        if not unknown:
+            return
+        known |= _labelled_by(row)
+        unknown -= known
+    if unknown:
+        raise InvalidInput(
+            f"expected rows with values of {list_names(sorted(unknown))}, as heads asks, got {list_names(sorted(known)) or 'none'}; "
+            "name others, or leave heads out; pairs have parts by curation={'parts_of': SCORER}, and steps by a judge's scores",
+            code="no_parts",
+        )
+
+
+def _labelled_by(row: Row) -> set[str]:
+    if isinstance(row, PairRow):
+        return {*row.chosen_parts, *row.rejected_parts}
+    steps = labels_of(row) if isinstance(row, StepLabelRow) else []
+    return {head for of_step in steps for head, label in of_step.items() if label is not None}
 
 
 def reason_against(labels: tuple[float | None, ...]) -> str | None:

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from quintain.errors import InvalidInput
+from quintain.datasets.step_labels import labelled_heads, require_labels
 from quintain.jobs.directory import write_atomically
 from quintain.records.dataset import Row
 from quintain.records.hyperparameters.learning_rates import default_rate
 from quintain.records.hyperparameters.methods import PRMConfig, RetrieverConfig, RewardConfig
 from quintain.records.jobs.job import TrainSpec
-from quintain.trainers.data.value_positions import labelled_heads, labelled_parts
 from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
 from quintain.trainers.distributed.sharding import fill, fill_buffers, shard, skeleton
 from quintain.trainers.engine.attention import attention_configs, enable_checkpointing
@@ -38,20 +37,17 @@ def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
     """Return the job with the heads of its step or reward model: the stored ones, else those of the labels.
 
     Raises:
-        InvalidInput: No pair has a value of a part that the settings name.
+        InvalidInput: No row has a label of a head that the settings name.
     """
     config = spec.config
-    if isinstance(config, RewardConfig) and (unknown := set(config.heads or ()) - set(labelled_parts(rows))):
-        raise InvalidInput(
-            f"expected pairs with values of the parts {', '.join(sorted(unknown))}, got {', '.join(labelled_parts(rows)) or 'none'}; "
-            "export them with curation={'parts_of': SCORER}, or leave `heads` out",
-            code="no_parts",
-        )
-    if not isinstance(config, PRMConfig | RewardConfig) or config.heads is not None:
+    if not isinstance(config, PRMConfig | RewardConfig):
+        return spec
+    if config.heads is not None:
+        require_labels(config.heads, rows)
         return spec
     stored = stored_heads(spec.agent.model)
     if isinstance(config, RewardConfig):
-        heads = stored[1:] if stored else labelled_parts(rows)
+        heads = stored[1:] if stored else labelled_heads(rows)
     else:
         heads = stored or labelled_heads(rows) or ("value",)
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})

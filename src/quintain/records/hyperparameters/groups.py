@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -9,19 +10,19 @@ from pydantic import Field, field_validator
 
 from quintain.records.hyperparameters.shared import TrainingConfig
 
-_CLIP_BOUNDS = {"gspo": (3e-4, 4e-4), "cispo": (1.0, 0.2)}
-"""Bounds of the authors, where the form of the loss needs others than 0.2: a run's mean ratio stays near 1."""
+_CLIP_BOUNDS = {"gspo": (3e-4, 4e-4), "cispo": (1.0, 0.2), "sapo": (1.0, math.inf)}
+"""Bounds of the authors, where the form of the loss needs others than 0.2: a run's mean ratio stays near 1, and sapo has none."""
 
 
 class GroupLossConfig(TrainingConfig):
     """The loss of group-relative policy optimisation."""
 
     method: Literal["grpo"] = "grpo"
-    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
+    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo"] = Field(
         default="dapo",
         description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "
         "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
-        "(arXiv 2506.13585).",
+        "(arXiv 2506.13585); sapo: a soft gate in place of the clip (arXiv 2511.20347).",
     )
     clip_low: float | None = Field(
         default=None,
@@ -96,7 +97,10 @@ class GroupLossConfig(TrainingConfig):
         """See `Settings`."""
         yield from super().conflicts()
         _, high = self.clip_bounds
-        if self.delta is not None and (self.loss == "cispo" or self.delta <= 1 + high):
+        if self.loss == "sapo":
+            why = "loss is 'sapo', whose gate has no bounds; set loss to 'grpo'"
+            yield from self.without_effect(("clip_low", "clip_high", "delta"), why)
+        elif self.delta is not None and (self.loss == "cispo" or self.delta <= 1 + high):
             yield (
                 f"delta is {self.delta}, loss '{self.loss}' and clip_high {high}: delta bounds the ratio beyond "
                 f"1 + clip_high, and cispo has no such term; set delta above {1 + high}, loss to another than cispo, or "

@@ -26,11 +26,13 @@ class PairLossConfig(PreferenceConfig):
     """The loss of direct preference optimisation."""
 
     method: Literal["dpo"] = "dpo"
-    loss: Literal["sigmoid", "hinge", "ipo", "robust", "exo", "nca", "apo_zero", "apo_down", "discopop"] = Field(
+    loss: Literal[
+        "sigmoid", "sigmoid_norm", "hinge", "ipo", "robust", "exo", "nca", "apo_zero", "apo_down", "discopop"
+    ] = Field(
         default="sigmoid",
-        description="hinge: SLiC (arXiv 2305.10425); ipo (arXiv 2310.12036); robust: unbiased under flipped labels (arXiv "
-        "2403.00409); exo (arXiv 2402.00856); nca (arXiv 2402.05369); apo_zero, apo_down: chosen runs better or worse than "
-        "the model's own (arXiv 2408.06266); discopop (arXiv 2406.08414).",
+        description="sigmoid_norm: on means over tokens (Tulu 3, arXiv 2411.15124); hinge: SLiC (arXiv 2305.10425); ipo (arXiv "
+        "2310.12036); robust: unbiased under flipped labels (arXiv 2403.00409); exo (arXiv 2402.00856); nca (arXiv 2402.05369); "
+        "apo_zero, apo_down: chosen runs better or worse than the model's own (arXiv 2408.06266); discopop (arXiv 2406.08414).",
     )
     label_smoothing: float = Field(
         default=0.0,

@@ -28,6 +28,7 @@ from quintain.records.hyperparameters.setting_switches import (
     SINKS,
     added_sinks,
     chosen_formats,
+    with_bound_of_cispo,
 )
 from quintain.records.record import clip, list_names, nearest, shown
 
@@ -78,7 +79,8 @@ VALUES: dict[str, dict[Any, Any]] = {
     "quantization_bit": {4: "nf4", 8: "int8"},
     "selection_method": {"rejection_sampling": "rejection"},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
-    "loss_type": {"exo_pair": "exo", "nca_pair": "nca"},
+    "loss_type": {"exo_pair": "exo", "nca_pair": "nca", "bnpo": "dapo"},
+    "dpo_loss_type": {"dpo": "sigmoid", "dpo_norm": "sigmoid_norm"},
     "loss_agg_mode": {"token-mean": "dapo", "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo"},
 }
 """Name -> its values that have another name here; None: it leaves the setting open."""
@@ -87,6 +89,7 @@ UNSET = {
     **dict.fromkeys(("max_steps", "save_steps", "eval_steps"), -1),
     **dict.fromkeys(("wandb_project", "wandb_name", "wandb_run_name", "run_name"), ""),
     "project": "huggingface",
+    "top_k": -1,
 }
 """Setting -> the value by which other trainers leave it unset."""
 
@@ -143,7 +146,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     values = _nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     _refuse(values, fixed, fields)
-    values = _with_batch_size(_stated(with_schedule(in_steps(values)), fields))
+    values = _with_batch_size(_stated(with_bound_of_cispo(with_schedule(in_steps(values))), fields))
     yield from chosen_formats(values)
     sinks = list(added_sinks(values))
     yield from sinks

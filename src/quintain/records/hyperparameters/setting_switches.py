@@ -1,4 +1,4 @@
-"""Switches of other trainers that choose a value of one setting here: number formats and where a run is reported."""
+"""Settings of other trainers that choose a value of one setting here: number formats, where a run is reported, a bound."""
 
 from __future__ import annotations
 
@@ -58,3 +58,23 @@ def added_sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             " and ".join(name for name, on in switches.items() if on),
             tuple(dict.fromkeys((*stated, *added))),
         )
+
+
+def with_bound_of_cispo(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the distance from 1 in place of TRL's bound of the ratio in cispo.
+
+    There `epsilon_high`, or without it `epsilon`, is the highest ratio itself, and nothing bounds it from below.
+
+    Raises:
+        InvalidInput: the bound is below 1.
+    """
+    given = {name: values[name] for name in ("epsilon_high", "epsilon") if values.get(name) is not None}
+    if not given or "cispo" not in (values.get("loss"), values.get("loss_type")):
+        return dict(values)
+    name, bound = next(iter(given.items()))
+    if isinstance(bound, bool) or not isinstance(bound, int | float) or not bound >= 1:
+        raise InvalidInput(
+            f"hyperparameters: `{name}`: expected a number of at least 1, for in cispo it is the highest ratio itself, got "
+            f"{shown(bound)}; give 5.0, as its authors do, or clip_high, the distance above 1"
+        )
+    return {key: value for key, value in values.items() if key not in given} | {"epsilon_high": bound - 1}

@@ -97,19 +97,29 @@ def score_trajectories(
         return _in_a_job(
             services, runs, scorer, forgotten, judge=judge, rubric=rubric, mode=mode, profile=domain, target=target
         )
-    if rubric is not None or mode != "score" or target is not None:
-        raise InvalidInput(
-            Hint(
-                "`rubric`, `mode` and `target` are for a judge, got none; give judge='endpoint:NAME' or an agent, or judge yourself with ",
-                call("get_judging_batch", limit=5),
-            )
-        )
+    _require_judge(rubric, mode, target)
     gone = _forgotten(services, trajectory_ids) if cursor is None else ()
     asked = _Asked(filter, None if trajectory_ids is None else tuple(trajectory_ids), gone)
     parsed = parse_reward(scorer, "scorer", combine=combine, cap=cap)
     rule = _Rule.of(services, parsed, asked, domain, calibrate=calibrate)
     runs = select(services, filter, trajectory_ids)
     return _score(services, _after(runs, cursor), rule, asked, audit=audit)
+
+
+def _require_judge(rubric: str | dict[str, Any] | None, mode: JudgingMode, target: str | None) -> None:
+    """Refuse settings of a judge, or of influence, in a call that names none."""
+    if target is not None:
+        raise InvalidInput(
+            f"`target` is for scorer='{INFLUENCE}' and an agent whose gradients are compared, got no `judge`; give judge='starter', or "
+            "the agent that is to be trained"
+        )
+    if rubric is not None or mode != "score":
+        raise InvalidInput(
+            Hint(
+                "`rubric` and `mode` are for a judge, got none; give judge='endpoint:NAME' or an agent, or judge yourself with ",
+                call("get_judging_batch", limit=5),
+            )
+        )
 
 
 class _Asked(NamedTuple):
@@ -248,6 +258,9 @@ def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verd
         play = call("score_trajectories", scorer=MONTECARLO, judge="starter", **asked.arguments())
         agents = call("list_library", kind="agents")
         return Hint("No steps have values yet: ", play, " plays on from them in a job; ", agents, " has other agents.")
+    if rule.is_reading and rule.scorer.name == INFLUENCE:
+        compare = call("score_trajectories", scorer=INFLUENCE, judge="starter", target=..., **asked.arguments())
+        return Hint("No run has a value yet: ", compare, " compares their gradients with those of a dataset's runs.")
     if rule.is_reading and set(tally.reasons) != {FORGOTTEN}:
         who = "person" if source_of(rule.scorer.name).scorer == "people" else None
         return Hint(

@@ -63,10 +63,11 @@ def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[st
         raise InvalidInput(f"hyperparameters: expected a mapping from settings to values, got {shown(values)}")
     fields = model.model_fields
     required = {name for name, field in fields.items() if type(None) not in get_args(field.annotation)}
+    stating = _STATE_METHOD if "loss" in fields else (*_STATE_METHOD, "loss_type")  # TRL's CPO states SimPO so
     given = {
         name: value
         for name, value in (values or {}).items()
-        if (name not in _STATE_METHOD or STAGES.get(str(value), value) != method)
+        if (name not in stating or STAGES.get(str(value), value) != method)
         and (value is not None or name not in required)  # null leaves a setting open that takes none
     }
     return canonical(given, fields)

@@ -10,12 +10,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from quintain.datasets.rows import read_rows
+from quintain.datasets.step_labels import require_labels
 from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetName
-from quintain.records.hyperparameters.methods import Method, SFTConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import (
+    Method,
+    PRMConfig,
+    RewardConfig,
+    SFTConfig,
+    TrainingConfig,
+)
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import EvolveSpec, TrainSpec
 from quintain.records.record import shown
@@ -219,6 +227,8 @@ def training_inputs(
     models = named_models(services, config, agent, acts=acts)
     fields = source.resolve(services, method, make=make)
     config = usable_settings(services, config, fields.get("environment"))
+    if isinstance(config, PRMConfig | RewardConfig) and config.heads and "dataset_path" in fields:
+        require_labels(config.heads, read_rows(Path(fields["dataset_path"]), "train", kind=method))
     worth = training_reward(services, method, reward, acts=acts)
     return {"method": method, "config": config, "reward": worth, **models, **fields}
 

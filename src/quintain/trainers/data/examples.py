@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quintain.datasets.selection import agent_digest
-from quintain.datasets.step_labels import step_values_of, unweighted_reason
+from quintain.datasets.step_labels import labels_of, step_values_of, unweighted_reason
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters.methods import (
     BCConfig,
@@ -36,7 +36,7 @@ from quintain.trainers.data.retrieval_examples import add_calls, leave_out_witho
 from quintain.trainers.data.run_lengths import cut_off, penalised_rewards
 from quintain.trainers.data.streams import Example, TokenRow, common_prefix, token_row
 from quintain.trainers.data.teacher_tokens import with_recorded
-from quintain.trainers.data.value_positions import labels_of, read_run, read_steps, with_labels, with_parts
+from quintain.trainers.data.value_positions import read_run, read_steps, with_labels, with_parts
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.models.value_head import heads_of

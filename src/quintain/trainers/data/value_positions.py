@@ -7,14 +7,13 @@ not read, because it often reveals the outcome.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quintain.records.dataset import PairRow, Row, StepLabelRow
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer
@@ -63,35 +62,10 @@ def with_labels(row: TokenRow, labels: Mapping[int, Sequence[float]], n_heads: i
     return replace(_marked(row, kept), label=label)
 
 
-def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
-    """Return head -> label of each agent step: `value` is the label itself, the others are its parts."""
-    parts = row.parts or (None,) * len(row.labels)
-    return [{**(of_step or {}), "value": label} for label, of_step in zip(row.labels, parts, strict=True)]
-
-
 def with_parts(row: TokenRow, parts: Mapping[str, float], names: Sequence[str]) -> TokenRow:
     """Return the row of a whole run with the values of its parts as labels, NaN where unknown."""
     targets = [np.nan, *(parts.get(name, np.nan) for name in names[1:])]
     return row.with_supervised("label", np.tile(np.asarray(targets, np.float32), (row.n_supervised, 1)))
-
-
-def labelled_parts(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return the parts that pairs have values of, in alphabetical order."""
-    pairs = [row for row in rows if isinstance(row, PairRow)]
-    return tuple(sorted({name for row in pairs for name in (*row.chosen_parts, *row.rejected_parts)}))
-
-
-def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Return the names of step labels in the rows of a dataset, `value` first."""
-    found = {
-        head
-        for row in rows
-        if isinstance(row, StepLabelRow)
-        for labels in labels_of(row)
-        for head, label in labels.items()
-        if label is not None
-    }
-    return tuple(sorted(found, key=lambda head: (head != "value", head)))
 
 
 def _to_be_read(step: Step) -> Step:

@@ -41,9 +41,9 @@ def dpo_loss(
     """Preference loss of pairs, mean over the pairs of the step.
 
     A run's log-ratio is r = sum_t w_t (log pi(t) - log pi_ref(t)) over its supervised tokens; with weights of 1 that of
-    the sequence, with step factors a step-weighted one, and a weight of 0 takes out a step that both runs share. ipo
-    averages r by sum_t w_t: the paper does not, its authors' experiments do, and so does TRL. A run without tokens has
-    r = 0, as the empty sequence has in any model. `FORMS` has the forms of the loss.
+    the sequence, with step factors a step-weighted one, and a weight of 0 takes out a step that both runs share.
+    sigmoid_norm and ipo average r by sum_t w_t; for ipo the paper does not, its authors' experiments do, and so does TRL.
+    A run without tokens has r = 0, as the empty sequence has in any model. `FORMS` has the forms of the loss.
 
     Args:
         logprobs: float [N], nats.
@@ -68,7 +68,7 @@ def dpo_loss(
         ratios = ratios * length_weights(streams, ld_alpha)
     chosen, rejected = chosen_and_rejected(beta * sequence_sums(ratios, streams), streams)
     scored = (
-        chosen_and_rejected(beta * sequence_means(ratios, streams), streams) if loss == "ipo" else (chosen, rejected)
+        chosen_and_rejected(beta * sequence_means(ratios, streams), streams) if loss in AVERAGED else (chosen, rejected)
     )
     losses = FORMS[loss](PairRewards(*scored, beta, label_smoothing, discopop_tau))
     metrics = preference_metrics(chosen, rejected)
@@ -194,6 +194,7 @@ def _logistic(x: torch.Tensor) -> torch.Tensor:
 
 FORMS: dict[str, Callable[[PairRewards], torch.Tensor]] = {
     "sigmoid": sigmoid,
+    "sigmoid_norm": sigmoid,
     "hinge": hinge,
     "ipo": ipo,
     "robust": robust,
@@ -204,6 +205,9 @@ FORMS: dict[str, Callable[[PairRewards], torch.Tensor]] = {
     "discopop": discopop,
 }
 """Values of the setting `loss` of DPO."""
+
+AVERAGED = ("ipo", "sigmoid_norm")
+"""Those on means over tokens; sigmoid_norm is so the length-normalised DPO of Tulu 3 (Lambert et al. 2024, arXiv 2411.15124)."""
 
 
 def ranking_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, *, beta: float) -> LossOutput:

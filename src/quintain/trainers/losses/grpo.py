@@ -1,4 +1,4 @@
-"""Group-relative policy optimisation: clipped policy gradients on advantages, in five published forms.
+"""Group-relative policy optimisation: clipped policy gradients on advantages, in six published forms.
 
 - grpo: mean over a run's tokens, then over the step's runs (Shao et al. 2024, arXiv 2402.03300, eq. 3).
 - dapo: mean over the step's tokens (Yu et al. 2025, arXiv 2503.14476, eq. 8).
@@ -7,6 +7,8 @@
   each token (Zheng et al. 2025, arXiv 2507.18071, eq. 5 and 7; GSPO-token, eq. 13 and 14).
 - cispo: -clip(rho) A log pi(t) with no gradient through the clipped rho, so that no token loses its gradient; mean
   over the step's tokens (MiniMax 2025, arXiv 2506.13585, eq. 4 and 5; the authors have no lower bound: clip_low 1).
+- sapo: as grpo, with the gate 4 sigma(tau (rho - 1)) / tau in place of min and clip: its slope is 1 at rho = 1 and
+  falls on both sides (Gao et al. 2025, arXiv 2511.20347).
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from quintain.trainers.losses.sequences import metric_sums, required_stream, seq
 
 _LARGEST_LOG_RATIO = 20.0
 """Log-ratios above this count as this, without gradient: exp of a placeholder such as -9999 would make gradients NaN."""
+
+_GATES = 1.0, 1.05
+"""tau of sapo where the advantage is above 0 and where not, of its authors: the gradient of bad tokens is the less stable one."""
 
 
 def grpo_loss(
@@ -53,7 +58,7 @@ def grpo_loss(
         loss: Which form.
         clip_low: How far rho may fall below 1 before a worse-than-expected token loses its gradient.
         clip_high: How far rho may rise above 1 before a better-than-expected token does.
-        delta: Bound of the ratio where the advantage is negative, above 1 + clip_high; not for cispo. None: none.
+        delta: Bound of the ratio where the advantage is negative, above 1 + clip_high; not for cispo and sapo. None: none.
         kl_coefficient: Weight of k3.
         max_tokens: Constant of dr_grpo, tokens a run.
         scale_rewards: `batch` divides advantages by the standard deviation of the step's rewards + 1e-4 (Lite PPO, Liu et al.
@@ -120,6 +125,9 @@ def _surrogate(
     clipped = ratio.clamp(*bounds)
     if loss == "cispo":
         return clipped.detach() * advantage * logp
+    if loss == "sapo":
+        heat = torch.where(advantage > 0, *_GATES)
+        return 4 / heat * torch.sigmoid(heat * (ratio - 1)) * advantage
     if delta is not None:
         ratio = ratio.clamp(max=delta)
     return torch.minimum(ratio * advantage, clipped * advantage)
@@ -128,7 +136,7 @@ def _surrogate(
 def _aggregate(
     losses: torch.Tensor, streams: TokenStreams, totals: StepTotals, loss: str, max_tokens: int | None
 ) -> torch.Tensor:
-    if loss in ("grpo", "gspo"):
+    if loss in ("grpo", "gspo", "sapo"):
         return sequence_means(losses, streams).sum() / (totals.sequences or 1)
     weight = to_accumulation_dtype(streams.weight, streams)
     total = torch.where(weight == 0, 0.0, weight * losses).sum()

@@ -110,10 +110,10 @@ def _stage_agent(agent: Agent, spec: RecipeSpec, index: int, folder: Path) -> Ag
 
 
 def _conclude(spec: RecipeSpec, job_id: str, done: Sequence[StageResult]) -> JobResult:
-    """Combine the last training, the last evaluation and a report of every stage."""
+    """Combine the last training, the last evaluation of its agent and a report of every stage."""
     results = [stage.result for stage in done]
     trained = [r for r, s in zip(results, spec.stages, strict=True) if isinstance(s, TrainStage)][-1:]
-    measured = [result for result in results if result.evaluation_id][-1:]
+    measured = [result for result in results[_last_training(spec) + 1 :] if result.evaluation_id][-1:]
     facts: dict[str, Any] = {"report": {"stages": _report(spec, done)}}
     for result in trained:
         facts |= {"dataset_id": result.dataset_id, "final_loss": result.final_loss}

@@ -147,6 +147,22 @@ def small_batch(config: TrainingConfig) -> list[Blocker]:
     return [Blocker(code="small_batch", message=message, remedy=f"set batch_size to {smallest} or more")]
 
 
+def idle_settings(config: TrainingConfig, *, acts: bool) -> list[Blocker]:
+    """Return a blocker of settings that are taken because files share them, and have no effect on what the method learns from."""
+    if not isinstance(config, OnlineConfig):
+        return []
+    idle = [
+        name for name in (("epochs", "batch_size") if acts else OnlineConfig.model_fields) if config.is_changed(name)
+    ]
+    if not idle:
+        return []
+    has, where = "have" if len(idle) > 1 else "has", "in an environment" if acts else "on a dataset"
+    remedy = (
+        "give rollouts, and tasks_per_step and group_size" if acts else "leave it out, or give `environment` instead"
+    )
+    return [Blocker(code="no_effect", message=f"{' and '.join(idle)} {has} no effect {where}", remedy=remedy)]
+
+
 def _by_model(model: ModelFacts | None, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Branch]]:
     """Return whether adapters are trained or all weights, by the size of the model."""
     if model is None or ("lora" in settings and model.adapter is None):
