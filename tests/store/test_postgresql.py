@@ -14,13 +14,21 @@ import pytest
 import sqlalchemy
 from benchmarks.postgres_server import PASSWORD, Server, in_full, new_database
 
-from quintain.errors import InvalidInput, Unavailable
+from quintain.cli.commands.doctor import _kept
+from quintain.errors import InvalidInput, NotFound, Unavailable
+from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Task
+from quintain.settings import Settings
 from quintain.store.database import postgresql
 from quintain.store.database.engine import create_engine, read_transaction, write_transaction
 from quintain.store.store import Store, open_store
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.forgetting import forget
+from quintain.tools.evaluation.rollouts import evaluate_agent
+from quintain.tools.services import open_services
+from quintain.tools.training.start import start_training
 from trajectory_runs import NOW, answer, later, run, user
 
 
@@ -211,3 +219,28 @@ def test_a_killed_server_loses_no_acknowledged_run_and_the_store_recovers(server
     shared.trajectories.add_many([run("after")], NOW)
     stored = {item.id for item in shared.trajectories.iterate()}
     assert set(acknowledged) <= stored
+
+
+def test_a_home_names_what_another_one_has_and_its_doctor_does_not_take_it_for_lost(
+    shared: Store, tmp_path: Path
+) -> None:
+    one, two = (
+        open_services(Settings(home=tmp_path / name, database_url=shared.url), trusted=True) for name in ("one", "two")
+    )
+    runs = [added.id for added in shared.trajectories.add_many([run("t", answer("a"))], NOW)]
+    made = export_dataset(one, "sft", "good", trajectory_ids=runs)
+    model = ModelRef(source="folder", path=str(one.settings.agents_dir / "clerk"))
+    shared.agents.add(Agent(name="clerk", model=model), NOW)
+    one.settings.home.rename(tmp_path / "of-another-machine")
+    with pytest.raises(InvalidInput, match=rf"{made.dataset_id} has no folder at .*another home .*export it again"):
+        start_training(two, "sft", "starter", "good")
+    with pytest.raises(NotFound, match=r"agent:clerk@1 are not at .*another home"):
+        evaluate_agent(two, "clerk", "quintain/inventory")
+    assert _kept(two) == "ok (2 outside this home, and not seen here)"
+    Path(export_dataset(two, "sft", "mine", trajectory_ids=runs).path, "train.jsonl").unlink()
+    with pytest.raises(Unavailable, match="has lost its file"):
+        _kept(two)
+    forget(two, runs[0], dry_run=False, copies=True)
+    assert _kept(two) == "ok (2 outside this home, and not seen here)", "what was forgotten was not lost"
+    one.close()
+    two.close()
