@@ -234,7 +234,12 @@ def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHom
     cluster = jobs.runner_with(launcher="ray", cluster=ClusterOptions(ray_address="http://127.0.0.1:9"))
     with pytest.raises(InvalidInput, match="expected machines 1 with QUINTAIN_LAUNCHER=ray"):
         cluster.start(training(processes=4, machines=2, rendezvous="10.0.0.1:29600"))
-    nobody = open_launcher("ray", ClusterOptions(ray_address="http://127.0.0.1:9"))
-    with pytest.raises(Unavailable, match="expected an answer of Ray"):
-        nobody.alive(Attempt("job-1", 1, "token", jobs.home))
+    for address, reason in (
+        ("http://me:s3cret@127.0.0.1:9", "Error: Failed to connect"),
+        ("nowhere", "Error: Invalid address"),
+    ):
+        nobody = open_launcher("ray", ClusterOptions(ray_address=address))
+        with pytest.raises(Unavailable, match=rf"expected an answer of Ray at .*{reason}.* URL of") as raised:
+            nobody.alive(Attempt("job-1", 1, "token", jobs.home))
+        assert "s3cret" not in str(raised.value)
     assert Reconciler(jobs.store, jobs.options, jobs.runner._clock).launcher("local").is_remote is False

@@ -48,6 +48,32 @@ def test_servers_that_open_an_empty_database_together_migrate_it_once(url: str) 
         store.close()
 
 
+def test_what_the_url_or_the_role_lacks_is_named_and_a_schema_of_its_own_serves(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r'libpq after the \? .* got invalid connection option "sslmod"; correct'):
+        open_store(f"{url}&sslmod=require")
+    theirs = f"{url}&options=-csearch_path%3Dtheirs"
+    with pytest.raises(
+        Unavailable, match=r"no schema has been selected .* Create the schema that the role's search_path"
+    ):
+        open_store(theirs)
+    engine = sqlalchemy.create_engine(url.replace("postgresql", "postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA theirs")
+        connection.exec_driver_sql("CREATE EXTENSION pg_trgm SCHEMA public")
+    with pytest.raises(
+        Unavailable, match=r"gin_trgm_ops.* schema of the extension pg_trgm into the role's search_path"
+    ):
+        open_store(theirs)
+    store = open_store(f"{theirs},public")
+    store.trajectories.add_many([run("t", answer("deep blue"))], NOW)
+    assert len(store.trajectories.search(TrajectoryFilter(text="ep bl")).items) == 1
+    with engine.connect() as connection:
+        schemas = connection.exec_driver_sql("SELECT DISTINCT schemaname FROM pg_tables WHERE tablename = 'jobs'")
+        assert schemas.scalars().all() == ["theirs"]
+    engine.dispose()
+    store.close()
+
+
 def _increment_together(engine: sqlalchemy.Engine, begin: Callable[[], object], each: int) -> int:
     """Increment a counter in 4 threads, `each` times, reading it before. Return its value."""
     meet = threading.Barrier(4)
