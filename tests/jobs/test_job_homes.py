@@ -192,8 +192,10 @@ def test_each_job_gets_devices_of_its_own_and_its_end_releases_them(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     settings = Settings(home=jobs.home)
     assert settings.devices == ("0", "1")
-    heavy = {"slots": 2, "light_kinds": frozenset(), "devices": settings.devices}
-    runner = jobs.runner_with(**heavy)
+    monkeypatch.setenv("QUINTAIN_DEVICES", "-1")
+    assert Settings(home=jobs.home).devices == ()
+    heavy = {"slots": 2, "light_kinds": frozenset()}
+    runner = jobs.runner_with(**heavy, devices=settings.devices)
     ids = [runner.start(LONG, request_key=str(number)).job.id for number in range(3)]
     workers = [jobs.wait_for_step(job_id, 1) for job_id in ids[:2]]
 
@@ -208,6 +210,10 @@ def test_each_job_gets_devices_of_its_own_and_its_end_releases_them(
     jobs.wait_for_step(ids[2], 1)
     assert json.loads(jobs.directory(ids[2]).launch.read_text())["devices"] == [freed]
 
+    runner.cancel(ids[2])
+    jobs.wait(ids[2], JobStatus.CANCELLED)
+    ids[2] = jobs.runner_with(**heavy, devices=()).start(LONG, request_key="without").job.id
+    assert visible(jobs.wait_for_step(ids[2], 1)) == b"", "no devices are not all"
     for job_id in (ids[0], ids[2]):
         runner.cancel(job_id)
         jobs.wait(job_id, JobStatus.CANCELLED)

@@ -178,7 +178,7 @@ def test_the_address_of_a_cluster_is_in_no_file_of_a_job_and_reaches_the_reconci
     """Its password too. Nobody else reconciles, and without the address no runner opens."""
     cluster = ClusterOptions(ray_address="http://me:s3cret@127.0.0.1:9")
     runner = jobs.runner_with(launcher="ray", cluster=cluster)
-    job = runner.start(SelftestSpec(steps=3)).job
+    job = runner.start(SelftestSpec(steps=8, step_s=0.5)).job
     assert RAY_VARIABLE not in psutil.Process(jobs.wait_for_step(job.id, 1)).environ()
     jobs.wait(job.id, JobStatus.SUCCEEDED)
     assert b"s3cret" not in b"".join(

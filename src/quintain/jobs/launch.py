@@ -71,7 +71,7 @@ class JobOptions:
     """Launcher of jobs that need a slot. Light kinds always run on the server's machine."""
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     devices: tuple[str, ...] | None = ()
-    """Devices of this machine that jobs get. Null: all that are found."""
+    """Devices of this machine that jobs get; empty for none. Null: all that are found."""
     lease_s: float = 60.0
     """Silence after which an attempt without a lock is dead, and after which its shim ends it."""
     limits: JobLimits = JobLimits()
@@ -195,7 +195,7 @@ class Starter:
         if is_remote:
             cpus = self.options.cluster.cpus
             own[THREADS_VARIABLE] = self.environment.get(THREADS_VARIABLE) or (str(cpus) if cpus else None)
-        elif devices:
+        elif devices or self.options.devices == ():
             own[DEVICES_VARIABLE] = ",".join(devices)
         return Launch(
             attempt=attempt,
