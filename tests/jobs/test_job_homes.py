@@ -19,8 +19,8 @@ import pytest
 
 from quintain.cli.commands.doctor import run_doctor
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices, devices_needed
+from quintain.jobs import devices, processes
+from quintain.jobs.devices import assign_devices, detect_devices, devices_needed
 from quintain.jobs.home_claim import HomeClaim, assign_new_id
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 from quintain.jobs.launchers.local import LocalLauncher
@@ -217,6 +217,28 @@ def test_each_job_gets_devices_of_its_own_and_its_end_releases_them(
     for job_id in (ids[0], ids[2]):
         runner.cancel(job_id)
         jobs.wait(job_id, JobStatus.CANCELLED)
+
+
+def test_the_instances_of_a_divided_gpu_are_devices_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines of `nvidia-smi -L` on a machine with MIG."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\n[ $1 = --list-gpus ] && cat <<END\n"
+        "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-2927d07e-3fe9-7904-9e08-b08b82d9a37d)\n"
+        "  MIG 3g.20gb     Device  0: (UUID: MIG-6e95ef19-5145-571b-b040-7e731f1c1af3)\n"
+        "  MIG 1g.5gb      Device  1: (UUID: MIG-GPU-2927d07e-3fe9-7904-9e08-b08b82d9a37d/9/0)\n"
+        "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-e109d8d9-923e-7235-0429-96b7fdbcbd30)\nEND\n"
+    )
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(devices, "version", lambda _: "2.9.0+cu130")
+    assert detect_devices.__wrapped__() == (
+        "MIG-6e95ef19-5145-571b-b040-7e731f1c1af3",
+        "MIG-GPU-2927d07e-3fe9-7904-9e08-b08b82d9a37d/9/0",
+        "GPU-e109d8d9-923e-7235-0429-96b7fdbcbd30",
+    )
 
 
 def test_devices_are_shared_only_where_there_are_more_slots_than_devices() -> None:
