@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -12,6 +14,16 @@ from quintain.records.jobs.job import EvaluateSpec, Job, JobSpec, JobStatus, Rol
 from quintain.store.store import Store
 from trajectory_runs import NOW
 
+_MODELS = tempfile.TemporaryDirectory(prefix="quintain-models-")
+
+
+def model_folder(name: str) -> str:
+    """A folder of a model without weights."""
+    folder = Path(_MODELS.name, name)
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(bytes([2, *[0] * 7]) + b"{}")
+    return str(folder)
+
 
 def dataset(dataset_id: str, name: str = "good-runs", **fields: Any) -> Dataset:
     given: dict[str, Any] = {"kind": "sft", "path": f"/data/{dataset_id}", "rows": 1, "splits": {"train": 1}}
@@ -19,7 +31,8 @@ def dataset(dataset_id: str, name: str = "good-runs", **fields: Any) -> Dataset:
 
 
 def base_agent(store: Store, name: str = "base", **fields: Any) -> Agent:
-    return store.agents.add(Agent(name=name, model=ModelRef(source="folder", path=f"/m/{name}"), **fields), NOW)
+    model = ModelRef(source="folder", path=model_folder(name))
+    return store.agents.add(Agent(name=name, model=model, **fields), NOW)
 
 
 def queued(job_id: str, spec: JobSpec | None = None, now: datetime = NOW, **fields: Any) -> Job:
@@ -62,7 +75,7 @@ def trained(store: Store, job_id: str, spec: TrainSpec, stage: str = "") -> Agen
     job(store, job_id, spec)
     made = Agent(
         name=spec.name,
-        model=ModelRef(source="folder", path=f"/m/{job_id}"),
+        model=ModelRef(source="folder", path=model_folder(job_id)),
         parent=spec.agent.id,
         dataset_id=spec.dataset_id,
         job_id=f"{job_id}{stage}",

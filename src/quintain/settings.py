@@ -55,8 +55,8 @@ class Settings(BaseModel):
     devices: tuple[str, ...] | None = Field(
         default=None,
         validation_alias=AliasChoices("QUINTAIN_DEVICES", "CUDA_VISIBLE_DEVICES"),
-        description="GPUs that jobs get, as CUDA_VISIBLE_DEVICES names them, separated by commas; default: that variable, "
-        "else all that are found.",
+        description="GPUs that jobs get, as CUDA_VISIBLE_DEVICES names them, separated by commas; -1: none; default: that "
+        "variable, else all that are found.",
     )
     launcher: str = Field(
         default="local",

@@ -15,9 +15,9 @@ import pytest
 from benchmarks.ray_cluster import RayHead, ray_head
 
 import fake_slurm
-from quintain.jobs.launchers.contract import ClusterOptions
+from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 from quintain.jobs.launchers.ray_jobs import RayLauncher
-from quintain.jobs.launchers.slurm import SlurmLauncher
+from quintain.jobs.launchers.slurm import SlurmLauncher, _write_scripts
 from quintain.jobs.runner import JobRunner
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 
@@ -77,6 +77,31 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     assert all(f"attempt {number} of 5" in note for number, note in enumerate(done.warnings, 1))
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 9))
     assert "step 8 of 8" in runner.log_tail(job.id)
+
+
+def test_a_notice_before_the_time_limit_stops_the_worker_at_a_step_and_the_next_attempt_goes_on(
+    jobs: JobHome, slurm: Path, tmp_path: Path
+) -> None:
+    """Slurm signals the batch script alone. That of several machines passes the signal on, and waits."""
+    runner = slurm_runner(jobs)
+    job = runner.start(SLOW).job
+    jobs.wait_for_step(job.id, 2)
+    (first,) = slurm.glob("*.json")
+    assert fake_slurm.read(first)["options"]["signal"] == "B:TERM@60"
+    os.kill(int(str(fake_slurm.read(first)["pid"])), signal.SIGTERM)
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=runner)
+    assert (done.attempt, "was stopped from outside" in done.warnings[0]) == (2, True)
+    assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 9))
+
+    stops = "trap 'echo stops; exit 3' TERM; echo ready; while :; do sleep 0.02; done"
+    two = Attempt(
+        job.id, 1, "token", tmp_path, command=("sh", "-c", stops), machines=2, port=1, rank_launcher=("true",)
+    )
+    script = subprocess.Popen(["sh", _write_scripts(two)], stdout=subprocess.PIPE, text=True)
+    assert script.stdout is not None
+    assert script.stdout.readline() == "ready\n"
+    script.terminate()
+    assert (script.communicate(timeout=20)[0], script.returncode) == ("stops\n", 3)
 
 
 def test_a_controller_that_is_down_delays_jobs_and_a_refusal_or_an_early_end_is_reported(

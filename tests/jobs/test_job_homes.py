@@ -19,8 +19,8 @@ import pytest
 
 from quintain.cli.commands.doctor import run_doctor
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.jobs import processes
-from quintain.jobs.devices import assign_devices, devices_needed
+from quintain.jobs import devices, processes
+from quintain.jobs.devices import assign_devices, detect_devices, devices_needed
 from quintain.jobs.home_claim import HomeClaim, assign_new_id
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 from quintain.jobs.launchers.local import LocalLauncher
@@ -192,8 +192,10 @@ def test_each_job_gets_devices_of_its_own_and_its_end_releases_them(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     settings = Settings(home=jobs.home)
     assert settings.devices == ("0", "1")
-    heavy = {"slots": 2, "light_kinds": frozenset(), "devices": settings.devices}
-    runner = jobs.runner_with(**heavy)
+    monkeypatch.setenv("QUINTAIN_DEVICES", "-1")
+    assert Settings(home=jobs.home).devices == ()
+    heavy = {"slots": 2, "light_kinds": frozenset()}
+    runner = jobs.runner_with(**heavy, devices=settings.devices)
     ids = [runner.start(LONG, request_key=str(number)).job.id for number in range(3)]
     workers = [jobs.wait_for_step(job_id, 1) for job_id in ids[:2]]
 
@@ -208,9 +210,35 @@ def test_each_job_gets_devices_of_its_own_and_its_end_releases_them(
     jobs.wait_for_step(ids[2], 1)
     assert json.loads(jobs.directory(ids[2]).launch.read_text())["devices"] == [freed]
 
+    runner.cancel(ids[2])
+    jobs.wait(ids[2], JobStatus.CANCELLED)
+    ids[2] = jobs.runner_with(**heavy, devices=()).start(LONG, request_key="without").job.id
+    assert visible(jobs.wait_for_step(ids[2], 1)) == b"", "no devices are not all"
     for job_id in (ids[0], ids[2]):
         runner.cancel(job_id)
         jobs.wait(job_id, JobStatus.CANCELLED)
+
+
+def test_the_instances_of_a_divided_gpu_are_devices_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines of `nvidia-smi -L` on a machine with MIG."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\n[ $1 = --list-gpus ] && cat <<END\n"
+        "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-2927d07e-3fe9-7904-9e08-b08b82d9a37d)\n"
+        "  MIG 3g.20gb     Device  0: (UUID: MIG-6e95ef19-5145-571b-b040-7e731f1c1af3)\n"
+        "  MIG 1g.5gb      Device  1: (UUID: MIG-GPU-2927d07e-3fe9-7904-9e08-b08b82d9a37d/9/0)\n"
+        "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-e109d8d9-923e-7235-0429-96b7fdbcbd30)\nEND\n"
+    )
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(devices, "version", lambda _: "2.9.0+cu130")
+    assert detect_devices.__wrapped__() == (
+        "MIG-6e95ef19-5145-571b-b040-7e731f1c1af3",
+        "MIG-GPU-2927d07e-3fe9-7904-9e08-b08b82d9a37d/9/0",
+        "GPU-e109d8d9-923e-7235-0429-96b7fdbcbd30",
+    )
 
 
 def test_devices_are_shared_only_where_there_are_more_slots_than_devices() -> None:
@@ -234,7 +262,12 @@ def test_launchers_are_found_by_name_and_a_missing_setting_is_named(jobs: JobHom
     cluster = jobs.runner_with(launcher="ray", cluster=ClusterOptions(ray_address="http://127.0.0.1:9"))
     with pytest.raises(InvalidInput, match="expected machines 1 with QUINTAIN_LAUNCHER=ray"):
         cluster.start(training(processes=4, machines=2, rendezvous="10.0.0.1:29600"))
-    nobody = open_launcher("ray", ClusterOptions(ray_address="http://127.0.0.1:9"))
-    with pytest.raises(Unavailable, match="expected an answer of Ray"):
-        nobody.alive(Attempt("job-1", 1, "token", jobs.home))
+    for address, reason in (
+        ("http://me:s3cret@127.0.0.1:9", "Error: Failed to connect"),
+        ("nowhere", "Error: Invalid address"),
+    ):
+        nobody = open_launcher("ray", ClusterOptions(ray_address=address))
+        with pytest.raises(Unavailable, match=rf"expected an answer of Ray at .*{reason}.* URL of") as raised:
+            nobody.alive(Attempt("job-1", 1, "token", jobs.home))
+        assert "s3cret" not in str(raised.value)
     assert Reconciler(jobs.store, jobs.options, jobs.runner._clock).launcher("local").is_remote is False

@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import update
 
 from quintain.errors import Conflict, NotFound
-from quintain.jobs.launch import URL_VARIABLE
+from quintain.jobs.launch import RAY_VARIABLE, URL_VARIABLE
+from quintain.jobs.launchers.contract import ClusterOptions
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.store.database.engine import write_transaction
 from quintain.store.database.tables import jobs as table
@@ -171,3 +172,15 @@ def test_a_queued_job_that_this_version_cannot_read_holds_up_no_other_and_is_nam
         jobs.store.jobs.page()
     rewrite(foreign.spec.model_dump_json())
     jobs.wait(foreign.id, JobStatus.SUCCEEDED, reconcile=server)
+
+
+def test_the_address_of_a_cluster_is_in_no_file_of_a_job_and_reaches_the_reconciler_after_it(jobs: JobHome) -> None:
+    """Its password too. Nobody else reconciles, and without the address no runner opens."""
+    cluster = ClusterOptions(ray_address="http://me:s3cret@127.0.0.1:9")
+    runner = jobs.runner_with(launcher="ray", cluster=cluster)
+    job = runner.start(SelftestSpec(steps=8, step_s=0.5)).job
+    assert RAY_VARIABLE not in psutil.Process(jobs.wait_for_step(job.id, 1)).environ()
+    jobs.wait(job.id, JobStatus.SUCCEEDED)
+    assert b"s3cret" not in b"".join(
+        path.read_bytes() for path in jobs.directory(job.id).path.rglob("*") if path.is_file()
+    )

@@ -14,13 +14,21 @@ import pytest
 import sqlalchemy
 from benchmarks.postgres_server import PASSWORD, Server, in_full, new_database
 
-from quintain.errors import InvalidInput, Unavailable
+from quintain.cli.commands.doctor import _kept
+from quintain.errors import InvalidInput, NotFound, Unavailable
+from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Task
+from quintain.settings import Settings
 from quintain.store.database import postgresql
 from quintain.store.database.engine import create_engine, read_transaction, write_transaction
 from quintain.store.store import Store, open_store
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.forgetting import forget
+from quintain.tools.evaluation.rollouts import evaluate_agent
+from quintain.tools.services import open_services
+from quintain.tools.training.start import start_training
 from trajectory_runs import NOW, answer, later, run, user
 
 
@@ -38,6 +46,32 @@ def test_servers_that_open_an_empty_database_together_migrate_it_once(url: str) 
     assert [store.trajectories.count(TrajectoryFilter()) for store in stores] == [3, 3, 3]
     for store in stores:
         store.close()
+
+
+def test_what_the_url_or_the_role_lacks_is_named_and_a_schema_of_its_own_serves(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r'libpq after the \? .* got invalid connection option "sslmod"; correct'):
+        open_store(f"{url}&sslmod=require")
+    theirs = f"{url}&options=-csearch_path%3Dtheirs"
+    with pytest.raises(
+        Unavailable, match=r"no schema has been selected .* Create the schema that the role's search_path"
+    ):
+        open_store(theirs)
+    engine = sqlalchemy.create_engine(url.replace("postgresql", "postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA theirs")
+        connection.exec_driver_sql("CREATE EXTENSION pg_trgm SCHEMA public")
+    with pytest.raises(
+        Unavailable, match=r"gin_trgm_ops.* schema of the extension pg_trgm into the role's search_path"
+    ):
+        open_store(theirs)
+    store = open_store(f"{theirs},public")
+    store.trajectories.add_many([run("t", answer("deep blue"))], NOW)
+    assert len(store.trajectories.search(TrajectoryFilter(text="ep bl")).items) == 1
+    with engine.connect() as connection:
+        schemas = connection.exec_driver_sql("SELECT DISTINCT schemaname FROM pg_tables WHERE tablename = 'jobs'")
+        assert schemas.scalars().all() == ["theirs"]
+    engine.dispose()
+    store.close()
 
 
 def _increment_together(engine: sqlalchemy.Engine, begin: Callable[[], object], each: int) -> int:
@@ -211,3 +245,28 @@ def test_a_killed_server_loses_no_acknowledged_run_and_the_store_recovers(server
     shared.trajectories.add_many([run("after")], NOW)
     stored = {item.id for item in shared.trajectories.iterate()}
     assert set(acknowledged) <= stored
+
+
+def test_a_home_names_what_another_one_has_and_its_doctor_does_not_take_it_for_lost(
+    shared: Store, tmp_path: Path
+) -> None:
+    one, two = (
+        open_services(Settings(home=tmp_path / name, database_url=shared.url), trusted=True) for name in ("one", "two")
+    )
+    runs = [added.id for added in shared.trajectories.add_many([run("t", answer("a"))], NOW)]
+    made = export_dataset(one, "sft", "good", trajectory_ids=runs)
+    model = ModelRef(source="folder", path=str(one.settings.agents_dir / "clerk"))
+    shared.agents.add(Agent(name="clerk", model=model), NOW)
+    one.settings.home.rename(tmp_path / "of-another-machine")
+    with pytest.raises(InvalidInput, match=rf"{made.dataset_id} has no folder at .*another home .*export it again"):
+        start_training(two, "sft", "starter", "good")
+    with pytest.raises(NotFound, match=r"agent:clerk@1 are not at .*another home"):
+        evaluate_agent(two, "clerk", "quintain/inventory")
+    assert _kept(two) == "ok (2 outside this home, and not seen here)"
+    Path(export_dataset(two, "sft", "mine", trajectory_ids=runs).path, "train.jsonl").unlink()
+    with pytest.raises(Unavailable, match="has lost its file"):
+        _kept(two)
+    forget(two, runs[0], dry_run=False, copies=True)
+    assert _kept(two) == "ok (2 outside this home, and not seen here)", "what was forgotten was not lost"
+    one.close()
+    two.close()

@@ -25,6 +25,7 @@ from quintain.tools.data.dataset_folders import first_rows
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services
+from store_shelves import model_folder
 from tools.stored_records import add_runs, add_scores, new_score
 from trajectory_runs import answer, call, run, user
 
@@ -355,7 +356,7 @@ def test_a_mapping_of_classes_goes_before_the_rules(services: Services) -> None:
 
 def test_a_reward_dataset_holds_the_pairs_of_dpo(services: Services) -> None:
     add_runs(services, *_mixed())
-    own = Agent(name="gemma", model=ModelRef(source="folder", path="/models/gemma"))
+    own = Agent(name="gemma", model=ModelRef(source="folder", path=model_folder("gemma")))
     services.store.agents.add(own, services.clock())
     pairs, reward = _export(services, "dpo"), _export(services, "reward")
     assert _rows(reward) == _rows(pairs)

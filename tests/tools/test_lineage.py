@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -531,6 +532,28 @@ def test_copies_of_an_agent_s_weights_are_named_and_removed_with_it(services: Se
     done = forget(services, "clerk", dry_run=False, copies=True)
     assert (set(done.removed), done.copies) == (weights - {str(elsewhere)}, (str(elsewhere),))
     assert (best.exists(), exported.exists(), elsewhere.exists()) == (False, False, True)
+
+
+def test_files_that_only_another_home_on_the_database_sees_are_named_among_the_copies(
+    services: Services, history: History, home: Path
+) -> None:
+    """Its server finds them by the same call, also when the runs are forgotten already."""
+    store, folder = services.store, history.dataset.path
+    job(store, "job-there", history.spec, home="there-1")
+    settings = services.settings.model_copy(update={"home": home / "of-another"})
+    there = replace(services, settings=settings)
+    hidden = Path(folder).rename(home / "hidden")
+    weights = Path(history.agent.model.path).rename(home / "weights")
+    unseen = {folder, "the folder of job-there in home there-1"}
+    assert set(forget(there, history.gone, copies=True).copies) == {*unseen, str(home / "log.jsonl")}
+    done = forget(there, history.gone, dry_run=False, copies=True)
+    assert unseen <= set(done.copies)
+    assert "another home" in done.next_step
+    assert set(forget(there, "good").copies) == unseen
+    assert set(forget(there, history.agent.id or "").copies) == {history.agent.model.path}
+    weights.rename(history.agent.model.path)
+    hidden.rename(folder)
+    assert folder in forget(services, history.gone, dry_run=False, copies=True).removed
 
 
 def test_what_an_unfinished_job_uses_is_not_removed(services: Services, runs: list[str]) -> None:

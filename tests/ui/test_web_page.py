@@ -25,7 +25,7 @@ from quintain.tools.dict_calls.facade import RLTrainingTool
 from quintain.tools.web_address import page_announced
 from quintain.ui.events import MAX_LISTENERS
 from served_page import Site, served
-from store_shelves import base_agent, job, measured, trained, training
+from store_shelves import base_agent, job, measured, model_folder, trained, training
 from trajectory_runs import NOW, run
 
 STATIC = Path(quintain.ui.__file__).parent / "static"
@@ -173,7 +173,7 @@ def test_the_page_of_a_job_has_phases_settings_and_samples_but_no_folders(site: 
         {"step": 2, "prompt": "p", "text": "t", "tokens": 1, "stage": "00-warm-up"},
         {"step": 1, "prompt": "p", "text": "<script>", "tokens": None, "stage": ""},
     ]
-    assert b"/m/base" not in page.body
+    assert model_folder("base").encode() not in page.body
 
 
 def test_answers_name_the_page_of_their_object_while_it_is_served(site: Site) -> None:

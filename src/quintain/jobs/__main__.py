@@ -2,7 +2,8 @@
 
 It reconciles again when an attempt's pause is over, so that a job goes on without a server.
 
-The options are in the file. The database's URL is in the environment, because its password must be in no file of a job.
+The options are in the file. The database's URL and the address of Ray are in the environment, because their passwords must be in
+no file of a job.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import logging
 import os
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from quintain.jobs.launch import URL_VARIABLE, Launch
+from quintain.jobs.launch import RAY_VARIABLE, URL_VARIABLE, Launch
 from quintain.jobs.runner import JobRunner
 from quintain.store.store import open_store
 
@@ -28,6 +30,7 @@ def main(launch_file: str) -> None:
     """Wait for the leader lock and reconcile."""
     logging.basicConfig(level=logging.WARNING)
     options = Launch.model_validate_json(Path(launch_file).read_bytes()).options
+    options = replace(options, cluster=replace(options.cluster, ray_address=os.environ.get(RAY_VARIABLE)))
     store = open_store(os.environ[URL_VARIABLE])
     try:
         runner = JobRunner(store, options, lambda: datetime.now(UTC))

@@ -23,18 +23,31 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 @cache
 def detect_devices() -> tuple[str, ...]:
-    """Return the ids of the NVIDIA GPUs of this machine; empty if there are none, or torch is built without CUDA."""
-    return query_gpus("uuid")
+    """Return the ids of the NVIDIA GPUs of this machine, and the instances of those divided by MIG in their place.
+
+    Empty if there are none, or torch is built without CUDA.
+    """
+    found: list[list[str]] = []
+    for line in _nvidia_smi("--list-gpus"):
+        device = line.rpartition("UUID: ")[2].rstrip(")")
+        if device.startswith("MIG") and found:
+            found[-1].append(device)
+        else:
+            found.append([device])
+    return tuple(device for gpu, *instances in found for device in instances or [gpu])
 
 
 def query_gpus(field: str) -> tuple[str, ...]:
     """Return a field (`nvidia-smi --help-query-gpu`) of each NVIDIA GPU; empty as `detect_devices`, or if the driver fails."""
+    return _nvidia_smi(f"--query-gpu={field}", "--format=csv,noheader,nounits")
+
+
+def _nvidia_smi(*arguments: str) -> tuple[str, ...]:
     program = shutil.which("nvidia-smi")
-    command = (f"--query-gpu={field}", "--format=csv,noheader,nounits")
     try:
         if program is None or version("torch").endswith("+cpu"):
             return ()
-        output = subprocess.run([program, *command], capture_output=True, text=True, timeout=20, check=True)
+        output = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError, PackageNotFoundError):
         return ()
     return tuple(line.strip() for line in output.stdout.splitlines() if line.strip())

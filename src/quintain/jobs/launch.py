@@ -33,6 +33,9 @@ URL_VARIABLE = "QUINTAIN_DATABASE_URL"
 """Environment variable with the database's URL, which may contain a password. Shims of this machine have it for their
 reconciler, workers and other machines do not, and no file of a job contains it."""
 
+RAY_VARIABLE = "QUINTAIN_RAY_ADDRESS"
+"""The same for the address of the Ray cluster."""
+
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 LOCAL = "local"
@@ -68,7 +71,7 @@ class JobOptions:
     """Launcher of jobs that need a slot. Light kinds always run on the server's machine."""
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     devices: tuple[str, ...] | None = ()
-    """Devices of this machine that jobs get. Null: all that are found."""
+    """Devices of this machine that jobs get; empty for none. Null: all that are found."""
     lease_s: float = 60.0
     """Silence after which an attempt without a lock is dead, and after which its shim ends it."""
     limits: JobLimits = JobLimits()
@@ -164,7 +167,8 @@ class Starter:
         try:
             directory.prepare(job)
             launch = self._launch(directory, job, lock, attempt, devices)
-            write_atomically(directory.launch, launch.model_dump_json().encode())
+            text = launch.model_dump_json(exclude={"options": {"cluster": {"ray_address"}}})  # it may have a password
+            write_atomically(directory.launch, text.encode())
             lease = self.clock() + timedelta(seconds=self.options.lease_s)
             limit = SlotLimit(self.options.slots, self.options.light_kinds)
             begun = self.store.jobs.begin_attempt(
@@ -187,11 +191,11 @@ class Starter:
         python = (sys.executable, "-P")  # never import from the job's folder
         launcher = self.launcher_name(job.kind)
         is_remote = self.launchers(launcher).is_remote
-        own = {processes.JOB_VARIABLE: job.id, "PYTHONUNBUFFERED": "1", URL_VARIABLE: None}
+        own = {processes.JOB_VARIABLE: job.id, "PYTHONUNBUFFERED": "1", URL_VARIABLE: None, RAY_VARIABLE: None}
         if is_remote:
             cpus = self.options.cluster.cpus
             own[THREADS_VARIABLE] = self.environment.get(THREADS_VARIABLE) or (str(cpus) if cpus else None)
-        elif devices:
+        elif devices or self.options.devices == ():
             own[DEVICES_VARIABLE] = ",".join(devices)
         return Launch(
             attempt=attempt,
@@ -219,8 +223,10 @@ class Starter:
         is_remote = launch.lock_fd is None
         training = widest_training(job.spec)
         shim = (sys.executable, "-I", "-S", str(Path(__file__).with_name("shim.py")), str(directory.path))
-        names = set(self.options.cluster.environment) - {URL_VARIABLE}
+        names = set(self.options.cluster.environment) - {URL_VARIABLE, RAY_VARIABLE}
         passed = {name: self.environment[name] for name in sorted(names & self.environment.keys())}
+        address = self.options.cluster.ray_address
+        secret = {URL_VARIABLE: self.store.url} | ({RAY_VARIABLE: address} if address else {})
         return Attempt(
             job.id,
             launch.attempt,
@@ -228,7 +234,7 @@ class Starter:
             directory.path,
             launch.machine,
             command=(*shim, launch.token) if is_remote else shim,
-            environment=passed if is_remote else {URL_VARIABLE: self.store.url},
+            environment=passed if is_remote else secret,
             devices=devices_needed(job.spec),
             machines=training.machines,
             port=_port(training),

@@ -223,15 +223,23 @@ def _half_written(services: Services) -> str:
 
 
 def _kept(services: Services) -> str:
-    """Name datasets and models of agents that were lost or changed. All their files are read."""
-    faults = []
+    """Name datasets and models of agents that were lost or changed. All their files are read, but not those of other homes."""
+    faults, elsewhere = [], 0
     for dataset in read_pages(services.store.datasets.page):
+        if _is_elsewhere(services, Path(dataset.path)):
+            elsewhere += 1
+            continue
+        if not Path(dataset.path).exists() and services.store.lineage.datasets_with_forgotten([dataset.id]):
+            continue  # deleted with the forgotten runs in it
         try:
             require_intact(dataset, all_files=True)
             read_manifest(Path(dataset.path))
         except (InvalidInput, NotFound) as error:
             faults.append(error.message)
     for path in sorted(model_folders(read_pages(services.store.agents.page))):
+        if _is_elsewhere(services, path):
+            elsewhere += 1
+            continue
         if not path.exists():
             faults.append(f"an agent has lost its model {path}; restore it from a backup")
         try:
@@ -240,7 +248,13 @@ def _kept(services: Services) -> str:
             faults.append(error.message)
     if faults:
         raise Unavailable("; ".join(faults))
-    return "ok"
+    return f"ok ({elsewhere} outside this home, and not seen here)" if elsewhere else "ok"
+
+
+def _is_elsewhere(services: Services, path: Path) -> bool:
+    """Whether a path is that of another home on a shared database, as far as this machine shows."""
+    is_shared = services.store.engine.dialect.name != "sqlite"
+    return is_shared and not path.exists() and not path.is_relative_to(services.settings.home.resolve())
 
 
 def _folders(services: Services) -> str:

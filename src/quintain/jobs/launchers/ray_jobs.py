@@ -5,13 +5,14 @@ Only Ray's public job client is used. Ray is imported at the first call, so a se
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from quintain.errors import InvalidInput, Unavailable
+from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ _TIMEOUT_S = {"GET": 10.0, "POST": 30.0}
 """Time limits of one question to Ray and of one submission."""
 
 _LOG_CHARACTERS = 20_000
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/]*@")
+"""User and password in an address."""
 
 
 class RayLauncher:
@@ -122,16 +126,15 @@ class RayLauncher:
     def _reachable(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:  # requests' exceptions for connections and time limits are OSErrors
-            if isinstance(error.__cause__, RuntimeError):
+        except QuintainError:
+            raise
+        except Exception as error:  # many types: of requests, of Ray's own protocol, of an address that is none
+            if isinstance(error, OSError) and isinstance(error.__cause__, RuntimeError):
                 raise
-            raise self._unavailable(error) from error
-        except RuntimeError as error:  # the server of jobs fails while the cluster starts or ends
-            raise self._unavailable(error) from error
-
-    def _unavailable(self, error: Exception) -> Unavailable:
-        reason = f"{type(error).__name__}: {error}"[:300]
-        return Unavailable(
-            f"expected an answer of Ray at {self._address}, got {reason}; check RAY_ADDRESS and that the cluster is up",
-            code="launcher_unavailable",
-        )
+            address = _CREDENTIALS.sub("***@", self._address)
+            reason = f"{type(error).__name__}: {error}".replace(self._address, address)[:300]
+            raise Unavailable(
+                f"expected an answer of Ray at {address}, got {reason}; check that RAY_ADDRESS is the URL of the cluster's "
+                "dashboard, and that the cluster is up",
+                code="launcher_unavailable",
+            ) from error

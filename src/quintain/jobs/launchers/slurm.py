@@ -16,6 +16,9 @@ from quintain.jobs.launchers.contract import Attempt, ClusterOptions
 _TIMEOUT_S = 60.0
 """Time limit of one command of Slurm."""
 
+_NOTICE_S = 60
+"""Seconds before the time limit at which Slurm asks the batch script to stop. Its supervisor does, with a checkpoint."""
+
 _INHERITED = ("HOME", "LANG", "PATH")
 """Variables of the server that a batch job always gets."""
 
@@ -67,6 +70,7 @@ class SlurmLauncher:
             f"--output={output}",
             "--open-mode=append",
             "--no-requeue",
+            f"--signal=B:TERM@{_NOTICE_S}",
             f"--export={','.join(names)}",
             f"--chdir={attempt.folder}",
             *([f"--nodes={attempt.machines}", "--ntasks-per-node=1"] if attempt.machines > 1 else []),
@@ -133,9 +137,14 @@ def _write_scripts(attempt: Attempt) -> Path:
 first="${{SLURMD_NODENAME:-$(hostname)}}"
 [ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 srun --nodes={n} --ntasks={n} --ntasks-per-node=1 --exclude="$first" sh {shlex.quote(str(others))} "$first" &
-{command} "$first:{attempt.port}"
+others=$!
+{command} "$first:{attempt.port}" &
+job=$!
+trap 'kill -TERM "$job"' TERM
+wait "$job"
 code=$?
-kill $! 2>/dev/null
+while kill -0 "$job" 2>/dev/null; do wait "$job"; code=$?; done
+kill "$others" 2>/dev/null
 wait
 exit $code
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def _translated(cause: BaseException | None, engine: Engine, progress: Progress)
     if is_unfit and (newer := _newer_schema(engine)):
         return newer
     unavailable = (driver.OperationalError, driver.InternalError, driver.InterfaceError, driver.NotSupportedError)
-    if not isinstance(cause, unavailable) and sqlstate != _NO_PERMISSION:
+    if not isinstance(cause, unavailable) and sqlstate not in _NOT_PREPARED:
         return None
     if engine.dialect.name == "sqlite":
         engine.dispose()  # an open connection keeps pages of a file that is repaired behind its back
@@ -68,14 +68,20 @@ def _translated(cause: BaseException | None, engine: Engine, progress: Progress)
     if progress.committing:
         outcome = "whether the request was stored is unknown, so look before you repeat it"
     return Unavailable(
-        f"the database rejected a request: {_text(cause, engine)}; {outcome}. {_remedy(engine)}",
+        f"the database rejected a request: {_text(cause, engine)}; {outcome}. {_NOT_PREPARED.get(sqlstate) or _remedy(engine)}",
         code="database_unavailable",
     )
 
 
-_TOO_LARGE, _NO_PERMISSION, _WRONG_STATEMENT = "54000", "42501", "42"
-"""SQLSTATE of PostgreSQL for a text of more than 2,704 bytes in an index, for a role without the privilege, and the class of
-statements that do not fit the schema."""
+_TOO_LARGE, _WRONG_STATEMENT = "54000", "42"
+"""SQLSTATE of PostgreSQL for a text of more than 2,704 bytes in an index, and the class of statements that do not fit the schema."""
+
+_NOT_PREPARED: Mapping[str | None, str] = {
+    "42501": "Grant the role what it lacks, such as CREATE on the schema, then call again",
+    "3F000": "Create the schema that the role's search_path names, then call again",
+    "42704": "Put the schema of the extension pg_trgm into the role's search_path, then call again",
+}
+"""SQLSTATE of PostgreSQL for a database that was not set up for this role -> remedy."""
 
 
 def _is_emptied(engine: Engine) -> bool:

@@ -77,8 +77,11 @@ def create_postgresql_engine(url: URL, wait_s: float) -> Engine:
 
     Raises:
         Unavailable: The driver is not installed.
+        InvalidInput: The URL has a parameter that libpq does not know (`bad_database_url`).
     """
     try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import make_conninfo
         from psycopg.types.string import StrDumperUnknown
     except ImportError as error:
         raise Unavailable(
@@ -94,6 +97,13 @@ def create_postgresql_engine(url: URL, wait_s: float) -> Engine:
 
     patience = {**_CONNECTION, "connect_timeout": min(10, max(2, math.ceil(wait_s)))}
     given = {name: value for name, value in patience.items() if name not in url.query}
+    try:
+        make_conninfo("", **dict.fromkeys(url.query.keys() - _CONNECTION.keys(), ""))
+    except ProgrammingError as error:
+        raise InvalidInput(
+            f"expected parameters of libpq after the ? of the database URL, got {str(error).strip()}; correct QUINTAIN_DATABASE_URL",
+            code="bad_database_url",
+        ) from None
     options = {WAIT_S: wait_s}
     engine = sqlalchemy.create_engine(url, connect_args=given, execution_options=options, **_POOL)
 

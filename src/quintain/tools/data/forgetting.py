@@ -21,7 +21,7 @@ from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, Pr
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.record import counted
 from quintain.tools.data.lineage import datasets_of
-from quintain.tools.data.removal import delete_path, free_disk, remove_records, staying_copies
+from quintain.tools.data.removal import delete_path, free_disk, held_elsewhere, remove_records, staying_copies
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.run_selection import RunFilter, select
@@ -169,7 +169,10 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
     if touched:
         steps.append("Work through `touched`, each with its remedy. ")
     steps.append(
-        "Delete the copies that are left when you no longer need them." if left else "No copy of them is known."
+        "Delete the copies that are left when you no longer need them; this call with `copies`, by a server of another home that "
+        "is named, deletes those there."
+        if left
+        else "No copy of them is known."
     )
     return Hint(*steps)
 
@@ -308,13 +311,15 @@ def _copies(services: Services, done: Forgotten, removed: Collection[Path], data
     """
     settings = services.settings
     exports = (path for one in done.touched.datasets for path in sorted(settings.exports_dir.glob(f"{one}-*")))
-    jobs = (settings.jobs_dir / job_id for job_id in dict.fromkeys((*done.made_by, *_learning(services, done.touched))))
+    job_ids = list(dict.fromkeys((*done.made_by, *_learning(services, done.touched))))
+    jobs = (settings.jobs_dir / job_id for job_id in job_ids)
     jobs = (folder for folder in jobs if _has_copy(services, folder, done, removed))
     backups = [path for kept in _EARLIER for path in sorted(settings.home.glob(kept))]
     logs = (path for source in done.sources if (path := _local(source)) is not None)
     for path in dict.fromkeys((*datasets, *exports, *jobs, *backups, *logs)):
         if path.exists() and path not in removed:
             yield str(path)
+    yield from held_elsewhere(services, datasets, job_ids)
 
 
 def _has_copy(services: Services, folder: Path, done: Forgotten, removed: Collection[Path]) -> bool:

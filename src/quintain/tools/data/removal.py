@@ -64,14 +64,15 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
     inside = [path for path in dict.fromkeys(others) if path.exists() and path.resolve().is_relative_to(home)]
     wanted = [path for path in dict.fromkeys([*own, *(inside if copies else ())]) if path.exists()]
     removed = [path for path in wanted if dry_run or delete_path(path)]
-    left = [path for path in dict.fromkeys([*own, *others, *sources]) if path.exists() and path not in removed]
+    left = [str(path) for path in dict.fromkeys([*own, *others, *sources]) if path.exists() and path not in removed]
+    left += _in_other_homes(services, datasets, agents, derived)
     touched = list(_touched(refs, derived, busy, dry_run=dry_run))
     return ForgetResult(
         dry_run=dry_run,
         touched=tuple(touched[:_SHOWN]),
         touched_count=len(touched),
         removed=tuple(map(str, removed)),
-        copies=tuple(map(str, left[:_SHOWN])),
+        copies=tuple(left[:_SHOWN]),
         copies_count=len(left),
         next_step=_next_step(refs, busy, left, inside, dry_run=dry_run, copies=copies),
     )
@@ -119,6 +120,29 @@ def _copies(
     yield from (folder for one in left for folder in one.folders)
 
 
+def _in_other_homes(
+    services: Services, datasets: Sequence[Dataset], agents: Sequence[Agent], derived: Sequence[LineageNode]
+) -> list[str]:
+    ids = {dataset.id for dataset in datasets}
+    jobs = [node.id for node in derived if node.kind == "job"]
+    jobs = [job_id for job_id in jobs if ids & set(datasets_of(services.store.jobs.get(job_id).spec))]
+    jobs += [agent.job_id.split("/")[0] for agent in agents if agent.job_id]
+    paths = [*(Path(dataset.path) for dataset in datasets), *sorted(model_folders(agents))]
+    return held_elsewhere(services, paths, jobs)
+
+
+def held_elsewhere(services: Services, paths: Iterable[Path], job_ids: Iterable[str]) -> list[str]:
+    """Return the recorded paths that are outside this home and not seen here, and the jobs whose folders other homes have.
+
+    Whether they are still there is unknown.
+    """
+    home = services.settings.home.resolve()
+    unseen = [path for path in paths if not path.exists() and not path.resolve().is_relative_to(home)]
+    jobs = [services.store.jobs.get(job_id) for job_id in dict.fromkeys(job_ids)]
+    elsewhere = [job for job in jobs if services.jobs.is_elsewhere(job) and job.kind != "preview"]
+    return [*map(str, unseen), *(f"the folder of {job.id} in home {job.home}" for job in elsewhere)]
+
+
 def _touched(
     refs: Sequence[Ref], derived: Sequence[LineageNode], busy: Sequence[Job], *, dry_run: bool
 ) -> Iterable[TouchedThing]:
@@ -153,7 +177,7 @@ def staying_copies(n: int) -> str:
 def _next_step(
     refs: Sequence[Ref],
     busy: Sequence[Job],
-    left: Sequence[Path],
+    left: Sequence[str],
     inside: Sequence[Path],
     *,
     dry_run: bool,
@@ -167,7 +191,7 @@ def _next_step(
         return Hint("Nothing was changed. First ", call("cancel_job", job_id=busy[0].id), ", which uses them.")
     more: dict[str, Any] = {"trajectory_ids": [ref.id for ref in refs[1:]]} if len(refs) > 1 else {}
     more |= {"copies": True} if copies else {}
-    note = "" if copies else staying_copies(len(set(inside) & set(left)))
+    note = "" if copies else staying_copies(len({*map(str, inside)} & {*left}))
     return Hint(
         note, "Nothing was changed. To remove for good: ", call("forget", id=refs[0].id, **more, dry_run=False), "."
     )

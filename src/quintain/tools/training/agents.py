@@ -201,7 +201,7 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
 
     Raises:
         InvalidInput: it acts through an endpoint, or is a script; the message names its uses. Or a file of its weights is gone or damaged.
-        NotFound: its GGUF file is gone.
+        NotFound: its folder or GGUF file is not here.
     """
     if agent.model.source == "expert":
         raise InvalidInput(
@@ -226,7 +226,14 @@ def _require_files(agent: Agent) -> Agent:
     """Return the agent unless a file of its weights is gone or damaged."""
     if agent.model.source == "gguf":
         require_gguf(Path(agent.model.path))
-    if agent.model.source == "folder" and Path(agent.model.path).is_dir():  # one that is gone has its own error
+    for folder in (agent.model.path if agent.model.source == "folder" else None, agent.model.adapter):
+        if folder is not None and not Path(folder).is_dir():
+            raise NotFound(
+                f"the weights of {agent.id or agent.name} are not at {folder}: they were moved, or belong to another home on this "
+                "database; put them back or export the agent there, and register the folder here",
+                code="model_not_found",
+            )
+    if agent.model.source == "folder":
         weight_headers(Path(agent.model.path))
         if stored_quantization(agent.model) == "bitsandbytes":
             require_bitsandbytes(f"the stored weights of {agent.id or agent.name}")

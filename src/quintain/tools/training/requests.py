@@ -256,10 +256,10 @@ def require_intact(dataset: Dataset, *, all_files: bool = False) -> None:
         written = (folder / FILE_NAME).stat().st_mtime_ns
         newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > written or all_files]
     except OSError as error:
-        raise InvalidInput(
-            f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again",
-            code="dataset_damaged",
-        ) from None
+        lost = f"has lost its file {Path(error.filename).name!r}"
+        if not folder.is_dir():
+            lost = f"has no folder at {folder}, which was moved, or belongs to another home on this database"
+        raise InvalidInput(f"dataset {dataset.id} {lost}; export it again", code="dataset_damaged") from None
     for name in newer:
         if sha256_of(folder / name) != dataset.files[name]:
             raise InvalidInput(
