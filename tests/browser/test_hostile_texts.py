@@ -127,6 +127,10 @@ def test_hostile_texts_in_every_stored_field_do_not_run_and_are_shown(browser: A
             text = page.locator("main").inner_text()
             if SCRIPT in text or SHORT in text:
                 shown.add(name)
+            if name == "run":
+                asked = page.locator("#step-1").text_content() or ""
+                assert SCRIPT in asked
+                assert "[picture: javascript:window.canary=1]" in asked
         visitor.open("/judging?tag=hostile")
         page.locator("form button.primary").click()
         page.locator(".judged-run").wait_for()

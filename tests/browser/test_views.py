@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from browser.conftest import BUILD, Site, serve
+from browser.demo_home import HELD_OUT_TASKS
 from browser.paths import paths_of
 from browser.visitor import Mode, Visitor
 
@@ -63,7 +64,7 @@ def test_lists_are_narrowed_by_kind_and_task_and_the_first_tab_leads_to_the_cont
     for view, (field, words) in {
         "datasets": ("Name or id", site.ids["sft"]),
         "agents": ("Name", site.ids["agent"].removeprefix("agent:").partition("@")[0]),
-        "comparisons": ("Environment or id", site.ids["comparison"]),
+        "comparisons": ("Agent, environment or id", site.ids["comparison"]),
     }.items():
         page = visitor.open(f"/{view}?text=nothing-is-called-so")
         assert page.locator(".list-status").inner_text() == "Nothing is found by these words."
@@ -118,6 +119,44 @@ def test_a_training_is_planned_and_then_started_from_the_page_of_its_dataset(
         button = page.get_by_role("button", name="Start training")
         button.wait_for()
         assert button.is_disabled()
+
+
+def test_an_agent_is_measured_like_its_parent_and_trained_further_from_its_page(
+    visit: Callable[[], Visitor], site: Site, browser: Any
+) -> None:
+    visitor = visit()
+    address = f"/agents/{site.ids['agent'].removeprefix('agent:')}"
+    page = visitor.open(address)
+    assert page.get_by_label("Tasks", exact=True).input_value() == str(HELD_OUT_TASKS)
+    page.get_by_role("button", name="Evaluate").click()
+    page.wait_for_url("**/jobs/job-*")
+    measured = visitor.call("get_job", job_id=page.url.rpartition("/")[2], detail="settings")["settings"]
+    parent = visitor.call("get_job", job_id=site.ids["evaluation"], detail="settings")["settings"]
+    assert all(measured[name] == parent[name] for name in ("environment", "n_tasks", "repeats", "seed", "split"))
+    visitor.call("cancel_job", job_id=page.url.rpartition("/")[2])
+    page = visitor.open(address)
+    page.get_by_label("Method").select_option("grpo")
+    page.get_by_label("Settings, as JSON").fill('{"max_steps": 1}')
+    page.get_by_role("button", name="Plan").click()
+    page.get_by_role("button", name="Start training").click()
+    page.wait_for_url("**/jobs/job-*")
+    visitor.settle()
+    assert page.locator("h1").inner_text().startswith("grpo sft ->")
+    visitor.call("cancel_job", job_id=page.url.rpartition("/")[2])
+    with Visitor(browser, site.url, None) as reader:
+        assert reader.open(address).get_by_role("button", name="Evaluate").is_disabled()
+
+
+def test_each_row_of_an_x_ray_opens_at_what_trains(visit: Callable[[], Visitor], site: Site) -> None:
+    page = visit().open(f"/datasets/{site.ids['dpo']}")
+    page.locator(".spans .trained").first.wait_for()
+    in_view = """(text) => {
+        const [box, first] = [text, text.querySelector(".trained")].map((one) => one.getBoundingClientRect());
+        return first.top > box.top && first.bottom < box.bottom;
+    }"""
+    rows = page.locator(".spans").all()
+    assert rows
+    assert all(row.evaluate(in_view) for row in rows)
 
 
 def test_a_job_is_named_and_noted_on_its_page_and_the_list_shows_both(

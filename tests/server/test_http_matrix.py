@@ -185,3 +185,16 @@ def test_every_request_is_answered_as_specified(address: Address, case: Case) ->
     assert not [name for name in answer.headers if name.lower().startswith("access-control-") or name == "server"]
     for secret in ("Traceback", "shadow", address.token, str(Path(__file__).parents[2]), str(address.home)):
         assert secret not in content
+
+
+def test_a_client_that_resumes_its_stream_after_an_event_gets_a_new_stream(address: Address) -> None:
+    headers = JSON | {"Authorization": f"Bearer {address.token}", "MCP-Protocol-Version": "2025-11-25"}
+    with closing(http.client.HTTPConnection("127.0.0.1", address.port, timeout=100)) as connection:
+        connection.request("POST", "/mcp", INITIALIZE, headers)
+        opened = connection.getresponse()
+        opened.read()
+    resumed = headers | {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"], "Last-Event-ID": "7"}
+    with closing(http.client.HTTPConnection("127.0.0.1", address.port, timeout=100)) as connection:
+        connection.request("GET", "/mcp", headers=resumed)
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Content-Type"].partition(";")[0]) == (200, "text/event-stream")

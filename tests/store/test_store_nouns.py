@@ -162,6 +162,9 @@ def test_comparisons_come_back_whole_and_are_added_once(store: Store) -> None:
     assert store.evaluations.get_comparison("cmp-2").flips == (flip,)
     with pytest.raises(NotFound, match=r"cmp-9.*cmp-2, cmp-1"):
         store.evaluations.get_comparison("cmp-9")
+    compared(store, "cmp-3", a, measured(store, "eval-clerk", base_agent(store, "clerk"), "job-clerk"))
+    for words, ids in {"Clerk agent:a": ["cmp-3"], "agent:b@1": ["cmp-2", "cmp-1"], "clerk nobody": []}.items():
+        assert [one.id for one in store.evaluations.page_comparisons(text=words).items] == ids
 
 
 def batch(number: int, rater: str) -> JudgingBatch:

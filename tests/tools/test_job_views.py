@@ -662,6 +662,17 @@ def test_names_of_bars_do_not_cover_each_other_and_a_title_ends_in_the_picture()
     assert draw_panels([{"bars": bars}], "x" * 999).texts[1].get_text().endswith("…"), "the second line is the last"
 
 
+@pytest.mark.parametrize(("first", "second"), [(0.6, 0.9), (0.9, 0.6)])
+def test_of_two_measured_lines_the_higher_has_its_values_above_and_the_lower_below(first: float, second: float) -> None:
+    ends = {"style": "measured", "x": [0, 1]}
+    lines = [
+        ends | {"y": [0.3, y], "low": [0.2, y - 0.2], "high": [0.5, y + 0.1], "label": str(y)} for y in (first, second)
+    ]
+    (axis,) = draw_panels([{"format": "percent", "lines": lines}], "two").axes
+    places = {text.get_text(): text.xy[1] for text in axis.texts if text.xy[0] == 1}
+    assert places["60 %"] < 0.6 < 0.9 < places["90 %"]
+
+
 def test_a_figure_in_which_nothing_was_measured_is_still_a_picture() -> None:
     assert draw({"title": "a_b^2 of $x", "panels": []}).startswith(b"\x89PNG")
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, Table, select
+from sqlalchemy import Engine, Table, func, select
 
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import Page
 from quintain.store.database.documents import encode, fetch, get, read_all
 from quintain.store.database.engine import insert_missing, write_transaction
 from quintain.store.database.paging import contain_words, fetch_page
-from quintain.store.database.tables import comparisons
+from quintain.store.database.tables import comparisons, links
 from quintain.store.database.tables import evaluations as table
 from quintain.store.lineage.links import Link, add_links, comparison_links, evaluation_links
 
@@ -62,8 +62,14 @@ class Evaluations:
         )
 
     def page_comparisons(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Comparison]:
-        """Return one page of the comparisons, newest first, whose ids or environments contain all words of `text`."""
-        words = contain_words(text, comparisons.c.id, comparisons.c.environment)
+        """Return one page of the comparisons, newest first.
+
+        Their ids, environments or compared agents contain all words of `text`.
+        """
+        compared = (links.c.target_kind == "comparison") & (links.c.target_id == comparisons.c.id)
+        measured = (links.c.source_kind == "evaluation") & (links.c.source_id == table.c.id)
+        agents = select(func.aggregate_strings(table.c.agent_id, " ")).where(compared, measured).scalar_subquery()
+        words = contain_words(text, comparisons.c.id, comparisons.c.environment, agents)
         return fetch_page(self.engine, comparisons, Comparison, *words, limit=limit, cursor=cursor)
 
     def find_comparison(self, comparison_id: str) -> Comparison | None:

@@ -80,6 +80,8 @@ def http_application(
 class ReadableMessages:
     """Middleware that answers a body which is no JSON-RPC message as a pipe does; the SDK's words name its own types.
 
+    A client that resumes its stream gets a new one.
+
     Bodies are complete: the guard has read them.
     """
 
@@ -88,6 +90,8 @@ class ReadableMessages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
+        if scope["type"] == "http":  # events here have no ids to go on after, which the SDK answers with nothing
+            scope = {**scope, "headers": [one for one in scope["headers"] if one[0] != b"last-event-id"]}
         is_message = scope["type"] == "http" and scope["method"] == "POST" and is_route(scope, PROTOCOL)
         if not is_message or not Headers(scope=scope).get("content-type", "").lower().startswith("application/json"):
             await self._app(scope, receive, send)

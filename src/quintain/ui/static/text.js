@@ -28,8 +28,8 @@ export function inlineText(text, kind = "") {
   return h("bdi", { class: kind }, pieces(String(text)));
 }
 
-// The text of a content: a string, or parts of which pictures are named only.
+// The text of a content: a string, or parts. Each has a `text`, or the `uri` of a picture, which is named only.
 export function contentText(content) {
   if (typeof content === "string") return content;
-  return (content ?? []).map((part) => (part.type === "text" ? part.text : `[picture: ${part.uri}]`)).join("\n");
+  return (content ?? []).map((part) => part.text ?? `[picture: ${part.uri}]`).join("\n");
 }

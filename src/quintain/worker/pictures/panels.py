@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import Any
 
@@ -93,15 +94,14 @@ def draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
         axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
         axis.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         axis.yaxis.set_minor_formatter(NullFormatter())
-    n_measured = 0
-    is_named = sum(line.get("style") in _MEASURED for line in panel.get("lines", ())) <= _NAMED_LINES
+    measured = [line for line in panel.get("lines", ()) if line.get("style") in _MEASURED]
+    lowest = min(reversed(measured), key=_last_value) if len(measured) > 1 else None
     for number, line in enumerate(panel.get("lines", ())):
         color = COLORS[number % len(COLORS)]
         if line.get("style") in _MEASURED:
             _draw_measured(axis, line, color)
-            if is_named:
-                _name_values(axis, line, color, percent=panel.get("format") == "percent", below=n_measured % 2 == 1)
-            n_measured += 1
+            if len(measured) <= _NAMED_LINES:
+                _name_values(axis, line, color, percent=panel.get("format") == "percent", below=line is lowest)
         else:
             _draw_line(axis, line, color)
         if best := line.get("best"):
@@ -159,6 +159,10 @@ def _draw_measured(axis: Axes, line: dict[str, Any], color: str) -> None:
         markersize=5,
         label=f"{line.get('label', '')}, 95 % interval",
     )
+
+
+def _last_value(line: dict[str, Any]) -> float:
+    return next((y for y in reversed(line["y"]) if y is not None), math.inf)
 
 
 def _name_values(axis: Axes, line: dict[str, Any], color: str, *, percent: bool, below: bool) -> None:

@@ -2,7 +2,9 @@
 import { listAll, sizeText } from "../agent_parts.js";
 import { ago, card, empty, facts, h, idLink, number, percent } from "../elements.js";
 import { rateTable } from "../intervals.js";
+import { measureForm, settingsLike } from "../measure_form.js";
 import { talkCard } from "../talk.js";
+import { listedField, trainingForm } from "../training_form.js";
 
 export async function render(root, params, api) {
   const [name, version] = params.id.replace(/^agent:/, "").split("@");
@@ -20,20 +22,28 @@ export async function render(root, params, api) {
     h("p", { class: "crumbs" }, h("a", { href: "/agents" }, "Agents"), " / ", `${agent.name}@${agent.version}`),
     h("header", { class: "head" }, h("h1", null, `${agent.name}@${agent.version}`),
       agent.role !== "policy" && h("span", { class: "badge" }, agent.role.replaceAll("_", " ")),
-      h("a", { href: `/comparisons?agent=${encodeURIComponent(agent.id)}` }, "Compare"), h("a", { href: `/lineage/${encodeURIComponent(agent.id)}` }, "Lineage")),
+      agent.role === "policy" && h("a", { href: `/comparisons?agent=${encodeURIComponent(agent.id)}` }, "Compare"), h("a", { href: `/lineage/${encodeURIComponent(agent.id)}` }, "Lineage")),
     agent.note ? h("p", { class: "warning-box" }, agent.note) : "",
     agent.description ? h("p", null, agent.description) : "",
     h("div", { class: "grid" }, card("Where from", origin(agent, lineage)), card("Settings", settings(agent))),
-    card("Scores", scores(agent.id, own, evaluations.isCut)),
+    card("Scores", scores(agent, own, evaluations.isCut)),
     versions.length > 1 ? card("Versions", versionTable(versions, agent)) : "",
   );
   if (agent.role !== "policy" || agent.model.source === "expert") return undefined;
+  const parents = agent.parent ? (await listAll(api, "evaluations", agent.parent)).items.filter((item) => item.agent_id === agent.parent) : [];
+  const like = await settingsLike([...parents, ...own], api);
+  const environments = (await listAll(api, "environments", "")).items.filter((item) => !item.players && !item.unusable).map((item) => item.id);
+  const environmentField = (id) => listedField(id, typeof like.environment === "string" ? like.environment : "quintain/inventory", async () => environments, { required: true });
+  const played = environmentField("training-environments");
+  root.append(measureForm(agent.id, environmentField("measured-environments"), like, api), trainingForm({
+    heading: "Train it further", title: "Environment", listed: played, fits: (one) => one.online,
+    asked: () => ({ environment: played.input.value.trim(), model: agent.id }),
+  }, api));
   if (!api.mayChange) {
     root.append(card("Talk to it", h("p", { class: "quiet" }, "This page is read-only. Open the address with #token= that the server printed to talk to the agent.")));
     return undefined;
   }
-  const environments = await listAll(api, "environments", "");
-  const talk = talkCard(agent.id, environments.items.filter((item) => !item.players && !item.unusable).map((item) => item.id), params.query.get("talk"), api);
+  const talk = talkCard(agent.id, environments, params.query.get("talk"), api);
   root.append(card("Talk to it", talk.element));
   return talk.leave;
 }
@@ -70,8 +80,9 @@ function fileName(path) {
   return path.split(/[/\\]/).filter(Boolean).at(-1) ?? "";
 }
 
-function scores(agentId, evaluations, isCut) {
-  if (!evaluations.length) return empty(`Not evaluated yet. Measure it with \`quintain evaluate ${agentId} --environment quintain/inventory\`.`);
+function scores(agent, evaluations, isCut) {
+  if (agent.role !== "policy") return empty("It does not act, so it has no success on tasks.");
+  if (!evaluations.length) return empty(`Not evaluated yet. Measure it below, or with \`quintain evaluate ${agent.id} --environment quintain/inventory\`.`);
   const rows = evaluations.map((item) => ({
     name: [idLink(item.id, item.environment), h("small", null, ` ${item.split}, seed ${item.seed}${item.purpose === "measurement" ? "" : `, ${item.purpose}`}`)],
     low: item.rate.ci_low, value: item.rate.value, high: item.rate.ci_high, n: item.rate.n, item,

@@ -9,7 +9,7 @@ const short = (agent) => agent.replace(/^agent:/, "");
 const canBePaired = (item) => item.rate.value !== null && item.purpose !== "sequential";
 
 export async function render(root, params, api) {
-  const search = wordSearch(params.query, "Environment or id", () => list.reload());
+  const search = wordSearch(params.query, "Agent, environment or id", () => list.reload());
   const list = pagedTable({
     label: "Comparisons",
     none: search.none("No comparison yet. Choose two evaluations above."),

@@ -27,7 +27,12 @@ export async function render(root, params, api) {
     setQuery(changes);
     xray();
   });
-  root.append(trainingForm(dataset, api), card("X-ray: what a model reads and what trains", form, result));
+  const trained = modelField("trained-models", "starter", api, { required: true });
+  const training = trainingForm({
+    heading: "Train on it", title: "Model", listed: trained, fits: (one) => one.dataset_kind === dataset.kind,
+    asked: () => ({ dataset_id: dataset.id, model: trained.input.value.trim() }),
+  }, api);
+  root.append(training, card("X-ray: what a model reads and what trains", form, result));
 
   let turn = 0;
   async function xray() {
@@ -39,6 +44,7 @@ export async function render(root, params, api) {
         if (mine !== turn) return;
         if (view.status === "succeeded") {
           replace(result, report(view));
+          result.querySelectorAll(".spans").forEach(showTrained);
           return;
         }
         replace(result, h("p", { class: "quiet" }, idLink(view.job_id), ` ${view.phase ?? view.status} …`), h("progress", { max: view.total_steps ?? 1, value: view.total_steps ? view.step : null, "aria-label": "Rows counted" }));
@@ -78,13 +84,13 @@ function keptAndDropped(dataset) {
 }
 
 function controls(wanted, api, change) {
-  const { input: model, models } = modelField("readers", wanted.model, api, { onchange: (event) => change({ model: event.target.value.trim() || "starter" }) });
+  const { input: model, options } = modelField("readers", wanted.model, api, { onchange: (event) => change({ model: event.target.value.trim() || "starter" }) });
   const order = h("select", { "aria-label": "Rows", onchange: (event) => change({ show: event.target.value }) },
     Object.entries(ORDERS).map(([value, text]) => h("option", { value, selected: value === wanted.show }, text)));
   const count = h("select", { "aria-label": "Number of rows", onchange: (event) => change({ rows: Number(event.target.value) }) },
     [1, 3, 5, 10, 20, 50].map((n) => h("option", { value: n, selected: n === wanted.rows }, n)));
   return h("form", { class: "row", onsubmit: (event) => event.preventDefault() },
-    h("label", { class: "field" }, "Read by", model), h("label", { class: "field" }, "Show", order), count, models);
+    h("label", { class: "field" }, "Read by", model), h("label", { class: "field" }, "Show", order), count, options);
 }
 
 function report(view) {
@@ -149,6 +155,16 @@ function rowElement(row) {
       row.dropped && h("span", { class: "badge bad" }, `not used: ${row.dropped}`),
       row.lost_steps?.length > 0 && h("span", { class: "badge warning" }, `steps cut: ${row.lost_steps.join(", ")}`)),
     h("pre", { class: "spans", tabindex: "0", dir: "auto", "aria-label": `Text of row ${row.row}` }, row.spans.map(spanElement)));
+}
+
+// Long prompts are alike: a text begins at what trains, with some lines of what the model reads before it.
+const LINES_BEFORE = 4;
+
+function showTrained(text) {
+  const first = text.querySelector(".trained");
+  if (!first) return;
+  const above = first.getBoundingClientRect().top - text.getBoundingClientRect().top;
+  text.scrollTop = above - LINES_BEFORE * parseFloat(getComputedStyle(text).lineHeight);
 }
 
 function spanElement(span) {

@@ -62,21 +62,21 @@ function steps(job) {
 }
 
 function endedJob(job) {
-  return h("div", { class: "entry line" }, idLink(job.job_id, job.label || job.job_id), badge(job.status), ago(job.created_at));
+  return h("div", { class: "entry line" }, idLink(job.job_id, job.label || job.job_id), badge(job.status), ago(job.ended_at ?? job.created_at));
 }
 
 function measured(rows) {
   return h("ul", { class: "measured" }, rows.map((row) => {
     const change = row.before && row.rate.value !== null && row.before.value !== null ? row.rate.value - row.before.value : null;
-    const kind = change === null || change === 0 ? "" : row.rate.ci_low > row.before.value ? "good" : row.rate.ci_high < row.before.value ? "bad" : "";
+    const kind = change === null ? "" : row.rate.ci_low > row.before.ci_high ? "good" : row.rate.ci_high < row.before.ci_low ? "bad" : "";
     return h("li", null,
       h("span", null, idLink(row.agent), h("small", { class: "quiet" }, " ", idLink(row.evaluation_id, `${row.environment}, ${row.split.replaceAll("_", " ")}`))),
-      h("span", { class: "interval", title: `${percent(row.rate.value)}, 95 % interval ${percent(row.rate.ci_low)} to ${percent(row.rate.ci_high)}`,
+      h("span", { class: "interval", title: `${percent(row.rate.value)} of ${number(row.rate.n)}, 95 % interval ${percent(row.rate.ci_low)} to ${percent(row.rate.ci_high)}`,
         style: { "--low": row.rate.ci_low ?? 0, "--high": row.rate.ci_high ?? 0, "--value": row.rate.value ?? 0, "--before": row.before?.value ?? -1 } },
         h("i", { class: "span" }), row.before && h("i", { class: "before" }), h("i", { class: "point" })),
-      h("b", { class: "number" }, percent(row.rate.value)),
+      h("span", { class: "number" }, h("b", null, percent(row.rate.value)), h("small", { class: "quiet" }, ` of ${number(row.rate.n)}`)),
       h("span", { class: "number" }, change === null ? "" : badge(kind, `${change > 0 ? "+" : ""}${(100 * change).toFixed(1)} points`)));
-  }), h("li", { class: "quiet legend" }, "Point: success. Bar: 95 % interval. Line: the agent that it was trained from, on the same tasks."));
+  }), h("li", { class: "quiet legend" }, "Point: success. Bar: 95 % interval. Line: the agent that it was trained from, on the same tasks; a colour: their intervals do not overlap."));
 }
 
 function comparison(one) {
