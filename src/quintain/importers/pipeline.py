@@ -27,7 +27,7 @@ from quintain.importers.import_summary import FileSummary, ImportSummary, Links,
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import unread_note
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.registry import FAULTS, Detection, detect, importer, installed_readers
+from quintain.importers.registry import FAULTS, Detection, confidence, detect, importer, installed_readers
 from quintain.importers.row_reader import Importer
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
@@ -214,10 +214,7 @@ class _Loop:
         self.undetected.update(found.failed)
         if self.forced is None:
             return found
-        try:
-            sure = self.forced.detect(probe)
-        except FAULTS:
-            sure = 0.0  # noted above; it may read the file all the same
+        sure = confidence(self.forced, probe)
         if probe.shape == "other" and not sure and len(self.folder.files) > 1:
             return Detection(None, 0.0, None)  # not every file of a folder has the forced format
         best = found.importer.name if found.importer else None

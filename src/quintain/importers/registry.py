@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -118,6 +119,13 @@ def detect(probe: Probe) -> Detection:
     if not ranked:
         return Detection(None, 0.0, None, tuple(failed))
     return Detection(ranked[0][1], ranked[0][0], ranked[1][1].name if len(ranked) > 1 else None, tuple(failed))
+
+
+def confidence(reader: Importer, probe: Probe) -> float:
+    """Return how sure a reader is; 0 where its detection raises, which `detect` names: it may read the file all the same."""
+    with suppress(*FAULTS):
+        return reader.detect(probe)
+    return 0.0
 
 
 def _load(entry: EntryPoint) -> Importer:
