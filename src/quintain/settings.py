@@ -19,8 +19,21 @@ def sqlite_url(path: Path) -> str:
     return f"sqlite:///{quote(str(path))}"
 
 
-def _default_home() -> Path:
+def default_home() -> Path:
+    """Return the platform's folder for the home of a user who names none."""
     return user_data_path("quintain", appauthor=False)
+
+
+def _expanded(path: Path) -> Path:
+    """Return the path with the user's folder for `~`, which no shell replaces in a client's settings or after `--home=`.
+
+    Raises:
+        ValueError: no such user.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
 
 
 _FLAGS = {"off": False} | dict.fromkeys(("0", "false", "no", "n", "f"), False)
@@ -33,7 +46,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, validate_default=True)
 
-    home: Path = Field(default_factory=_default_home, description="Folder for the database, datasets, jobs and agents.")
+    home: Path = Field(default_factory=default_home, description="Folder for the database, datasets, jobs and agents.")
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL; default: quintain.db in the home folder."
     )
@@ -183,7 +196,7 @@ class Settings(BaseModel):
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
-            return tuple(Path(part).expanduser() for part in value.split(os.pathsep) if part)
+            return tuple(_expanded(Path(part)) for part in value.split(os.pathsep) if part)
         return value
 
     @field_validator(
@@ -208,11 +221,17 @@ class Settings(BaseModel):
             return both if _FLAGS[flag] else ()
         return tuple(dict.fromkeys(name.strip().lower() for name in value.split(",")))
 
+    @field_validator("home", mode="before")
+    @classmethod
+    def _named(cls, home: object) -> object:
+        """Count an empty variable as unset: an empty path is the current folder."""
+        return default_home() if home == "" else home
+
     @field_validator("home")
     @classmethod
     def _absolute(cls, home: Path) -> Path:
         """Return the folder independent of the current one: a worker starts in another."""
-        return home.absolute()
+        return _expanded(home).absolute()
 
     @property
     def url(self) -> str:

@@ -7,15 +7,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from platformdirs import user_data_path
+from typer.testing import CliRunner
 
 from quintain.artifacts.checksums import write_checksums
 from quintain.cli.commands.doctor import run_doctor
-from quintain.cli.main import command
+from quintain.cli.main import app, command
 from quintain.cli.table import COMMANDS, SECTIONS
 from quintain.errors import Unavailable, disk_remedy
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.trajectory import OutcomeStatus
-from quintain.settings import Settings
+from quintain.settings import Settings, read_settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import open_services
@@ -110,6 +112,25 @@ def test_a_new_home_is_named_once(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     assert quintain("runs", home=wrong).stderr == f"New home folder: {wrong}\n"
     assert quintain("runs", home=wrong).stderr == ""
+
+
+def test_a_tilde_that_no_shell_replaced_is_the_users_folder_and_an_empty_variable_is_unset(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert quintain("runs", "--home=~/by-option").stderr == f"New home folder: {tmp_path / 'by-option'}\n"
+    for variable, folder in (("~/by-variable", "by-variable"), ("", user_data_path("quintain", appauthor=False))):
+        monkeypatch.setenv("QUINTAIN_HOME", variable)
+        assert read_settings().home == tmp_path / folder
+    monkeypatch.setenv("QUINTAIN_HOME", "~no-such-user/home")
+    assert "QUINTAIN_HOME is '~no-such-user/home'" in quintain("runs").stderr
+
+
+def test_a_terminal_that_cannot_show_a_character_gets_its_escape(home: Path) -> None:
+    record = ["record", "-", "--task", "2 ☃?", "--home", str(home)]
+    CliRunner().invoke(app, record, input='[{"role": "assistant", "content": "4"}]')
+    done = CliRunner(charset="ascii", env={"COLUMNS": "80"}).invoke(app, ["runs", "--home", str(home)])
+    assert (done.exit_code, r"2 \u2603?" in done.stdout) == (0, True), done.output
 
 
 @pytest.mark.parametrize(

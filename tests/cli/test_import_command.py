@@ -50,6 +50,21 @@ def test_updated_runs_of_a_file_in_the_inbox_are_counted_and_are_no_failure(tmp_
     assert "0 runs came in, 1 were updated" in printed[1]
 
 
+def test_a_pattern_that_the_shell_expanded_is_one_import(tmp_path: Path) -> None:
+    row = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]}
+    texts = (json.dumps(row), json.dumps({"prompt": "2+2?", "completion": "4"}), json.dumps(row), "no log")
+    files = [tmp_path / f"{n}.jsonl" for n, _ in enumerate(texts)]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text + "\n")
+    done = quintain("import", *map(str, files), "--tag", "mine", "--json", home=tmp_path / "home")
+    found = json.loads(done.stdout)
+    assert (done.returncode, [one["file"] for one in found["files"]]) == (0, [file.name for file in files])
+    names = ("imported", "duplicates", "file_count", "refused_count", "format", "confidence")
+    assert [found[name] for name in names] == [2, 1, 4, 1, None, None]
+    shown = quintain("import", *map(str, files), "--again", home=tmp_path / "home").stdout
+    assert "0 runs came in, 0 were updated, 3 were known" in shown
+
+
 def test_files_that_nothing_reads_are_counted_in_the_last_sentences_with_what_reads_them(tmp_path: Path) -> None:
     """Two of three files are no logs: neither the first import nor the second may read as if all had come in."""
     folder = tmp_path / "logs"

@@ -48,7 +48,7 @@ theme = "dark"
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home folder of a user who has no client."""
-    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "QUINTAIN_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
@@ -109,6 +109,16 @@ def test_comments_and_all_else_stay_and_undo_restores_every_byte(user: Path, cli
     assert backup.read_bytes() == text.encode()
     assert quintain("install", client, "--undo", "--yes").returncode == 0
     assert (real.read_bytes(), backup.exists()) == (text.encode(), False)
+
+
+def test_the_server_gets_the_home_of_this_shell_whose_variables_no_client_inherits(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUINTAIN_HOME", "~/mine")
+    quintain("install", "cursor", "--yes")
+    assert entry(CLIENTS["cursor"].config(user), "cursor")["args"] == ["serve", "--home", str(user / "mine")]
+    undone = quintain("install", "cursor", "--undo", "--yes")
+    assert "Taken out of Cursor. Restart it." in undone.stdout
 
 
 def test_undo_keeps_what_changed_since_and_puts_an_earlier_entry_back(user: Path) -> None:

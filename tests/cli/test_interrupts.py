@@ -120,6 +120,19 @@ def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(
     services.close()
 
 
+def test_to_watch_a_job_that_was_cancelled_is_no_success(home: Path) -> None:
+    services = open_services(Settings(home=home))
+    starting = try_lock(services.settings.jobs_dir / "reconcile.lock")
+    assert starting is not None, "until it is unlocked no job starts"
+    started = quintain("collect", "starter", "--environment", "quintain/inventory", "--detach", home=home)
+    job_id = started.stdout.strip()
+    assert quintain("jobs", "cancel", job_id, home=home).returncode == 0
+    watched = quintain("jobs", "watch", job_id, home=home)
+    assert (watched.returncode, f"{job_id}: cancelled" in watched.stdout) == (1, True)
+    unlock(starting)
+    services.close()
+
+
 def test_the_second_ctrl_c_is_an_exception_and_the_first_handler_comes_back() -> None:
     with collected_interrupts() as seen:
         signal.raise_signal(signal.SIGINT)

@@ -117,6 +117,22 @@ def test_a_reader_of_another_package_that_fails_is_named_in_one_line_with_the_li
     assert "\ufffd" not in rejected.reason
 
 
+def test_a_detection_of_another_package_that_fails_is_named_with_its_reason_and_the_forced_reader_reads(
+    home: Path, tmp_path: Path, install_package: Install
+) -> None:
+    text = (PLUGINS / "importer" / "acme_helpdesk.py").read_text(encoding="utf-8")
+    entries = {"quintain.importers": {"acme_helpdesk": "acme_helpdesk:Helpdesk"}}
+    install_package("acme", {"acme_helpdesk": text.replace("probe.rows", "probe.lines")}, entries)
+    log = tmp_path / "tickets.jsonl"
+    log.write_text(json.dumps(TICKETS[0]) + "\n")
+    with q.open(home) as opened:
+        for format, imported in (("auto", 0), ("acme_helpdesk", 1)):
+            result = opened.import_logs(log, format=format)
+            reason = "AttributeError: 'Probe' object has no attribute 'lines'"
+            assert f"The reader acme_helpdesk of package acme ({reason}) failed" in " ".join(result.notes)
+            assert result.imported == imported
+
+
 def test_a_name_that_is_taken_is_refused_and_both_packages_are_named(home: Path, install_package: Install) -> None:
     text = (PLUGINS / "scorer" / "acme_brevity.py").read_text(encoding="utf-8")
     taken = {"short": "acme_brevity:brevity", "outcome": "acme_brevity:brevity"}

@@ -206,6 +206,26 @@ def test_rows_of_ms_swift_are_chats_and_pairs(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"prompt": "2+2?", "response": 4}, "prompt_completion"),
+        ({"prompt": "2+2?", "completion": 4, "level": 1}, "prompt_completion"),
+        ({"question": "2+2?", "answer": 4}, "question_answer"),
+        ({"instruction": "2+2?", "output": 4}, "alpaca"),
+        ({"question": "2+2?", "answer": 1, "choices": ["3", "4"]}, None),
+        ({"question": "Is it 4?", "answer": True}, None),
+    ],
+)
+def test_an_answer_may_be_a_number_and_not_the_place_of_a_choice(
+    tmp_path: Path, row: dict[str, Any], name: str | None
+) -> None:
+    assert reader(row) == name
+    if name is not None:
+        ((run,), _) = read_rows(tmp_path, name, [row])
+        assert shown(run) == [("user", "2+2?"), ("agent", "4")]
+
+
 def test_an_answer_beside_a_response_is_what_it_should_be(tmp_path: Path) -> None:
     ((run,), _) = read_rows(
         tmp_path, "question_answer", [{"question": "6 x 7?", "answer": "42", "response": "It is 41."}]

@@ -48,6 +48,13 @@ class Lying:
         return 0.9
 
 
+class Careless:
+    name = "careless"
+
+    def score(self, trajectory: Trajectory) -> Any:
+        return Score.model_validate({"value": 0.5})
+
+
 class Exploding:
     def __init__(self) -> None:
         raise RuntimeError("at birth")
@@ -57,6 +64,7 @@ class Exploding:
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     here = "scoring.test_registry"
     entries = {"half": f"{here}:Half", "share": f"{here}:share", "failing": f"{here}:Failing", "lying": f"{here}:Lying"}
+    entries["careless"] = f"{here}:Careless"
     broken = {
         "gone": "no_such_package:Scorer",
         "exploding": f"{here}:Exploding",
@@ -96,6 +104,8 @@ def test_installed_scorers_are_found_and_a_broken_one_harms_no_other(installed: 
     assert (half.scorer, half.value, part.value) == ("half", 0.5, 0.25)
     assert scorer({"half": 1, "share": 1}).score(RUN).value == pytest.approx(0.375)
     assert scorer("failing").score(RUN).reason == "failing raised RuntimeError: no luck"
+    careless = scorer("careless").score(RUN).reason or ""
+    assert careless.startswith("careless raised ValidationError: Score.trajectory_id is required; Score.scorer is")
     assert "must give a Score" in (scorer("lying").score(RUN).reason or "")
     for name in ("gone", "exploding", "number"):
         with pytest.raises(Unavailable, match=f"{name}.*repair"):

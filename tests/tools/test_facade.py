@@ -163,6 +163,12 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
         ["hyperparameters.lr", "is nan", "must be finite"],
     ),
     ("train", {"dataset": "d", "hyperparameters": {1: 2}}, "invalid_input", ["a valid string, got 1"]),
+    (
+        "record",
+        {"messages": MESSAGES, "task": 3},
+        "invalid_input",
+        ["arguments.task: expected a string or an object, got 3"],
+    ),
     ("evaluate", {"agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
     ("train", {"algorithm": "gpro", "environment": "quintain/inventory"}, "invalid_input", ["did you mean 'grpo'"]),
 ]

@@ -74,5 +74,5 @@ def _database(home: object) -> Path | None:
     """Return the SQLite file of the home folder, or None with another database."""
     from quintain.settings import read_settings
 
-    settings = read_settings(Path(str(home)).expanduser() if home else None)
+    settings = read_settings(Path(str(home)) if home else None)
     return None if settings.database_url else settings.home / "quintain.db"

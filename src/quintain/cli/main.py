@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -261,10 +262,12 @@ def check_settings(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Stop before any work where a variable of the environment is wrong."""
+    """Stop before any work where a variable of the environment is wrong; print what the terminal cannot show as escapes."""
     from quintain.errors import InvalidInput
     from quintain.settings import read_settings
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         read_settings()
     except InvalidInput as error:

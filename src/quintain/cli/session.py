@@ -17,7 +17,7 @@ from quintain.cli.command_lines import for_terminal, in_options
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.record import Record, number_text
 from quintain.records.text import printable
-from quintain.settings import Settings
+from quintain.settings import Settings, read_settings
 from quintain.tools.catalog import ToolSpec
 from quintain.tools.invocation import call
 from quintain.tools.services import Services, open_services
@@ -48,7 +48,7 @@ class Session:
 
     def settings(self) -> Settings:
         """Return what the operator decided about the home folder."""
-        return Settings(home=self.home.resolve()) if self.home else Settings()
+        return read_settings(self.home)
 
     def services(self, **changes: Any) -> Services:
         """Open the services until the block ends, with changes of settings. This creates the home, so check the request before."""

@@ -43,6 +43,8 @@ class Command:
     """Arguments that take weights as NAME=WEIGHT,NAME=WEIGHT."""
     listed: Mapping[str, str] = field(default_factory=dict)
     """Argument -> `module:function` that returns the names it takes, for the help."""
+    helps: Mapping[str, str] = field(default_factory=dict)
+    """Argument -> its help, where the terminal does something else with it than a server."""
     selects: bool = False
     """Whether runs have to be selected: by the filter's options, or all of them with --all."""
     selects_instead: tuple[str, ...] = ()
@@ -104,7 +106,8 @@ COMMANDS: Mapping[str, Command] = {
         run="commands.imports:run_import",
         positional=("path",),
         listed={"format": "quintain.importers.registry:reader_names"},
-        own=(_NO_REDACT,),
+        helps={"path": "File, folder or URL of logs; relative: in the current folder, else in the inbox"},
+        own=(CommandOption("more", None, list[str] | None, None, "More of them, as of a pattern."), _NO_REDACT),
     ),
     "runs": Command(
         "search_trajectories", show="commands.library:show_runs", names=_RUNS, title="List or search runs."

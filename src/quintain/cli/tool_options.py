@@ -204,7 +204,7 @@ def _option(command: Command, name: str, member: str | None, field: FieldInfo) -
         type=parsed,
         default=default,
         required=field.is_required() and dotted not in command.defaults and dotted not in command.optional,
-        help=_help(field, shape, command.listed.get(dotted), default, choices),
+        help=command.helps.get(dotted) or _help(field, shape, command.listed.get(dotted), default, choices),
         choices=choices,
         name=command.names.get(dotted),
     )

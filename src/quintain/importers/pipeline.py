@@ -27,7 +27,7 @@ from quintain.importers.import_summary import FileSummary, ImportSummary, Links,
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import unread_note
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.registry import FAULTS, Detection, detect, importer, installed_readers
+from quintain.importers.registry import FAULTS, Detection, confidence, detect, importer, installed_readers
 from quintain.importers.row_reader import Importer
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
@@ -214,7 +214,7 @@ class _Loop:
         self.undetected.update(found.failed)
         if self.forced is None:
             return found
-        sure = self.forced.detect(probe)
+        sure = confidence(self.forced, probe)
         if probe.shape == "other" and not sure and len(self.folder.files) > 1:
             return Detection(None, 0.0, None)  # not every file of a folder has the forced format
         best = found.importer.name if found.importer else None
@@ -351,8 +351,8 @@ class _Loop:
             notes.append(f"{n:,} hidden or vendored folders were skipped ({names}); import one by its own path.")
         if self.options.limit is not None and self.taken >= self.options.limit:
             notes.append(f"Ended at the limit of {self.options.limit:,} runs.")
-        for failure, n in self.undetected.items():
-            notes.append(f"The reader {failure} failed to detect the format of {n:,} files; please report it.")
+        for failure, n in self.undetected.most_common(5):
+            notes.append(_safe(f"The reader {failure} failed to detect the format of {n:,} files; please report it."))
         notes += installed_readers().faults
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -39,6 +40,10 @@ EXTENSIONS = ExtensionGroup(GROUP, frozenset(known.name for known in IMPORTERS))
 
 FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """Exceptions of a reader that does not expect a value: a bug, which must not stop the import of other files."""
+
+
+class _PackageFault(RuntimeError):
+    """The detection of another package's reader failed; the text names both, with the reason."""
 
 
 class Detection(NamedTuple):
@@ -103,6 +108,8 @@ def detect(probe: Probe) -> Detection:
     for place, known in enumerate((*IMPORTERS, *installed_readers().importers)):
         try:
             confidence = known.detect(probe)
+        except _PackageFault as fault:
+            failed.append(str(fault))
         except FAULTS as error:
             failed.append(f"{known.name} ({type(error).__name__})")
         else:
@@ -114,17 +121,25 @@ def detect(probe: Probe) -> Detection:
     return Detection(ranked[0][1], ranked[0][0], ranked[1][1].name if len(ranked) > 1 else None, tuple(failed))
 
 
+def confidence(reader: Importer, probe: Probe) -> float:
+    """Return how sure a reader is; 0 where its detection raises, which `detect` names: it may read the file all the same."""
+    with suppress(*FAULTS):
+        return reader.detect(probe)
+    return 0.0
+
+
 def _load(entry: EntryPoint) -> Importer:
-    """Return the reader of an entry point. Whatever it raises is a `RuntimeError` in detection, an `InvalidInput` in reading."""
+    """Return the reader of an entry point. Whatever it raises is a `_PackageFault` in detection, an `InvalidInput` in reading."""
     inner, package = load_object(entry, ("name", "title", "detect", "read")), package_of(entry)
 
     def detect(probe: Probe) -> float:
         try:
             confidence = float(inner.detect(probe))
+            if not 0 <= confidence <= 1:
+                raise ValueError(f"expected a confidence from 0 to 1, got {confidence}")
         except Exception as error:
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
-        if not 0 <= confidence <= 1:
-            raise RuntimeError(f"expected a confidence from 0 to 1, got {confidence}")
+            fault = f"{entry.name} of package {package} ({type(error).__name__}: {error})"
+            raise _PackageFault(fault) from error
         return confidence
 
     def read(log: LogFile, report: Report) -> Iterator[Run]:

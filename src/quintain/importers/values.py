@@ -48,6 +48,11 @@ def nonblank(*values: Any) -> str | None:
     return None
 
 
+def as_written(value: Any) -> str | None:
+    """Return a string that is not blank, or a number as JSON writes it: the answer 18 is the text 18."""
+    return nonblank(value) if as_number(value) is None else to_text(value)
+
+
 def as_name(value: Any) -> str | None:
     """Return an id or name: a string that is not blank, or an integer as a string."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:

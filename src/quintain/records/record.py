@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from quintain.errors import Conflict, QuintainError
 
@@ -169,6 +169,7 @@ def explain(
         without: Paths of errors to leave out.
     """
     found = error.errors(include_url=False)
+    found = found if verbatim else _of_unions(found)
     # pydantic counts only valid members of a list, so `too_short` next to an invalid member is not a second error.
     faults = [
         fault
@@ -206,6 +207,35 @@ def explain(
     if more := [_path(root, fault["loc"]) for fault in faults[_EXPLAINED:]]:
         parts.append(f"and {len(more):,} more: {list_names(more)}")
     return "; ".join(parts)
+
+
+_TYPES = {
+    "string_type": ("str", "a string"),
+    "dict_type": ("dict", "an object"),
+    "list_type": ("list", "a list"),
+    "int_type": ("int", "an integer"),
+}
+"""Type of a fault -> how pydantic names the branch of a union that asked for it, and what it asked for."""
+
+
+def _of_unions(faults: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Return the faults with those of a value that has none of several types as one, at the place of the value."""
+    asked: dict[tuple[int | str, ...], list[str]] = {}
+    places = []
+    for fault in faults:
+        branch = str(fault["loc"][-1]).partition("[")[0] if fault["loc"] else ""
+        name, noun = _TYPES.get(fault["type"], ("", ""))
+        places.append(fault["loc"][:-1] if name and name == branch else fault["loc"])
+        if name and name == branch:
+            asked.setdefault(places[-1], []).append(noun)
+    joined: dict[tuple[int | str, ...], ErrorDetails] = {}
+    for place, fault in zip(places, faults, strict=True):
+        if len(nouns := asked.get(place, ())) < 2 or place == fault["loc"]:
+            joined[fault["loc"]] = fault
+        else:
+            text = f"expected {' or '.join(nouns)}, got {shown(fault['input'])}"
+            joined[place] = {**fault, "loc": place, "type": "union", "msg": text}
+    return list(joined.values())
 
 
 def _near_field(place: tuple[int | str, ...], known: Sequence[str]) -> str:

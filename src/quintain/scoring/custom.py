@@ -16,10 +16,13 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from quintain.checkers.answers import expected_answer
 from quintain.errors import Unavailable
 from quintain.extensions import load_object, package_of
 from quintain.records.protocols import Scorer
+from quintain.records.record import explain
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import final_messages
@@ -45,6 +48,11 @@ class _Faults:
         self._told = True
 
 
+def _raised(name: str, error: Exception) -> str:
+    said = explain(error, error.title) if isinstance(error, ValidationError) else str(error)[:500]
+    return f"{name} raised {type(error).__name__}: {said}"
+
+
 @dataclass
 class FunctionScorer:
     """Scores with a function; an exception, or a value outside 0..1, becomes a reason and never a number."""
@@ -62,7 +70,7 @@ class FunctionScorer:
                 value, reason = None, f"{self.name} gave {value!r:.60}; a score must be a number in 0..1"
         except Exception as error:  # other people's code: its fault costs one score
             self.faults.log_first("the reward function", self.name, error)
-            value, reason = None, f"{self.name} raised {type(error).__name__}: {str(error)[:500]}"
+            value, reason = None, _raised(self.name, error)
         return (
             unscored(trajectory, self.name, reason or "")
             if value is None
@@ -150,7 +158,7 @@ class InstalledScorer:
             verdict: Any = self.inner.score(run)
         except Exception as error:  # other people's code: its fault costs one score
             self.faults.log_first("the installed scorer", self.name, error)
-            return unscored(run, self.name, f"{self.name} raised {type(error).__name__}: {str(error)[:500]}")
+            return unscored(run, self.name, _raised(self.name, error))
         if not isinstance(verdict, Score) or verdict.trajectory_id != run.id:
             what = f"the score of {verdict.trajectory_id!r}" if isinstance(verdict, Score) else type(verdict).__name__
             return unscored(

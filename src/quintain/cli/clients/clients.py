@@ -15,7 +15,7 @@ from platformdirs import user_config_path
 from quintain.cli.clients import jsonc, toml
 from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
 from quintain.files import write_file
-from quintain.settings import folder_of
+from quintain.settings import default_home, folder_of, read_settings
 
 SERVER = "quintain"
 BACKUP = ".before-quintain"
@@ -290,9 +290,13 @@ def _unreadable(client: Client, file: Path, error: jsonc.Unreadable) -> InvalidI
 
 
 def server_command(home: Path | None) -> list[str]:
-    """Return the command line with which a client starts the server of this installation."""
+    """Return the command line with which a client starts the server of this installation.
+
+    It names the home folder, unless that is the platform's own: a client does not inherit the variables of this shell.
+    """
     script = Path(sys.executable).with_name("quintain")
     command = [str(script)] if script.is_file() else [sys.executable, "-m", "quintain.cli.main"]
     if not script.is_file() and (found := shutil.which("quintain")):
         command = [found]
-    return [*command, "serve", *(["--home", str(home.absolute())] if home else [])]
+    chosen = read_settings(home).home
+    return [*command, "serve", *(["--home", str(chosen)] if chosen != default_home() else [])]

@@ -53,7 +53,7 @@ def restore_command(
 
 
 def _restore(source: Path, home: Path | None, *, yes: bool, json_out: bool) -> None:
-    settings = read_settings(home.resolve() if home else None)
+    settings = read_settings(home)
     folder = settings.home
     read_manifest(source)
     try:

@@ -31,7 +31,7 @@ from quintain.records.labels.judging import Endpoint
 from quintain.records.record import counted
 from quintain.records.text import printable
 from quintain.scoring import registry as scorers
-from quintain.settings import Settings, has_secret, sqlite_url
+from quintain.settings import Settings, has_secret, read_settings, sqlite_url
 from quintain.store.database.damage import problems, readable, salvage
 from quintain.store.database.paging import read_pages
 from quintain.store.store import open_store
@@ -86,7 +86,7 @@ def run_doctor(
 ) -> int:
     """Run the checks, print a line for each; returns 0 when all of them pass."""
     console = plain_console(stderr=json_out)
-    settings = Settings(home=home.resolve()) if home else Settings()
+    settings = read_settings(home)
     if new_home_id:
         console.print(printable(f"the home id is {assign_new_id(settings.jobs_dir)} now"))
         return 0

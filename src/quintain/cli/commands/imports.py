@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
 from rich.console import Console
 
 from quintain.cli.command_lines import in_options
@@ -19,6 +23,11 @@ _LISTED = 50
 """Files in the table where nothing else is asked for; `--json` lists all."""
 
 
+_COUNTS = (
+    *("imported", "updated", "duplicates", "forgotten"),
+    *("rejected_count", "refused_count", "file_count", "unchanged_files"),
+)
+
 _COLUMNS = (
     Column("file", fold=True),
     Column("format"),
@@ -28,7 +37,7 @@ _COLUMNS = (
 
 
 def run_import(use: CommandRun) -> int:
-    """Import a file or folder and show what came in, file by file.
+    """Import files or folders, one after the other, and show what came in, file by file.
 
     Returns:
         0: something came in, or was imported before; 1: nothing did; 2: refused; 130: left running by Ctrl-C.
@@ -36,17 +45,35 @@ def run_import(use: CommandRun) -> int:
     services = use.services(redact=()) if use.own["no_redact"] else use.services()
     listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
     max_files = int(listed.get("max_files", _LISTED))
-    result = use.call(services, max_files=max_files)
-    if result.job_id:
-        view = watch(services, result.job_id, plain_console(stderr=use.json_out))
-        if view.status in UNFINISHED:
-            return INTERRUPTED
-        if view.result is None:
-            return show_job(use, view)
-        report = ImportReport.model_validate(view.result.report)
-        result = result_of(report, dry_run=bool(use.arguments.get("dry_run")), max_files=max_files)
+    results = list[ImportResult]()
+    for path in (use.arguments["path"], *(use.own["more"] or ())):
+        result = use.call(services, path=path, max_files=max_files)
+        if result.job_id:
+            view = watch(services, result.job_id, plain_console(stderr=use.json_out))
+            if view.status in UNFINISHED:
+                return INTERRUPTED
+            if view.result is None:
+                return show_job(use, view)
+            report = ImportReport.model_validate(view.result.report)
+            result = result_of(report, dry_run=bool(use.arguments.get("dry_run")), max_files=max_files)
+        results.append(result)
+    result = results[0] if len(results) == 1 else _in_all(results, max_files)
     use.show(result, show_import)
     return 0 if result.imported or result.updated or result.duplicates or result.unchanged_files else 1
+
+
+def _in_all(results: Sequence[ImportResult], max_files: int) -> ImportResult:
+    """Return several imports as one, with the next step of that in which most came in."""
+    most = max(results, key=lambda one: (one.imported or 0) + (one.updated or 0))
+    formats = {one.format for one in results}
+    sums: dict[str, Any] = {name: sum(getattr(one, name) or 0 for one in results) for name in _COUNTS}
+    for name in ("redactions", "unknown"):
+        sums[name] = dict(sum((Counter(getattr(one, name)) for one in results), Counter()))
+    for name in ("files", "rejected", "notes"):
+        sums[name] = tuple(item for one in results for item in getattr(one, name))
+    sums |= {"files": sums["files"][:max_files], "notes": tuple(dict.fromkeys(sums["notes"]))}
+    alike = {} if len(formats) == 1 else {"format": None, "confidence": None}
+    return most.model_copy(update=sums | alike)
 
 
 def show_import(console: Console, result: ImportResult) -> None:

@@ -41,7 +41,7 @@ def install(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the change.")] = False,
     home: Annotated[
-        Path | None, typer.Option(help="Home folder that the server gets; default: its own settings.")
+        Path | None, typer.Option(help="Home folder that the server gets; default: QUINTAIN_HOME as it is now.")
     ] = None,
     json_out: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON; changes only with --yes.")
@@ -89,7 +89,8 @@ def _carry_out(client: Client, change: Change, *, ask: bool, dry_run: bool, undo
         console.print(json.dumps({**result, "diff": difference}))
     elif changed:
         kept = f" The file as it was: {backup}" if backup else ""
-        console.print(f"{'Taken out of' if undo else 'Installed in'} {client.title}. {client.restart}{kept}")
+        done = "Taken out of {}. Restart it." if undo else f"Installed in {{}}. {client.restart}"
+        console.print(f"{done.format(client.title)}{kept}")
     return 0
 
 

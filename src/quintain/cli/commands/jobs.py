@@ -94,11 +94,13 @@ def first_command(
 
 
 def run_watch(use: CommandRun) -> int:
-    """Follow a job to its end; returns 1 where it has failed, 130 where Ctrl-C ended the watching."""
+    """Follow a job to its end; returns 1 where it did not succeed, 130 where Ctrl-C ended the watching."""
     view = watch(use.services(), use.arguments["job_id"], plain_console(stderr=use.json_out))
-    if use.json_out or view.status not in UNFINISHED:
-        show_job(use, view)
-    return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
+    if view.status not in UNFINISHED:
+        return show_job(use, view)
+    if use.json_out:
+        use.print_json(view)
+    return INTERRUPTED
 
 
 def follow_start(services: Services, use: CommandRun, started: JobStarted | CompareResult | ScoreResult) -> JobView:

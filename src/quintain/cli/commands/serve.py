@@ -60,7 +60,7 @@ def serve(
             )
         if no_token and rotate_token:
             raise InvalidInput("expected --no-token or --rotate-token, got both; leave one out")
-        settings = read_settings(home.resolve() if home else None)
+        settings = read_settings(home)
         chosen = tuple(part.strip() for part in toolsets.split(",") if part.strip()) if toolsets else None
         server = create_server(settings, toolsets=chosen, read_only=read_only)
         if transport == "stdio":

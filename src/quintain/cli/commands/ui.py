@@ -28,7 +28,7 @@ def ui(
     from quintain.ui.app import web_app
 
     try:
-        settings = read_settings(home.resolve() if home else None)
+        settings = read_settings(home)
         note_new_home(settings.home)
         server, token = create_server(settings), TokenFile(settings.home)
         token.create()

@@ -9,7 +9,7 @@ from quintain.errors import InvalidInput
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, row_importer
 from quintain.importers.run_builder import NO_RUN
-from quintain.importers.values import as_list, nonblank, parse_json_text
+from quintain.importers.values import as_list, as_written, nonblank, parse_json_text
 
 _MAX_COLUMNS = 25
 """Column limit of a row; an object with more is something else, such as the strings of a user interface."""
@@ -31,7 +31,7 @@ def _detect(probe: Probe) -> float:
 
 
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    answer = nonblank(row.get("output")) or nonblank(row.get("response"))
+    answer = as_written(row.get("output")) or as_written(row.get("response"))
     if answer is None:
         raise InvalidInput(NO_RUN)
     left = {k: v for k, v in row.items() if k not in {*_ASKED, "output", "response", "history"}}
@@ -62,7 +62,8 @@ def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_alpaca(row: dict[str, Any]) -> bool:
-    asked = isinstance(row.get("instruction"), str) and isinstance(row.get("output"), str) and len(row) <= _MAX_COLUMNS
+    answered = isinstance(row.get("output"), str) or as_written(row.get("output")) is not None
+    asked = isinstance(row.get("instruction"), str) and answered and len(row) <= _MAX_COLUMNS
     return asked and not {"messages", "conversations", "chosen", "kto_tag", "label"} & row.keys()
 
 

@@ -13,17 +13,18 @@ from quintain.importers.protocol import Report
 from quintain.importers.training_data.chat_records import is_message
 from quintain.importers.training_data.sharegpt import is_turn, turns_to_messages
 from quintain.importers.transcripts.chat_messages import MASKS
-from quintain.importers.values import nonblank, transpose_columns
+from quintain.importers.values import as_written, nonblank, transpose_columns
 
 _SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 
 
 def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
-    """Return the messages of a value: text with this role, one message or turn, or a list of them.
+    """Return the messages of a value: text or a number with this role, one message or turn, or a list of them.
 
     Text that is JSON of messages counts as those, and any other JSON as text.
     """
-    text, value = nonblank(value), transpose_columns(value)
+    text = as_written(value)
+    value = transpose_columns(text or value)
     if nonblank(value) is not None:
         return _dialog(value) or [{"role": role, "content": value}]
     values = value if isinstance(value, list) else [value]

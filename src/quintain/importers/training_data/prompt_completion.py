@@ -10,6 +10,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, row_importer, task_of
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
+from quintain.importers.values import as_written
 from quintain.records.record import clip
 
 _ANSWERS = ("completion", "response")
@@ -55,5 +56,6 @@ def _unanswered(texts: list[str]) -> str:
 
 
 def _has(row: dict[str, Any], answer: str) -> bool:
-    held = isinstance(row.get("prompt"), str | list) and isinstance(row.get(answer), str | list | dict)
-    return held and not _ELSEWHERE & row.keys()
+    given = row.get(answer)
+    held = isinstance(given, str | list | dict) or as_written(given) is not None
+    return held and isinstance(row.get("prompt"), str | list) and not _ELSEWHERE & row.keys()

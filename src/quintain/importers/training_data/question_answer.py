@@ -11,7 +11,7 @@ from quintain.importers.row_reader import build_chat_run, is_sentence, matching_
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.training_data.prompt_answers import fingerprint
-from quintain.importers.values import nonblank
+from quintain.importers.values import as_written, nonblank
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _ASKED, _ANSWERED = ("question", "problem", "query"), ("response", "solution", "answer")
@@ -29,7 +29,7 @@ def _detect(probe: Probe) -> float:
 
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     question = nonblank(*(row.get(key) for key in _ASKED))
-    answer = next((text for key in _ANSWERED if (text := nonblank(row.get(key)))), None)
+    answer = next((text for key in _ANSWERED if (text := as_written(row.get(key)))), None)
     if question is None:
         raise InvalidInput("expected a question")
     if marked := _marked_solutions(row):
@@ -78,7 +78,10 @@ IMPORTER = row_importer("question_answer", "Questions and answers (GSM8K)", _det
 
 def _is_pair(row: dict[str, Any]) -> bool:
     asked = any(isinstance(row.get(key), str) for key in _ASKED)
-    answered = any(isinstance(row.get(key), str) for key in _ANSWERED)
+    # A number is an answer in rows of the two columns alone: beside choices it is the place of one.
+    answered = any(
+        isinstance(row.get(key), str) or (len(row) == 2 and as_written(row.get(key)) is not None) for key in _ANSWERED
+    )
     # A record of a run can have a question, an answer and, under any name, the messages between them.
     return asked and answered and not _ELSEWHERE & row.keys() and not any(map(is_chat, row.values()))
 
