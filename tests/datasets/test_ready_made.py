@@ -20,8 +20,10 @@ from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.forgetting import forget
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services, open_services
+from quintain.tools.training.planning.plan import plan_training
 
 SUMS = [{"prompt": "2+2?", "response": "4"}, {"prompt": "3+3?", "response": "6"}]
 CHATS = [
@@ -324,6 +326,28 @@ def test_joined_datasets_have_each_row_once_and_a_task_in_one_split(services: Se
     export_dataset(services, "dpo", "pairs", path=str(services.settings.inbox_dir / "pairs.jsonl"))
     with pytest.raises(InvalidInput, match="got pairs of kind 'dpo'; join"):
         _export(services, "sft", "a+pairs")
+
+
+def test_a_dataset_exported_again_by_its_name_keeps_its_splits_and_leaves_forgotten_runs_out(
+    services: Services,
+) -> None:
+    rows = [{"prompt": f"{n}+1?", "chosen": str(n + 1), "rejected": "0"} for n in range(20)]
+    _write(services, "pairs.jsonl", rows)
+    first = _export(services, "dpo", "pairs.jsonl", test_share=0.3)
+    test = {row.chosen.task.prompt: row.chosen.id for row in read_rows(Path(first.path), "test", kind="dpo")}
+    advice = plan_training(services, dataset_id=first.dataset_id).notes
+    again = f"export_dataset(kind='dpo', name='made', path='{first.dataset_id}', validation_share=0.1)"
+    assert any(again in str(note) for note in advice)
+    made = _export(services, "dpo", first.dataset_id, validation_share=0.3)
+    assert {row.chosen.task.prompt for row in read_rows(Path(made.path), "test", kind="dpo")} == set(test)
+    assert sum(made.splits.values()) == 20
+    assert made.splits["validation"] > 0
+    gone = next(iter(test.values()))
+    done = forget(services, id=gone, dry_run=False)
+    remedies = {thing.id: str(thing.remedy) for thing in done.touched}
+    assert f"export_dataset(kind='dpo', name='made', path='{made.dataset_id}')" in remedies[made.dataset_id]
+    last = _export(services, "dpo", made.dataset_id)
+    assert (last.splits, last.dropped) == ({**made.splits, "test": len(test) - 1}, {"forgotten": 1})
 
 
 def test_a_table_without_names_or_in_another_encoding_is_refused(services: Services) -> None:

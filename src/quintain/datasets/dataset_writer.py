@@ -202,12 +202,12 @@ def _fill(
             split = split_of(key, shares, options.seed) if shares else rest
             if options.placed:
                 stated = [options.placed[member] for member in members_of(row) if member in options.placed]
-                split = contents.sides.get(key, stated[0] if stated else rest)
+                split = contents.sides.get(key, stated[0] if stated else split)
             contents.add(key, row, split, is_split=bool(shares or options.placed))
             yield split, row.model_dump_json().encode() + b"\n"
 
     hashes = _write_splits(placed(), aside, names)
-    if shares and contents.task_labels:
+    if shares and contents.task_labels and not options.placed:
         moves = stratifying_moves(contents.sides, contents.task_labels, shares, options.seed)
         hashes = _move_lines(aside, contents.keys, moves, names) if moves else hashes
         contents.move(moves)

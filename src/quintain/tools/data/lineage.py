@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import Field, StrictBool
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent
+from quintain.records.dataset import Dataset
 from quintain.records.jobs.job import JobSpec
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import Record, counted
@@ -119,10 +121,23 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
             Hint(
                 f"dataset {dataset_id} ({dataset.name}) contains {counted(n, 'forgotten run')}, so no training starts on it; "
                 "export it again, forgotten runs are left out: ",
-                call("export_dataset", kind=dataset.kind, name=dataset.name, filter={"dataset_id": dataset_id}),
+                export_again(dataset),
             ),
             code="forgotten",
         )
+
+
+def export_again(dataset: Dataset, *, is_kept: bool = True, **shares: float) -> ToolCall:
+    """Return the call that exports a dataset anew: its rows where they are, in their splits, else its runs.
+
+    Without `is_kept` its files are about to be deleted. Texts come from their own files.
+    """
+    source: dict[str, Any] = {"filter": {"dataset_id": dataset.id}}
+    if dataset.kind == "text":
+        source = {"path": ...}
+    elif dataset.kind != "benchmark" and is_kept and Path(dataset.path).is_dir():
+        source = {"path": dataset.id}
+    return call("export_dataset", kind=dataset.kind, name=dataset.name, **source, **shares)
 
 
 def require_no_forgotten_sources(services: Services, agent: Agent) -> None:

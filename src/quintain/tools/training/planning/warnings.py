@@ -25,6 +25,7 @@ from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
 from quintain.scoring.outcomes.answer_scorers import CheckerScorer
 from quintain.scoring.rules.scorer import RulesScorer
+from quintain.tools.data.lineage import export_again
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
@@ -231,14 +232,7 @@ def _no_validation(dataset: Dataset) -> list[Hint]:
     if isinstance(shares, dict) and shares.get("validation"):
         why = uneven if isinstance(uneven, str) else "export with another seed or more tasks"
         return [Hint("The validation split that was asked for is empty, ", unnoticed, why, ".")]
-    export = call(
-        "export_dataset",
-        kind=dataset.kind,
-        name=dataset.name,
-        filter={"dataset_id": dataset.id},
-        validation_share=0.1,
-    )
-    return [Hint("There is no validation split, ", unnoticed, export, ".")]
+    return [Hint("There is no validation split, ", unnoticed, export_again(dataset, validation_share=0.1), ".")]
 
 
 def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hint, ...]:
