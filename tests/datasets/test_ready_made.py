@@ -392,6 +392,15 @@ def test_only_what_was_preferred_is_an_example_to_follow(services: Services) -> 
     assert (_said(result), result.dropped) == ([("2+2?", "4")], {"undesirable": 1})
 
 
+@pytest.mark.parametrize("kind", ["sft", "benchmark"])
+def test_what_another_file_calls_an_answer_does_not_count_for_a_row(services: Services, kind: str) -> None:
+    """A column named the wrong way round, or the word of an older file, would leave a hole in every later dataset."""
+    _write(services, "ab.jsonl", [{"prompt": "2+2?", "chosen": "5", "rejected": "4"}])
+    _export(services, "dpo", "ab.jsonl")
+    _write(services, "sums.jsonl", SUMS)
+    assert (_export(services, kind, "sums.jsonl").rows, _export(services, kind, "sums.jsonl").dropped) == (2, {})
+
+
 @pytest.mark.parametrize(("good", "bad"), [(1, -1), (1, 0), (True, False), ("pass", "fail")])
 def test_the_column_named_as_the_label_marks_rows_good_or_bad(services: Services, good: object, bad: object) -> None:
     rows = [{"prompt": "2+2?", "response": answer, "mark": mark} for answer, mark in (("4", good), ("5", bad))]

@@ -15,6 +15,8 @@ SplitName = Literal["train", "validation", "test"]
 DatasetKind = Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"]
 MEASURABLE_KINDS: tuple[DatasetKind, ...] = ("sft", "dpo", "kto", "reward", "text", "benchmark")
 """Kinds whose rows have turns or text that an agent can be compared with."""
+IMITATED: tuple[DatasetKind, ...] = ("sft", "benchmark")
+"""Kinds whose runs are examples or references: answers that their log rejects are left out."""
 LEARNED: tuple[SplitName, ...] = ("train", "validation")
 """Splits whose rows a training reads."""
 

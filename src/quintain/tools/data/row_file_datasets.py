@@ -24,7 +24,7 @@ from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
-from quintain.records.dataset import LEARNED, SplitName
+from quintain.records.dataset import IMITATED, LEARNED, SplitName
 from quintain.records.imports import IngestStatus, Rejected
 from quintain.records.record import clip, counted, shown
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
@@ -165,11 +165,9 @@ def freeze_file(
         is_named = bool(runs) or any(has_fields(origin.lines) for origin in origins)
     _require_readable(path, columns, runs, options, tally, is_named=is_named)
     statements, ids = _row_statements(runs, options, tally)
-    criteria = replace(options.criteria, good=frozenset(run.id for run in runs if run.good))
-    if statements.pairs:
-        criteria = replace(criteria, keep_repeats=True)  # a run may stand in several pairs
+    if statements.pairs:  # a run may stand in several
+        options = replace(options, criteria=replace(options.criteria, keep_repeats=True))
     stored = services.store.trajectories.iterate(ids=ids)
-    options = replace(options, criteria=criteria)
     return freeze(services, lines_of(services, stored, options, tally, statements), options, tally)
 
 
@@ -272,10 +270,11 @@ def _row_statements(
         labels = {run.id: float(run.good) for run in runs if run.good is not None}
     else:
         # Only what was preferred is an example to follow.
-        if options.kind == "sft" and (bad := sum(run.good is False for run in runs)):
+        is_example = options.kind in IMITATED
+        if is_example and (bad := sum(run.good is False for run in runs)):
             tally.dropped["undesirable"] += bad
             tally.seen += bad
-        runs = [run for run in runs if options.kind != "sft" or run.good is not False]
+        runs = [run for run in runs if not is_example or run.good is not False]
         labels = {}
     ids = dict.fromkeys(run.id for run in runs)
     if repeated := len(runs) - len(ids):
