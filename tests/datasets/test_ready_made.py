@@ -392,6 +392,24 @@ def test_only_what_was_preferred_is_an_example_to_follow(services: Services) -> 
     assert (_said(result), result.dropped) == ([("2+2?", "4")], {"undesirable": 1})
 
 
+def test_a_label_beside_two_answers_states_which_one_is_better(services: Services) -> None:
+    """As an A/B test has it: the first answer is not always the better one."""
+    _write(
+        services,
+        "ab.csv",
+        ["ask,A,B,winner", *(f"{n}+1?,yes {n},no {n},{who}" for n, who in enumerate(["A", "B", "A", "tie"]))],
+    )
+    columns = {"prompt": "ask", "chosen": "A", "rejected": "B"}
+    first = _export(services, "dpo", "ab.csv", columns=columns)
+    (warning,) = first.warnings
+    assert "columns={'label': 'winner', 'good': VALUE, 'bad': VALUE} too" in warning
+    with pytest.raises(InvalidInput, match="state both, so that ties are left out"):
+        _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A"})
+    made = _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A", "bad": "B"})
+    assert [row.chosen.steps[-1].message for row in _rows(made)] == ["yes 0", "no 1", "yes 2"]
+    assert (made.warnings, made.dropped) == ((), {"unreadable_row": 1})
+
+
 @pytest.mark.parametrize("kind", ["sft", "benchmark"])
 def test_what_another_file_calls_an_answer_does_not_count_for_a_row(services: Services, kind: str) -> None:
     """A column named the wrong way round, or the word of an older file, would leave a hole in every later dataset."""

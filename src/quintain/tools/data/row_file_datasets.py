@@ -40,6 +40,7 @@ from quintain.tools.data.row_reading import (
     is_rated,
     note_left_out,
     note_unread_splits,
+    note_unread_verdict,
     of_split,
     place_of,
     require_marks,
@@ -270,11 +271,10 @@ def _row_statements(
         labels = {run.id: float(run.good) for run in runs if run.good is not None}
     else:
         # Only what was preferred is an example to follow.
-        is_example = options.kind in IMITATED
-        if is_example and (bad := sum(run.good is False for run in runs)):
+        if options.kind in IMITATED and (bad := sum(run.good is False for run in runs)):
             tally.dropped["undesirable"] += bad
             tally.seen += bad
-        runs = [run for run in runs if not is_example or run.good is not False]
+            runs = [run for run in runs if run.good is not False]
         labels = {}
     ids = dict.fromkeys(run.id for run in runs)
     if repeated := len(runs) - len(ids):
@@ -312,7 +312,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     place = place_of(services, request.path)
     if place is None:
         name = f"https://huggingface.co/datasets/{request.path}"
-        _require_read(request, hub_rows(request.path))
+        _require_read(request, hub_rows(request.path), tally)
         for lines, report, split in _sides(request, "hub", lambda _: hub_rows(request.path), None, tally):
             yield _Origin(
                 lines, name, sha256_of(lines), report, split, is_rated(hub_rows(request.path), request.columns)
@@ -322,7 +322,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     if files.left_out:
         tally.notes.append(note_left_out(files.left_out, place))
     if files.taken:
-        _require_read(request, rows_of(files.taken[0], Report()))
+        _require_read(request, rows_of(files.taken[0], Report()), tally)
     for number, file in enumerate(files.taken):
         as_it_is = None if request.columns or request.where or needs_lines(file, text=request.text) else file
         name = str(file)
@@ -361,11 +361,13 @@ def _sides(
         yield lines, report if split in (None, "train") else Report(), split
 
 
-def _require_read(request: _RowRequest, rows: Iterable[NumberedValue]) -> None:
-    first: list[NumberedValue] = []
+def _require_read(request: _RowRequest, rows: Iterable[NumberedValue], tally: ExportCounts) -> None:
+    first = list[object]()
     with suppress(InvalidInput):  # a damaged file is reported where it is read
-        first += islice(request.rows(rows, Report(), ExportCounts()), _SAMPLED if request.columns else 0)
-    require_read_columns(request.columns, [row.value for row in first], request.aside, text=request.text)
+        read = request.rows(rows, Report(), ExportCounts())
+        first += (row.value for row in islice(read, _SAMPLED if request.columns else 0))
+    require_read_columns(request.columns, first, request.aside, text=request.text)
+    tally.notes += note_unread_verdict(first, request.columns)
 
 
 def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
+from quintain.importers.training_data.preference import VERDICTS
 from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.importers.values import as_number
 from quintain.records.dataset import LEARNED, SplitName
@@ -73,6 +75,8 @@ def require_read_columns(columns: Mapping[str, str], rows: Sequence[Any], folder
     """
     found = [row for row in rows if isinstance(row, Mapping)]
     for ours, theirs in columns.items():
+        if ours == "label" and columns.keys() >= _RIVALS:
+            continue
         filled = [row for row in found if row.get(theirs) not in (None, "", [])][:_SAMPLE]
         is_read = ours == "text" if text else not filled or _changes_runs(ours, columns, filled, folder)
         if not is_read:
@@ -156,6 +160,18 @@ def note_unread_splits(splits: Mapping[str, int]) -> str:
     return f"the column {SPLIT!r} was not read, so {found} are like all others; columns={{'split': 'split'}} reads it"
 
 
+def note_unread_verdict(rows: Iterable[Any], columns: Mapping[str, str]) -> list[str]:
+    """Return a note on a column that may state which of two named answers is better, where no label is named."""
+    if "label" in columns or not columns.keys() >= _RIVALS:
+        return []
+    found = (name for row in rows if isinstance(row, Mapping) for name in VERDICTS if name in row)
+    return [
+        f"{columns['chosen']!r} was taken as the better answer in all rows, and the column {name!r} was not read; if it names the "
+        f"better one: columns={{'label': {name!r}, 'good': VALUE, 'bad': VALUE}} too"
+        for name in islice(found, 1)
+    ]
+
+
 def safe_name(text: str) -> str:
     """Return a name or reason for display: printable, without secrets."""
     return redact_text(printable(text))[0]
@@ -194,6 +210,8 @@ def note_left_out(files: Sequence[Path], folder: Path) -> str:
     return f"the folder has a training split, so these were left out: {list_names(names, 5)}; name a file as `path` to take it"
 
 
+_RIVALS = {"chosen", "rejected"}
+"""Names in `columns` of two answers; a label beside them states whether chosen is the better one."""
 MARKS = ("good", "bad")
 """Names in `columns` that state a value of the label, or a bound on it such as `>=4`, not a column."""
 VALUES = {**dict.fromkeys(MARKS, "label"), "assistant": "role"}
@@ -231,6 +249,11 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
         raise InvalidInput(
             f"columns: expected values or bounds that {column!r}, the label, has, got {shown(dict(marks))}; it has {_listed(values)}",
             code=NO_LABELS,
+        )
+    if len(marks) == 1 and len(values) > len(MARKS) and columns.keys() >= _RIVALS:
+        raise InvalidInput(
+            f"columns: expected `good` and `bad` beside two answers, got {shown(dict(marks))} and {_listed(values)} in {column!r}; "
+            "state both, so that ties are left out"
         )
     if len(marks) == len(MARKS) and (
         both := [value for value in values if all(_fits(m, value) for m in marks.values())]
@@ -292,7 +315,7 @@ def restated(
     report: Report,
     tally: ExportCounts,
 ) -> Iterator[NumberedValue]:
-    """Yield rows with labels and roles that the readers know.
+    """Yield rows with labels and roles that the readers know, and of two answers the better one as chosen.
 
     `marks` maps `good` and `bad` to the value or bound that means it, and `assistant` to the agent's role.
     """
@@ -305,6 +328,9 @@ def restated(
             role = str(row[column])
             known = "assistant" if role == agent else role if ROLES.get(role) in ("system", "tool") else "user"
             row = {**row, column: known}
+        if columns.keys() >= _RIVALS and isinstance(row, Mapping) and row.get(columns.get("label", "")) is False:
+            chosen, rejected = columns["chosen"], columns["rejected"]
+            row = {**row, chosen: row.get(rejected), rejected: row.get(chosen)}
         yield NumberedValue(number, row)
 
 
