@@ -392,6 +392,33 @@ def test_only_what_was_preferred_is_an_example_to_follow(services: Services) -> 
     assert (_said(result), result.dropped) == ([("2+2?", "4")], {"undesirable": 1})
 
 
+def test_a_label_or_a_bound_on_one_message_chooses_its_whole_conversation(services: Services) -> None:
+    """Ratings are given once a conversation: the messages around the rated one were left out, and counted one by one."""
+    said = [
+        "c1,user,How?,",
+        "c1,bot,So.,5",
+        "c2,user,Where?,",
+        "c2,bot,Dunno.,",
+        "c2,user,Bad!,1",
+        "c3,user,Hi,",
+        "c3,bot,Hi,",
+    ]
+    said += ["c4,user,Open?,", "c4,bot,Yes.,4", "c4,bot,No.,1"]
+    _write(services, "chat.csv", ["conversation,who,body,rating", *said])
+    columns = {"session_id": "conversation", "role": "who", "content": "body", "assistant": "bot"}
+    marks = {"label": "rating", "good": ">=4", "bad": "<=2"}
+    made = _export(services, "kto", "chat.csv", columns={**columns, **marks})
+    spoken = {tuple(step.message for step in row.trajectory.steps): row.desirable for row in _rows(made)}
+    assert spoken == {("How?", "So."): True, ("Where?", "Dunno.", "Bad!"): False}
+    assert made.dropped == {"no_label": 1, "labels_disagree": 1}
+    made = _export(services, "sft", "chat.csv", columns=columns, curation=Curation(where={"rating": ">=4"}))
+    assert [[step.message for step in row.trajectory.steps] for row in _rows(made)] == [
+        ["How?", "So."],
+        ["Open?", "Yes.", "No."],
+    ]
+    assert made.dropped == {"not_where": 2}
+
+
 def test_a_label_beside_two_answers_states_which_one_is_better(services: Services) -> None:
     """As an A/B test has it: the first answer is not always the better one."""
     _write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,11 +31,11 @@ from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajec
 from quintain.scoring.preferences.mining import Pair
 from quintain.tools.data.dataset_folders import freeze, freeze_text, logged_margin
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
+from quintain.tools.data.message_tables import Read, requested_rows
 from quintain.tools.data.row_reading import (
     NO_LABELS,
     SPLIT,
     VALUES,
-    chosen_rows,
     has_fields,
     is_rated,
     note_left_out,
@@ -45,7 +45,6 @@ from quintain.tools.data.row_reading import (
     place_of,
     require_marks,
     require_read_columns,
-    restated,
     safe_name,
     splits_beside_train,
     text_files,
@@ -93,9 +92,9 @@ class _RowRequest(NamedTuple):
     where: Mapping[str, str] = {}
     """Column -> value or bound of the rows to read."""
 
-    def rows(self, rows: Iterable[NumberedValue], report: Report, tally: ExportCounts) -> Iterator[NumberedValue]:
+    def rows(self, read: Read, report: Report, tally: ExportCounts) -> Iterator[NumberedValue]:
         """Yield the rows to read, with labels and roles that the readers know."""
-        return restated(chosen_rows(rows, self.where, tally), self.columns, self.marks, report, tally)
+        return requested_rows(read, self.columns, self.marks, self.where, report, tally)
 
 
 @dataclass
@@ -312,7 +311,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     place = place_of(services, request.path)
     if place is None:
         name = f"https://huggingface.co/datasets/{request.path}"
-        _require_read(request, hub_rows(request.path), tally)
+        _require_read(request, lambda _: hub_rows(request.path), tally)
         for lines, report, split in _sides(request, "hub", lambda _: hub_rows(request.path), None, tally):
             yield _Origin(
                 lines, name, sha256_of(lines), report, split, is_rated(hub_rows(request.path), request.columns)
@@ -322,7 +321,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     if files.left_out:
         tally.notes.append(note_left_out(files.left_out, place))
     if files.taken:
-        _require_read(request, rows_of(files.taken[0], Report()), tally)
+        _require_read(request, partial(rows_of, files.taken[0]), tally)
     for number, file in enumerate(files.taken):
         as_it_is = None if request.columns or request.where or needs_lines(file, text=request.text) else file
         name = str(file)
@@ -338,7 +337,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
 def _sides(
     request: _RowRequest,
     name: str,
-    read: Callable[[Report], Iterable[NumberedValue]],
+    read: Read,
     as_it_is: Path | None,
     tally: ExportCounts,
 ) -> Iterator[tuple[Path, Report, SplitName | None]]:
@@ -353,7 +352,7 @@ def _sides(
     for split in LEARNED if request.split is not None else (None,):
         lines, report = request.aside / f"{name}-{split or 'all'}.jsonl", Report()
         counts = tally if split in (None, "train") else ExportCounts()
-        rows = request.rows(read(report), report, counts)
+        rows = request.rows(read, report, counts)
         try:
             write_lines(of_split(rows, request.split, split, tally), request.columns, lines)
         except InvalidInput as error:  # what came before the damage is good, and so are the other files
@@ -361,11 +360,11 @@ def _sides(
         yield lines, report if split in (None, "train") else Report(), split
 
 
-def _require_read(request: _RowRequest, rows: Iterable[NumberedValue], tally: ExportCounts) -> None:
+def _require_read(request: _RowRequest, read: Read, tally: ExportCounts) -> None:
     first = list[object]()
     with suppress(InvalidInput):  # a damaged file is reported where it is read
-        read = request.rows(rows, Report(), ExportCounts())
-        first += (row.value for row in islice(read, _SAMPLED if request.columns else 0))
+        rows = request.rows(read, Report(), ExportCounts()) if request.columns else ()
+        first += (row.value for row in islice(rows, _SAMPLED))
     require_read_columns(request.columns, first, request.aside, text=request.text)
     tally.notes += note_unread_verdict(first, request.columns)
 

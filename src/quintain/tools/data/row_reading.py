@@ -259,7 +259,7 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
         both := [value for value in values if all(_fits(m, value) for m in marks.values())]
     ):
         raise InvalidInput(f"columns: expected `good` and `bad` apart, got {shown(both[0])} in both; correct a bound")
-    if not marks and (is_scale or not any(_label(value, marks) is not None for value in values)):
+    if not marks and (is_scale or not any(label_of(value, marks) is not None for value in values)):
         example = (
             f'"good": ">={max(numbers):g}", "bad": "<={min(numbers):g}"' if is_scale else '"good": VALUE, "bad": VALUE'
         )
@@ -321,7 +321,7 @@ def restated(
     """
     column, agent = columns.get("role"), marks.get("assistant")
     labels = {name: mark for name, mark in marks.items() if name in MARKS}
-    for number, row in _labelled(rows, columns, labels, report, tally):
+    for number, row in labelled(rows, columns, labels, report, tally):
         if isinstance(row, Mapping):
             row = joined_columns(row, columns)
         if agent is not None and column is not None and isinstance(row, Mapping) and row.get(column) is not None:
@@ -334,7 +334,7 @@ def restated(
         yield NumberedValue(number, row)
 
 
-def _labelled(
+def labelled(
     rows: Iterable[NumberedValue],
     columns: Mapping[str, str],
     marks: Mapping[str, str],
@@ -349,7 +349,7 @@ def _labelled(
             yield NumberedValue(number, row)
         elif row.get(column) is None:
             _leave_out(tally, "no_label")
-        elif (label := _label(row[column], marks)) is not None:
+        elif (label := label_of(row[column], marks)) is not None:
             yield NumberedValue(number, {**row, column: label})
         elif bounds and as_cell_number(str(row[column])) is not None:
             _leave_out(tally, "between_marks")
@@ -363,7 +363,7 @@ def _leave_out(tally: ExportCounts, reason: str) -> None:
     tally.seen += 1
 
 
-def _label(value: object, marks: Mapping[str, str]) -> bool | None:
+def label_of(value: object, marks: Mapping[str, str]) -> bool | None:
     """Return whether a label means good: by its stated values, of which one alone decides, or as logs write it."""
     if not marks:
         known = as_label(value)
