@@ -299,6 +299,14 @@ def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services
         _export(services, "sft", "desk.csv", columns=columns, curation=Curation(where={"csat": ">9"}))
 
 
+def test_rows_are_chosen_by_a_bound_on_their_date(services: Services) -> None:
+    times = ["2026-10-31T23:59:59Z", "2026-11-01T02:00:00+03:00", "2026-11-01", 1793491200, "soon", ""]
+    _write(services, "dated.jsonl", [{"prompt": f"{n}?", "response": "yes", "at": at} for n, at in enumerate(times)])
+    made = _export(services, "sft", "dated.jsonl", curation=Curation(where={"at": ">=2026-11-01"}))
+    assert ([ask for ask, _ in _said(made)], made.dropped) == (["2?", "3?"], {"not_where": 3, "not_a_number": 1})
+    assert "'at' has values without a date, such as 'soon': >=2026-11-01 leaves them out" in str(made.warnings)
+
+
 def test_answers_of_one_prompt_are_paired_by_their_ratings(services: Services) -> None:
     rows = [{"prompt": "2+2?", "response": str(n), "stars": n} for n in (2, 5, 4)]
     _write(services, "stars.jsonl", [*rows, {"prompt": "3+3?", "response": "6", "stars": 3}])

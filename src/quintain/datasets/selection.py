@@ -66,7 +66,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
     "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
     "not_where": "widen curation.where",
-    "not_a_number": "curation.where compares numbers, and these values are none; write them as 4.5 or 4,5",
+    "not_a_number": "curation.where compares numbers or dates, and these values are none; write them as 4.5, 4,5 or 2026-11-30",
     "no_label": "the column of the label is empty there",
     "labels_disagree": "one row labels the same answer good and another one bad; correct a row, or leave one of them out",
     "between_marks": "`good` and `bad` leave them out; move a bound, or state one of them alone",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,13 +23,13 @@ from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
 from quintain.importers.training_data.preference import VERDICTS
 from quintain.importers.transcripts.chat_messages import ROLES
-from quintain.importers.values import as_number
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.record import clip, counted, list_names, nearest, shown
 from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
 from quintain.redaction.redact import redact_text
+from quintain.tools.data.row_bounds import bound_of, fits, number_in
 from quintain.tools.roots import nothing_at, readable
 from quintain.tools.services import Services
 
@@ -127,7 +125,7 @@ def is_rated(rows: Iterable[NumberedValue], columns: Mapping[str, str]) -> bool:
     if column is None:
         return False
     cells = (row.get(column) for _, row in rows if isinstance(row, Mapping))
-    numbers = map(_number, cells)
+    numbers = map(number_in, cells)
     with suppress(InvalidInput):  # a damaged file is reported where it is read
         return any(number is not None and not 0 <= number <= 1 for number in numbers)
     return False
@@ -218,8 +216,6 @@ VALUES = {**dict.fromkeys(MARKS, "label"), "assistant": "role"}
 """Name in `columns` that states a value -> name of the column that has it."""
 NO_LABELS = "no_labels"
 
-_BOUND = re.compile(r"(>=|<=|>|<)\s*(-?[0-9]+(?:[.,][0-9]+)?)")
-_COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _COUNTED = 1_000
 """Most different values that are counted."""
 _SHOWN = 8
@@ -245,7 +241,7 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
         return
     numbers = [number for value in values if (number := as_cell_number(value)) is not None]
     is_scale = any(number not in (-1, 0, 1) for number in numbers)
-    if marks and not any(_fits(mark, value) for mark in marks.values() for value in values):
+    if marks and not any(fits(mark, value) for mark in marks.values() for value in values):
         raise InvalidInput(
             f"columns: expected values or bounds that {column!r}, the label, has, got {shown(dict(marks))}; it has {_listed(values)}",
             code=NO_LABELS,
@@ -256,7 +252,7 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
             "state both, so that ties are left out"
         )
     if len(marks) == len(MARKS) and (
-        both := [value for value in values if all(_fits(m, value) for m in marks.values())]
+        both := [value for value in values if all(fits(m, value) for m in marks.values())]
     ):
         raise InvalidInput(f"columns: expected `good` and `bad` apart, got {shown(both[0])} in both; correct a bound")
     if not marks and (is_scale or not any(label_of(value, marks) is not None for value in values)):
@@ -279,13 +275,14 @@ def chosen_rows(
 ) -> Iterator[NumberedValue]:
     """Yield the rows whose columns have the requested values.
 
-    A value may be a bound such as `>=4`. The others are counted, those without a number for a bound apart.
+    A value may be a bound such as `>=4` or `>=2026-11-01`. The others are counted, those without a number or a time for
+    a bound apart.
 
     Raises:
         InvalidInput: the first row lacks a column.
     """
     texts = dict[str, str]()
-    bounded = [name for name, mark in where.items() if _BOUND.fullmatch(mark.strip())]
+    bounded = {name: bound for name, mark in where.items() if (bound := bound_of(mark)) is not None}
     for place, (number, row) in enumerate(rows):
         if where and isinstance(row, Mapping):
             if not place and (absent := [name for name in where if name not in row]):
@@ -293,18 +290,19 @@ def chosen_rows(
                     f"curation.where: expected columns of the rows ({', '.join(map(repr, list(row)[:20]))}), got {absent[0]!r}; "
                     "correct it"
                 )
-            if not all(_fits(value, row.get(name)) for name, value in where.items()):
+            if not all(fits(value, row.get(name)) for name, value in where.items()):
                 words = {
                     name: cell
-                    for name in bounded
-                    if isinstance(cell := row.get(name), str) and cell.strip() and _number(cell) is None
+                    for name, bound in bounded.items()
+                    if isinstance(cell := row.get(name), str) and cell.strip() and bound.measure(cell) is None
                 }
                 texts = words | texts
                 _leave_out(tally, "not_a_number" if words else "not_where")
                 continue
         yield NumberedValue(number, row)
     for name, cell in texts.items():
-        note = f"curation.where: {name!r} has values without a number, such as {shown(cell)}: {where[name]} leaves them out"
+        what = "number" if bounded[name].measure is number_in else "date"
+        note = f"curation.where: {name!r} has values without a {what}, such as {shown(cell)}: {where[name]} leaves them out"
         tally.notes += [note] if note not in tally.notes else []
 
 
@@ -343,7 +341,7 @@ def labelled(
 ) -> Iterator[NumberedValue]:
     """Yield rows with the column that is named as the label as true or false; the arguments are those of `restated`."""
     column = columns.get("label")
-    bounds = [mark for mark in marks.values() if _BOUND.fullmatch(mark.strip())]
+    bounds = [mark for mark in marks.values() if bound_of(mark)]
     for number, row in rows:
         if column is None or not isinstance(row, Mapping):
             yield NumberedValue(number, row)
@@ -368,21 +366,9 @@ def label_of(value: object, marks: Mapping[str, str]) -> bool | None:
     if not marks:
         known = as_label(value)
         return as_label(as_cell_number(value)) if known is None else known
-    if (fitting := next((name for name, mark in marks.items() if _fits(mark, value)), None)) is not None:
+    if (fitting := next((name for name, mark in marks.items() if fits(mark, value)), None)) is not None:
         return fitting == "good"
     alone = next(iter(marks.values()))
-    if len(marks) == len(MARKS) or (_BOUND.fullmatch(alone.strip()) and as_cell_number(str(value)) is None):
+    if len(marks) == len(MARKS) or (bound_of(alone) and as_cell_number(str(value)) is None):
         return None
     return "bad" in marks
-
-
-def _fits(mark: str, value: object) -> bool:
-    """Whether a value is the stated one, or within the stated bound."""
-    number = _number(value)
-    if bound := _BOUND.fullmatch(mark.strip()):
-        return number is not None and _COMPARE[bound[1]](number, float(bound[2].replace(",", ".")))
-    return str(value).casefold() == mark.casefold() or (number is not None and number == as_cell_number(mark))
-
-
-def _number(value: object) -> float | None:
-    return as_cell_number(value) if isinstance(value, str) else as_number(value)
