@@ -427,6 +427,27 @@ def test_a_label_or_a_bound_on_one_message_chooses_its_whole_conversation(servic
     assert made.dropped == {"not_where": 2}
 
 
+def test_a_chat_in_one_cell_is_read_by_its_speakers(services: Services) -> None:
+    chat = ["Ticket 1", "Customer: Hi", "I am lost: help", "BOT : Sure.", "Customer: thanks"]
+    rows = [{"transcript": "\n".join(chat), "csat": "up"}, {"transcript": "a note", "csat": "up"}]
+    _write(services, "tickets.jsonl", rows)
+    columns = {"messages": "transcript", "label": "csat", "good": "up"}
+    with pytest.raises(InvalidInput, match=r'state how the lines of its speakers begin, such as columns={"user"'):
+        _export(services, "kto", "tickets.jsonl", columns=columns)
+    with pytest.raises(InvalidInput, match="expected both speakers of 'transcript', got no user"):
+        _export(services, "kto", "tickets.jsonl", columns={**columns, "assistant": "Bot"})
+    made = _export(services, "kto", "tickets.jsonl", columns={**columns, "user": "Customer", "assistant": "Bot"})
+    (row,) = _rows(made)
+    assert [(step.actor, step.message) for step in row.trajectory.steps] == [
+        ("user", "Hi\nI am lost: help"),
+        ("agent", "Sure."),
+        ("user", "thanks"),
+    ]
+    assert [one.reason for one in made.rejected] == [
+        "expected lines that begin with Customer: and Bot:, got none of the agent in 'a note'"
+    ]
+
+
 def test_a_label_beside_two_answers_states_which_one_is_better(services: Services) -> None:
     """As an A/B test has it: the first answer is not always the better one."""
     _write(

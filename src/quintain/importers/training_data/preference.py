@@ -100,8 +100,9 @@ def _labelled(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
     prompt = _prompt(row, report)
     answer = parse_messages("assistant", row.get("completion", row.get("response", row.get("output"))), report)
-    if not answer and prompt and prompt[-1].get("role") == "assistant":
-        prompt, answer = prompt[:-1], prompt[-1:]
+    if not answer:  # a user may have the last word
+        last = max((n for n, message in enumerate(prompt) if message.get("role") == "assistant"), default=len(prompt))
+        prompt, answer = prompt[:last], prompt[last:]
     if not answer:
         raise InvalidInput(
             "expected two sides (chosen, rejected), or an answer with or without a label (true or false)"

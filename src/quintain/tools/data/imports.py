@@ -214,8 +214,9 @@ def _unread_step(report: ImportReport) -> Hint:
         step,
         " Tables and rows with columns of their own become a dataset by ",
         rows,
-        "; where a row is one message, name session_id, role and content. A format of your own is read by an importer in a "
-        "package of yours.",
+        "; where a row is one message, name session_id, role and content; where a cell is a whole chat, messages, with the "
+        "words before each speaker's lines as user and assistant. A format of your own is read by an importer in a package "
+        "of yours.",
     )
 
 

@@ -48,6 +48,7 @@ from quintain.tools.data.row_reading import (
     safe_name,
     splits_beside_train,
     text_files,
+    unread_remedy,
 )
 from quintain.tools.roots import url_of
 from quintain.tools.services import Services
@@ -176,7 +177,8 @@ def _requested(path: str, columns: Mapping[str, str], aside: Path, options: Expo
     read = {name: column for name, column in columns.items() if name not in {SPLIT, *VALUES}}
     marks = {name: value for name, value in columns.items() if name in VALUES}
     for name in marks:
-        if (needed := VALUES[name]) not in read:
+        if not any(needed in read for needed in VALUES[name]):
+            needed = " or ".join(VALUES[name])
             raise InvalidInput(
                 f"columns: expected the column of the {needed} beside {shown(marks)}, got none; name `{needed}`"
             )
@@ -219,18 +221,9 @@ def _require_readable(
     if not runs and not is_named:  # each reason names what to do with its file
         raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}", code="no_rows")
     if not runs:
-        remedy = (
-            'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
-            "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
-            "environment='quintain/tasks?file=PATH'"
+        raise InvalidInput(
+            f"none of the rows in {clip(path)} can be read: {examples}; {unread_remedy(columns)}", code="no_rows"
         )
-        if columns:
-            remedy = "correct `columns`, or the rows in the file"
-        if "role" in columns and "assistant" not in columns:
-            remedy = (
-                'state the role of the agent to train, such as columns={"assistant": "Support"}: others are users then'
-            )
-        raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}; {remedy}", code="no_rows")
     by_marks = options.kind == "kto" and options.criteria.scorer is None
     if by_marks and not any(run.good is not None or run.ended for run in runs):
         unread = f" (others: {examples})" if examples else ""

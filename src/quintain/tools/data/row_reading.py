@@ -30,6 +30,7 @@ from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.tools.data.row_bounds import bound_of, fits, number_in
+from quintain.tools.data.speaker_lines import SPEAKERS, chat_reader
 from quintain.tools.roots import nothing_at, readable
 from quintain.tools.services import Services
 
@@ -170,6 +171,24 @@ def note_unread_verdict(rows: Iterable[Any], columns: Mapping[str, str]) -> list
     ]
 
 
+def unread_remedy(columns: Mapping[str, str]) -> str:
+    """Return what to state in `columns` where no row could be read with these."""
+    if "role" in columns and "assistant" not in columns:
+        return 'state the role of the agent to train, such as columns={"assistant": "Support"}: others are users then'
+    if "messages" in columns and not set(SPEAKERS) <= columns.keys():
+        return (
+            'if the messages are a text, state how the lines of its speakers begin, such as columns={"user": "Customer", '
+            '"assistant": "Bot"}'
+        )
+    if columns:
+        return "correct `columns`, or the rows in the file"
+    return (
+        'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
+        "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
+        "environment='quintain/tasks?file=PATH'"
+    )
+
+
 def safe_name(text: str) -> str:
     """Return a name or reason for display: printable, without secrets."""
     return redact_text(printable(text))[0]
@@ -212,8 +231,8 @@ _RIVALS = {"chosen", "rejected"}
 """Names in `columns` of two answers; a label beside them states whether chosen is the better one."""
 MARKS = ("good", "bad")
 """Names in `columns` that state a value of the label, or a bound on it such as `>=4`, not a column."""
-VALUES = {**dict.fromkeys(MARKS, "label"), "assistant": "role"}
-"""Name in `columns` that states a value -> name of the column that has it."""
+VALUES = {**dict.fromkeys(MARKS, ("label",)), "assistant": ("role", "messages"), "user": ("messages",)}
+"""Name in `columns` that states a value -> names of the columns that may have it."""
 NO_LABELS = "no_labels"
 
 _COUNTED = 1_000
@@ -315,13 +334,20 @@ def restated(
 ) -> Iterator[NumberedValue]:
     """Yield rows with labels and roles that the readers know, and of two answers the better one as chosen.
 
-    `marks` maps `good` and `bad` to the value or bound that means it, and `assistant` to the agent's role.
+    `marks` maps `good` and `bad` to the value or bound that means it, and `assistant` to the agent's role, or with
+    `user` to the speakers of a chat in one cell.
     """
-    column, agent = columns.get("role"), marks.get("assistant")
+    column, agent, chat = columns.get("role"), marks.get("assistant"), chat_reader(columns, marks)
     labels = {name: mark for name, mark in marks.items() if name in MARKS}
     for number, row in labelled(rows, columns, labels, report, tally):
         if isinstance(row, Mapping):
             row = joined_columns(row, columns)
+            if chat is not None:
+                try:
+                    row = {**row, columns["messages"]: chat(row)}
+                except InvalidInput as error:
+                    report.reject(number, error.message)
+                    continue
         if agent is not None and column is not None and isinstance(row, Mapping) and row.get(column) is not None:
             role = str(row[column])
             known = "assistant" if role == agent else role if ROLES.get(role) in ("system", "tool") else "user"
