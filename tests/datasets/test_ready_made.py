@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quintain.datasets.manifest import manifest_entries
 from quintain.datasets.row_files import HUB_NAME, row_files, rows_of, write_lines
 from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
@@ -425,6 +426,17 @@ def test_a_label_or_a_bound_on_one_message_chooses_its_whole_conversation(servic
         ["Open?", "Yes.", "No."],
     ]
     assert made.dropped == {"not_where": 2}
+
+
+def test_runs_with_images_are_told_of_because_no_training_sees_them(services: Services) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
+    asked = [{"type": "text", "text": "What is this?"}, picture]
+    seen = {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": "A cat."}]}
+    _write(services, "seen.jsonl", [seen, *CHATS])
+    made = _export(services, "sft", "seen.jsonl")
+    (warning,) = made.warnings
+    assert warning.startswith("1 of 3 runs with images, which no training here sees")
+    assert manifest_entries(Path(made.path))["notes"] == [warning], "a preview reads these"
 
 
 def test_a_chat_in_one_cell_is_read_by_its_speakers(services: Services) -> None:
