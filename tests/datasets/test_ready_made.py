@@ -347,6 +347,11 @@ def test_a_dataset_exported_again_by_its_name_keeps_its_splits_and_leaves_forgot
     advice = plan_training(services, dataset_id=first.dataset_id).notes
     again = f"export_dataset(kind='dpo', name='made', path='{first.dataset_id}', validation_share=0.1)"
     assert any(again in str(note) for note in advice)
+    (mixed,) = export_dataset(services, "sft", "mixed", TrajectoryFilter(dataset_id=first.dataset_id)).warnings
+    assert f"the filter also takes test ({len(test)} rows) of made" in mixed
+    assert f"path='{first.dataset_id}' keeps every row in its split" in mixed
+    train = TrajectoryFilter(dataset_id=first.dataset_id, split="train")
+    assert export_dataset(services, "sft", "pure", train).warnings == ()
     made = _export(services, "dpo", first.dataset_id, validation_share=0.3)
     assert {row.chosen.task.prompt for row in read_rows(Path(made.path), "test", kind="dpo")} == set(test)
     assert sum(made.splits.values()) == 20

@@ -25,6 +25,7 @@ from quintain.records.record import counted, require_number
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, convert_or_remove, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
+from quintain.tools.data.lineage import note_other_splits
 from quintain.tools.data.row_references import freeze_path
 from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.results import ExportResult
@@ -159,6 +160,7 @@ def export_dataset(
         written = freeze_path(services, path, columns or {}, options, tally)
     else:
         _require_runs(kind, columns, curation)
+        tally.notes += note_other_splits(services, filter, kind)
         runs = _all_counted(select(services, filter, trajectory_ids), len(set(trajectory_ids or ())), tally)
         written = freeze(services, lines_of(services, runs, options, tally), options, tally)
     return _pushed(services, _converted(services, _result(services, written, tally), written, format), destination)
