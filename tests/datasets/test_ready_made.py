@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quintain.datasets.manifest import manifest_entries
 from quintain.datasets.row_files import HUB_NAME, row_files, rows_of, write_lines
 from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
@@ -20,8 +21,10 @@ from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.forgetting import forget
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services, open_services
+from quintain.tools.training.planning.plan import plan_training
 
 SUMS = [{"prompt": "2+2?", "response": "4"}, {"prompt": "3+3?", "response": "6"}]
 CHATS = [
@@ -297,6 +300,14 @@ def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services
         _export(services, "sft", "desk.csv", columns=columns, curation=Curation(where={"csat": ">9"}))
 
 
+def test_rows_are_chosen_by_a_bound_on_their_date(services: Services) -> None:
+    times = ["2026-10-31T23:59:59Z", "2026-11-01T02:00:00+03:00", "2026-11-01", 1793491200, "soon", ""]
+    _write(services, "dated.jsonl", [{"prompt": f"{n}?", "response": "yes", "at": at} for n, at in enumerate(times)])
+    made = _export(services, "sft", "dated.jsonl", curation=Curation(where={"at": ">=2026-11-01"}))
+    assert ([ask for ask, _ in _said(made)], made.dropped) == (["2?", "3?"], {"not_where": 3, "not_a_number": 1})
+    assert "'at' has values without a date, such as 'soon': >=2026-11-01 leaves them out" in str(made.warnings)
+
+
 def test_answers_of_one_prompt_are_paired_by_their_ratings(services: Services) -> None:
     rows = [{"prompt": "2+2?", "response": str(n), "stars": n} for n in (2, 5, 4)]
     _write(services, "stars.jsonl", [*rows, {"prompt": "3+3?", "response": "6", "stars": 3}])
@@ -324,6 +335,33 @@ def test_joined_datasets_have_each_row_once_and_a_task_in_one_split(services: Se
     export_dataset(services, "dpo", "pairs", path=str(services.settings.inbox_dir / "pairs.jsonl"))
     with pytest.raises(InvalidInput, match="got pairs of kind 'dpo'; join"):
         _export(services, "sft", "a+pairs")
+
+
+def test_a_dataset_exported_again_by_its_name_keeps_its_splits_and_leaves_forgotten_runs_out(
+    services: Services,
+) -> None:
+    rows = [{"prompt": f"{n}+1?", "chosen": str(n + 1), "rejected": "0"} for n in range(20)]
+    _write(services, "pairs.jsonl", rows)
+    first = _export(services, "dpo", "pairs.jsonl", test_share=0.3)
+    test = {row.chosen.task.prompt: row.chosen.id for row in read_rows(Path(first.path), "test", kind="dpo")}
+    advice = plan_training(services, dataset_id=first.dataset_id).notes
+    again = f"export_dataset(kind='dpo', name='made', path='{first.dataset_id}', validation_share=0.1)"
+    assert any(again in str(note) for note in advice)
+    (mixed,) = export_dataset(services, "sft", "mixed", TrajectoryFilter(dataset_id=first.dataset_id)).warnings
+    assert f"the filter also takes test ({len(test)} rows) of made" in mixed
+    assert f"path='{first.dataset_id}' keeps every row in its split" in mixed
+    train = TrajectoryFilter(dataset_id=first.dataset_id, split="train")
+    assert export_dataset(services, "sft", "pure", train).warnings == ()
+    made = _export(services, "dpo", first.dataset_id, validation_share=0.3)
+    assert {row.chosen.task.prompt for row in read_rows(Path(made.path), "test", kind="dpo")} == set(test)
+    assert sum(made.splits.values()) == 20
+    assert made.splits["validation"] > 0
+    gone = next(iter(test.values()))
+    done = forget(services, id=gone, dry_run=False)
+    remedies = {thing.id: str(thing.remedy) for thing in done.touched}
+    assert f"export_dataset(kind='dpo', name='made', path='{made.dataset_id}')" in remedies[made.dataset_id]
+    last = _export(services, "dpo", made.dataset_id)
+    assert (last.splits, last.dropped) == ({**made.splits, "test": len(test) - 1}, {"forgotten": 1})
 
 
 def test_a_table_without_names_or_in_another_encoding_is_refused(services: Services) -> None:
@@ -366,6 +404,92 @@ def test_only_what_was_preferred_is_an_example_to_follow(services: Services) -> 
     _write(services, "pairs.jsonl", [{"prompt": "2+2?", "chosen": "4", "rejected": "5"}])
     result = _export(services, "sft", "pairs.jsonl")
     assert (_said(result), result.dropped) == ([("2+2?", "4")], {"undesirable": 1})
+
+
+def test_a_label_or_a_bound_on_one_message_chooses_its_whole_conversation(services: Services) -> None:
+    """Ratings are given once a conversation: the messages around the rated one were left out, and counted one by one."""
+    said = [
+        "c1,user,How?,",
+        "c1,bot,So.,5",
+        "c2,user,Where?,",
+        "c2,bot,Dunno.,",
+        "c2,user,Bad!,1",
+        "c3,user,Hi,",
+        "c3,bot,Hi,",
+    ]
+    said += ["c4,user,Open?,", "c4,bot,Yes.,4", "c4,bot,No.,1"]
+    _write(services, "chat.csv", ["conversation,who,body,rating", *said])
+    columns = {"session_id": "conversation", "role": "who", "content": "body", "assistant": "bot"}
+    marks = {"label": "rating", "good": ">=4", "bad": "<=2"}
+    made = _export(services, "kto", "chat.csv", columns={**columns, **marks})
+    spoken = {tuple(step.message for step in row.trajectory.steps): row.desirable for row in _rows(made)}
+    assert spoken == {("How?", "So."): True, ("Where?", "Dunno.", "Bad!"): False}
+    assert made.dropped == {"no_label": 1, "labels_disagree": 1}
+    made = _export(services, "sft", "chat.csv", columns=columns, curation=Curation(where={"rating": ">=4"}))
+    assert [[step.message for step in row.trajectory.steps] for row in _rows(made)] == [
+        ["How?", "So."],
+        ["Open?", "Yes.", "No."],
+    ]
+    assert made.dropped == {"not_where": 2}
+
+
+def test_runs_with_images_are_told_of_because_no_training_sees_them(services: Services) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
+    asked = [{"type": "text", "text": "What is this?"}, picture]
+    seen = {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": "A cat."}]}
+    _write(services, "seen.jsonl", [seen, *CHATS])
+    made = _export(services, "sft", "seen.jsonl")
+    (warning,) = made.warnings
+    assert warning.startswith("1 of 3 runs with images, which no training here sees")
+    assert manifest_entries(Path(made.path))["notes"] == [warning], "a preview reads these"
+
+
+def test_a_chat_in_one_cell_is_read_by_its_speakers(services: Services) -> None:
+    chat = ["Ticket 1", "Customer: Hi", "I am lost: help", "BOT : Sure.", "Customer: thanks"]
+    rows = [{"transcript": "\n".join(chat), "csat": "up"}, {"transcript": "a note", "csat": "up"}]
+    _write(services, "tickets.jsonl", rows)
+    columns = {"messages": "transcript", "label": "csat", "good": "up"}
+    with pytest.raises(InvalidInput, match=r'state how the lines of its speakers begin, such as columns={"user"'):
+        _export(services, "kto", "tickets.jsonl", columns=columns)
+    with pytest.raises(InvalidInput, match="expected both speakers of 'transcript', got no user"):
+        _export(services, "kto", "tickets.jsonl", columns={**columns, "assistant": "Bot"})
+    made = _export(services, "kto", "tickets.jsonl", columns={**columns, "user": "Customer", "assistant": "Bot"})
+    (row,) = _rows(made)
+    assert [(step.actor, step.message) for step in row.trajectory.steps] == [
+        ("user", "Hi\nI am lost: help"),
+        ("agent", "Sure."),
+        ("user", "thanks"),
+    ]
+    assert [one.reason for one in made.rejected] == [
+        "expected lines that begin with Customer: and Bot:, got none of the agent in 'a note'"
+    ]
+
+
+def test_a_label_beside_two_answers_states_which_one_is_better(services: Services) -> None:
+    """As an A/B test has it: the first answer is not always the better one."""
+    _write(
+        services,
+        "ab.csv",
+        ["ask,A,B,winner", *(f"{n}+1?,yes {n},no {n},{who}" for n, who in enumerate(["A", "B", "A", "tie"]))],
+    )
+    columns = {"prompt": "ask", "chosen": "A", "rejected": "B"}
+    first = _export(services, "dpo", "ab.csv", columns=columns)
+    (warning,) = first.warnings
+    assert "columns={'label': 'winner', 'good': VALUE, 'bad': VALUE} too" in warning
+    with pytest.raises(InvalidInput, match="state both, so that ties are left out"):
+        _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A"})
+    made = _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A", "bad": "B"})
+    assert [row.chosen.steps[-1].message for row in _rows(made)] == ["yes 0", "no 1", "yes 2"]
+    assert (made.warnings, made.dropped) == ((), {"unreadable_row": 1})
+
+
+@pytest.mark.parametrize("kind", ["sft", "benchmark"])
+def test_what_another_file_calls_an_answer_does_not_count_for_a_row(services: Services, kind: str) -> None:
+    """A column named the wrong way round, or the word of an older file, would leave a hole in every later dataset."""
+    _write(services, "ab.jsonl", [{"prompt": "2+2?", "chosen": "5", "rejected": "4"}])
+    _export(services, "dpo", "ab.jsonl")
+    _write(services, "sums.jsonl", SUMS)
+    assert (_export(services, kind, "sums.jsonl").rows, _export(services, kind, "sums.jsonl").dropped) == (2, {})
 
 
 @pytest.mark.parametrize(("good", "bad"), [(1, -1), (1, 0), (True, False), ("pass", "fail")])

@@ -45,6 +45,8 @@ def test_a_clean_run_scores_one() -> None:
         _bash("pytest", "1 failed"), _read(), _edit("def", "async def"), _bash("pytest", "ok"), call("submit")
     )
     assert (score.value, score.feedback) == (1.0, "No rule finds fault.")
+    errors = next(part for part in score.components if part.name == "errors")
+    assert errors.feedback.startswith("no result is marked as an error"), "which is not that none was an error"
     assert [step.value for step in score.steps] == [1.0] * 5
 
 

@@ -218,6 +218,8 @@ def test_the_library_lists_what_there_is_to_work_with(tool: Caller) -> None:
     assert "quintain/conversation" in [item["id"] for item in phrase], (
         "no entry has all words: those with most are found"
     )
+    asking = tool(action="library", kind="environments", text="ask clarifying questions")["items"]
+    assert [one["id"] for one in asking] == ["quintain/advisory", "quintain/engineering"]
     nothing = tool(action="library", kind="environments", text="unicorns")
     assert nothing["items"] == []
     assert all(f"quintain/{name}" in nothing["next_step"] for name in WORDS_FOR_ENVIRONMENTS)

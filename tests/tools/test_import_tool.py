@@ -66,6 +66,16 @@ def test_a_file_of_the_inbox_comes_in_once_and_redacted(settings: Settings, inbo
     assert KEY.encode() not in stored
 
 
+def test_columns_that_may_state_how_runs_ended_are_named_where_nothing_else_does(inbox: Path, ask: ToolCaller) -> None:
+    """Thumbs in a column of the user's own name would stay unread without a word."""
+    rows = [chat(f"{n}.", id=f"run-{n}", feedback=["up", "down", None][n % 3], app="shop") for n in range(30)]
+    write_rows(inbox / "thumbs.jsonl", *rows)
+    step = ask("import_trajectories", path="thumbs.jsonl")["next_step"]
+    assert "or let a column of the rows ('feedback': of few values) state it: export_dataset(kind='kto'" in step
+    write_rows(inbox / "known.jsonl", *(chat(f"{n}!", resolved=n % 2, feedback=f"f{n % 2}") for n in range(30)))
+    assert "of few values" not in ask("import_trajectories", path="known.jsonl")["next_step"]
+
+
 def test_a_dry_run_stores_nothing_and_reports_files_that_are_unchanged(inbox: Path, ask: ToolCaller) -> None:
     write_rows(inbox / "logs" / "a.jsonl", chat("One."), chat("Two."))
     write_rows(inbox / "logs" / "b.jsonl", chat("Two."))

@@ -598,10 +598,10 @@ def test_a_training_goes_on_elsewhere_and_with_no_other_result(waiting: Services
     config = SFTConfig(processes=2, sharding="full", learning_rate=1e-3)
     spec = TrainSpec(name="b", agent=agent, output_dir="b", dataset_id="d", config=config)
     job(waiting.store, "job-1", spec, status, now=waiting.clock())
-    with pytest.raises(
-        InvalidInput, match=r"expected actors, machines, processes, .* alone.* got learning_rate; start"
-    ):
+    with pytest.raises(InvalidInput, match=r"expected actors, machines, processes, .* alone.* got learning_rate") as no:
         resume_job(waiting, "job-1", {"processes": 1, "learning_rate": 0.1})
+    further = "start_training(method='sft', model='job-1', dataset_id='d', hyperparameters={'learning_rate': 0.1, "
+    assert f"start another training from its newest checkpoint: {further}" in str(no.value)
     with pytest.raises(InvalidInput, match="sharding is 'full' and processes is 1"):
         resume_job(waiting, "job-1", {"processes": 1})
     resumed = resume_job(waiting, "job-1", {"processes": 1, "sharding": "none"})

@@ -30,6 +30,7 @@ from quintain.tools.data.lineage import get_lineage
 from quintain.tools.data.preview import preview_dataset
 from quintain.tools.data.trajectories import get_trajectory, search_trajectories
 from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.evaluation.suites import trained_on_tasks
 from quintain.tools.jobs.jobs import resume_job
 from quintain.tools.jobs.plots import _columns, lineage_figure
@@ -41,6 +42,9 @@ from terminal import quintain
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
 
+SOLVED = tuple(
+    EpisodeResult(task_id=f"t{i}", status=OutcomeStatus.SUCCESS, reward=1.0, duration_s=1.0) for i in range(2)
+)
 SECRET = "my late grandmother's recipe for quinces"
 
 
@@ -95,12 +99,9 @@ def test_a_benchmark_of_runs_that_an_agent_learned_from_is_reported_where_it_is_
     dataset = services.store.datasets.get(bench.dataset_id)
     assert re.match(words, trained_on_tasks(services, history.agent.id, dataset.id, dataset.name))
     assert trained_on_tasks(services, history.base.id, dataset.id, dataset.name) == ""
-    results = tuple(
-        EpisodeResult(task_id=f"t{i}", status=OutcomeStatus.SUCCESS, reward=1.0, duration_s=1.0) for i in range(2)
-    )
     for agent in (history.base, history.agent):
         found = measured(services.store, f"eval-{agent.name}", agent, f"job-{agent.name}")
-        update = {"id": f"eval-bench-{agent.name}", "dataset_id": dataset.id, "suite_hash": "b", "results": results}
+        update = {"id": f"eval-bench-{agent.name}", "dataset_id": dataset.id, "suite_hash": "b", "results": SOLVED}
         services.store.evaluations.add(found.model_copy(update=update), NOW)
     found = compare_agents(services, [f"eval-bench-{agent.name}" for agent in (history.base, history.agent)])
     (note,) = found.notes
@@ -108,16 +109,33 @@ def test_a_benchmark_of_runs_that_an_agent_learned_from_is_reported_where_it_is_
     assert note in found.next_step
 
 
+def test_rows_that_an_agent_learned_from_by_another_dataset_are_reported_where_they_are_measured_and_compared(
+    services: Services, history: History
+) -> None:
+    """Two exports of the same runs may part them differently: what is held out in one was trained on in the other."""
+    services.store.trajectories.add_many([run(None, tags=("mine",))], NOW)
+    more = export_dataset(services, "sft", "more", filter=TrajectoryFilter(tags=("mine",)))
+    started = evaluate_agent(services, history.agent.name, dataset_id=more.dataset_id, split="train")
+    words = f"[trained_on_tasks] {history.agent.id} has learned from runs of 2 of the 3 tasks of more"
+    assert any(words in str(note) for note in started.warnings)
+    for agent in (history.base, history.agent):
+        found = measured(services.store, f"eval-{agent.name}", agent, f"job-{agent.name}")
+        update = {"id": f"eval-rows-{agent.name}", "dataset_id": more.dataset_id, "split": "train", "results": SOLVED}
+        services.store.evaluations.add(found.model_copy(update=update), NOW)
+    (note,) = compare_agents(services, [f"eval-rows-{agent.name}" for agent in (history.base, history.agent)]).notes
+    assert words in note
+    assert trained_on_tasks(services, history.agent.id, more.dataset_id, "more", "validation") == ""
+
+
 def test_a_comparison_reports_held_out_tasks_that_an_agent_learned_from_all_the_same(
     services: Services, history: History
 ) -> None:
     """As after an export with include_held_out: what looks like a better agent knows these tasks by heart."""
-    results = tuple(EpisodeResult(task_id=f"t{i}", status=OutcomeStatus.SUCCESS) for i in range(2))
     for agent in (history.base, history.agent):
         found = measured(services.store, f"eval-{agent.name}", agent, f"job-{agent.name}")
         played = [run(task, job_id=f"job-{agent.name}", episode_key=agent.name) for task in ("t1", "new")]
         services.store.trajectories.add_many(played, NOW)
-        update = {"id": f"eval-played-{agent.name}", "suite_hash": "b", "results": results}
+        update = {"id": f"eval-played-{agent.name}", "suite_hash": "b", "results": SOLVED}
         services.store.evaluations.add(found.model_copy(update=update), NOW)
     (note,) = compare_agents(services, [f"eval-played-{agent.name}" for agent in (history.base, history.agent)]).notes
     assert f"{history.agent.id} has learned from runs of 1 of the 2 tasks of e" in note

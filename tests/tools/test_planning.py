@@ -185,7 +185,7 @@ def test_a_validation_split_is_advised_by_whether_one_was_asked_for(services: Se
     every = TrajectoryFilter(outcome=OutcomeStatus.SUCCESS)
     without = export_dataset(services, "sft", "without", every)
     (advice,) = [one for note in plan_training(services, dataset_id=without.dataset_id).notes for one in note.calls]
-    split = {"kind": "sft", "name": "without", "filter": {"dataset_id": without.dataset_id}, "validation_share": 0.1}
+    split = {"kind": "sft", "name": "without", "path": without.dataset_id, "validation_share": 0.1}
     assert (advice.tool, advice.arguments) == ("export_dataset", split)
     empty = export_dataset(services, "sft", "empty", every, validation_share=0.1)
     assert not empty.splits.get("validation")

@@ -239,6 +239,10 @@ def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(service
         **dict.fromkeys(("5", "7", "eight"), False),
     }
     assert labelled["warnings"] == ["6 runs of unknown outcome: the label in the log decides good or bad"]
+    labelled_good = _exported(ask, "sft", name="good")
+    assert {row.trajectory.steps[-1].message for row in _rows(labelled_good)} == {"4", "6", "8"}
+    plan = ask("plan_training", dataset_id=labelled_good["dataset_id"])
+    assert not any("outcome" in note for note in plan["notes"])
     good = next(item["id"] for item in ask("search_trajectories", filter={"text": "eight"})["items"])
     ask("record_trajectory", trajectory_id=good, outcome="success")
     kept = _exported(ask, "sft", outcomes=["unknown", "success"])

@@ -27,7 +27,7 @@ from quintain.importers.files.garbage_collection import gc_relaxed
 from quintain.next_step import Hint
 from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, LabelledRow, PairRow, Row, SplitName
 from quintain.records.record import counted
-from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory, text_of
+from quintain.records.trajectory import Actor, ImagePart, OutcomeStatus, Step, Trajectory, text_of
 
 _BUFFER_BYTES = 2**20
 
@@ -86,6 +86,8 @@ class _Contents:
     """Pairs whose runs differ before the agent's first turn."""
     logged_labels: int = 0
     """Labelled runs of unknown outcome."""
+    with_images: int = 0
+    """Runs with images."""
     leaks: LeakCheck = field(default_factory=LeakCheck)
     uneven: str | None = None
     """What `uneven_split` warns of."""
@@ -115,6 +117,7 @@ class _Contents:
             if member not in self.members:
                 self.members[member] = key
                 self._count_sources(trajectory)
+                self.with_images += any(map(_has_image, trajectory.steps))
 
     def move(self, moves: Mapping[str, SplitName]) -> None:
         """Count tasks for another split."""
@@ -202,12 +205,12 @@ def _fill(
             split = split_of(key, shares, options.seed) if shares else rest
             if options.placed:
                 stated = [options.placed[member] for member in members_of(row) if member in options.placed]
-                split = contents.sides.get(key, stated[0] if stated else rest)
+                split = contents.sides.get(key, stated[0] if stated else split)
             contents.add(key, row, split, is_split=bool(shares or options.placed))
             yield split, row.model_dump_json().encode() + b"\n"
 
     hashes = _write_splits(placed(), aside, names)
-    if shares and contents.task_labels:
+    if shares and contents.task_labels and not options.placed:
         moves = stratifying_moves(contents.sides, contents.task_labels, shares, options.seed)
         hashes = _move_lines(aside, contents.keys, moves, names) if moves else hashes
         contents.move(moves)
@@ -215,6 +218,11 @@ def _fill(
         raise InvalidInput(_nothing_left(contents.rows, tally, options), code="empty_dataset")
     contents.uneven = uneven_split(contents.sides, shares, options.seed) if shares else None
     notes = check_terms(contents.models, options.model_terms)
+    if n := contents.with_images:
+        tally.notes.append(
+            f"{n} of {counted(len(contents.members), 'run')} with images, which no training here sees: what the agent says of "
+            "them is learned blind; put what they show into words, or leave these runs out"
+        )
     dataset = Dataset(
         id=options.dataset_id,
         name=options.name,
@@ -313,6 +321,11 @@ def _row_warnings(contents: _Contents, options: ExportOptions) -> Iterator[str]:
     if contents.uneven is not None:
         yield contents.uneven
     yield from _label_warnings(contents)
+
+
+def _has_image(step: Step) -> bool:
+    contents = (step.message, *(observation.content for observation in step.observations))
+    return any(isinstance(part, ImagePart) for content in contents if not isinstance(content, str) for part in content)
 
 
 def _label_warnings(contents: _Contents) -> list[str]:

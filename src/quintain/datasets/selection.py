@@ -66,7 +66,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
     "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
     "not_where": "widen curation.where",
-    "not_a_number": "curation.where compares numbers, and these values are none; write them as 4.5 or 4,5",
+    "not_a_number": "curation.where compares numbers or dates, and these values are none; write them as 4.5, 4,5 or 2026-11-30",
     "no_label": "the column of the label is empty there",
     "labels_disagree": "one row labels the same answer good and another one bad; correct a row, or leave one of them out",
     "between_marks": "`good` and `bad` leave them out; move a bound, or state one of them alone",
@@ -114,6 +114,8 @@ class Criteria:
 
     outcomes: frozenset[OutcomeStatus] = frozenset(OutcomeStatus)
     """Outcomes to keep."""
+    labelled: bool = False
+    """Also keep runs of unknown outcome that their log labels good."""
     scorer: str | None = None
     """Scorer whose scores are the values; None for values from outcomes."""
     needs_value: bool = False
@@ -124,8 +126,6 @@ class Criteria:
     """Keep evaluation tasks. This leaks them into training."""
     imitated: bool = False
     """Drop runs of unknown outcome and value that their log calls the worse answer: the rows are examples to imitate."""
-    good: frozenset[str] = frozenset()
-    """Runs that a row of this dataset calls good, whatever an earlier log called them."""
     readable: bool = False
     """Drop runs of unknown outcome whose row states one in words that were not read, which is not a row that states none."""
     keep_repeats: bool = False
@@ -279,7 +279,8 @@ def _reason_to_drop(run: ValuedRun, criteria: Criteria, contents: set[int]) -> s
         return "replaced"
     if is_held_out(trajectory) and not criteria.include_held_out:
         return "held_out_task"
-    if trajectory.outcome.status not in criteria.outcomes:
+    is_labelled = criteria.labelled and status == OutcomeStatus.UNKNOWN and trajectory.logged_label is True
+    if trajectory.outcome.status not in criteria.outcomes and not is_labelled:
         return f"outcome_{status}"
     if criteria.readable and is_unread(trajectory):
         return "outcome_unknown"
@@ -287,8 +288,7 @@ def _reason_to_drop(run: ValuedRun, criteria: Criteria, contents: set[int]) -> s
         return "unscored" if criteria.scorer else "reward_unknown" if status == "success" else f"outcome_{status}"
     if criteria.min_value is not None and (value is None or value < criteria.min_value):
         return "below_min_score"
-    is_example = not criteria.imitated or criteria.min_value is not None or trajectory.id in criteria.good
-    if not is_example and is_rejected(trajectory):
+    if criteria.imitated and criteria.min_value is None and is_rejected(trajectory):
         return "rejected_answer"
     if unmet := _unmet(trajectory, criteria.curation):
         return unmet

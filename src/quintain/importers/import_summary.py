@@ -9,11 +9,14 @@ from pathlib import Path
 
 from quintain.importers.protocol import Run
 from quintain.records.imports import ImportedFile, ImportReport, IngestStatus, Rejected, RunLink
-from quintain.records.trajectory import PAIR_MARK, Trajectory
+from quintain.records.text import printable
+from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Trajectory
 
 MAX_REJECTED = 200
 MAX_NOTES = 100
 MAX_UNKNOWN = 1000
+_FEW, _RUNS = 8, 20
+"""Values, and runs with one, from which on a column has too many to be a label, or enough to be one."""
 
 
 @dataclass
@@ -29,6 +32,8 @@ class FileSummary:
     """`trajectories`, `steps`, `actions` and `observations`, as in `ImportedFile`."""
     marks: Counter[str] = field(default_factory=Counter)
     """Runs that are `paired` or `labelled` by the log, or neither (`plain`)."""
+    columns: dict[str, Counter[str]] = field(default_factory=dict)
+    """Column beside runs that state no outcome -> its values; none are counted from `_FEW` on."""
     has_rows: bool = False
     """Whether it is JSON or a table, of whatever format."""
     rejected: tuple[Rejected, ...] = ()
@@ -44,6 +49,16 @@ class FileSummary:
         self.counts["steps"] += len(turns)
         self.counts["actions"] += sum(len(step.actions) for step in turns)
         self.counts["observations"] += sum(len(step.observations) for step in turns)
+        row = run.extra.get("row")
+        if run.outcome.status is OutcomeStatus.UNKNOWN and run.logged_label is None and isinstance(row, Mapping):
+            for column, value in row.items():
+                values = self.columns.setdefault(column, Counter())
+                values.update([str(value)] if len(values) < _FEW else [])
+
+    @property
+    def sorting(self) -> list[str]:
+        """Columns that sort the runs into a few kinds, as a label does."""
+        return [name for name, values in self.columns.items() if 1 < len(values) < _FEW and values.total() >= _RUNS]
 
     @property
     def is_log(self) -> bool:
@@ -129,6 +144,7 @@ class ImportSummary:
             stopped=self.stopped,
             paired=sum(file.marks["paired"] for file in files),
             labelled=sum(file.marks["labelled"] for file in files),
+            columns=tuple(dict.fromkeys(printable(name) for file in files for name in file.sorting)),
         )
 
     def _notes(self, files: list[FileSummary], found: bool) -> tuple[str, ...]:

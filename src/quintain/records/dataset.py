@@ -15,6 +15,8 @@ SplitName = Literal["train", "validation", "test"]
 DatasetKind = Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"]
 MEASURABLE_KINDS: tuple[DatasetKind, ...] = ("sft", "dpo", "kto", "reward", "text", "benchmark")
 """Kinds whose rows have turns or text that an agent can be compared with."""
+IMITATED: tuple[DatasetKind, ...] = ("sft", "benchmark")
+"""Kinds whose runs are examples or references: answers that their log rejects are left out."""
 LEARNED: tuple[SplitName, ...] = ("train", "validation")
 """Splits whose rows a training reads."""
 
@@ -68,7 +70,7 @@ class Curation(Record):
         description="Globs of models that wrote all of a run; `!` excludes; `restricted` selects by their terms.",
     )
     where: dict[str, CellValue] | None = Field(
-        default=None, max_length=50, description="Rows of `path`: column -> its value, or a bound such as >=4."
+        default=None, max_length=50, description="Rows of `path`: column -> its value, or a bound: >=4, >=2026-11-01."
     )
     step_labels: StepLabels = Field(
         default="recorded",

@@ -35,9 +35,10 @@ _SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"
 _MODELS = (("chosen_model", "rejected_model"), ("model_chosen", "model_rejected"))
 _MARGINS = ("margin", "score_margin", "reward_margin")
 _RIVALS = (("_1", "_2"), ("_a", "_b"), ("_A", "_B"), ("_0", "_1"))
-"""Ends of the names of two answers, of which a column of `_VERDICTS` names the better one."""
+"""Ends of the names of two answers, of which a column of `VERDICTS` names the better one."""
 _REJECTED = "rejected_response"
-_VERDICTS = ("preference", "winner", "preferred", "better", "choice", "better_response_id")
+VERDICTS = ("preference", "winner", "preferred", "better", "choice", "better_response_id")
+"""Columns that name the better one of two answers."""
 _UNMARKED = "some rows have no label: their runs are neither good nor bad"
 _WRITERS = ("model", "generator")
 """Names of columns, without the end, that state the models of both answers."""
@@ -54,7 +55,7 @@ def _detect(probe: Probe) -> float:
     chosen = (side for side, _ in _PAIRS)
     return max(
         0.9 * matching_share(probe, _is_pair, *chosen),
-        0.95 * matching_share(probe, _is_judged, *_VERDICTS),
+        0.95 * matching_share(probe, _is_judged, *VERDICTS),
         0.95 * matching_share(probe, _has_rejected, _REJECTED),
         0.9 * matching_share(probe, _is_labelled, *_LABELS),
     )
@@ -99,8 +100,9 @@ def _labelled(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
     prompt = _prompt(row, report)
     answer = parse_messages("assistant", row.get("completion", row.get("response", row.get("output"))), report)
-    if not answer and prompt and prompt[-1].get("role") == "assistant":
-        prompt, answer = prompt[:-1], prompt[-1:]
+    if not answer:  # a user may have the last word
+        last = max((n for n, message in enumerate(prompt) if message.get("role") == "assistant"), default=len(prompt))
+        prompt, answer = prompt[:last], prompt[last:]
     if not answer:
         raise InvalidInput(
             "expected two sides (chosen, rejected), or an answer with or without a label (true or false)"
@@ -210,7 +212,7 @@ def _described(value: Any) -> str:
 
 def _rivals(row: dict[str, Any]) -> tuple[str, str] | None:
     """Return the columns of two answers whose names differ in their end; None where no or several columns do."""
-    if row.keys().isdisjoint(_VERDICTS):
+    if row.keys().isdisjoint(VERDICTS):
         return None
     for ends in _RIVALS:
         stems = [name.removesuffix(ends[0]) for name in row if name.endswith(ends[0])]
@@ -227,7 +229,7 @@ def _better(row: dict[str, Any], rivals: tuple[str, str]) -> int | None:
     A number between two numbered answers, as AlpacaEval writes it, names the nearer one.
     """
     ends = [name.rpartition("_")[2].lower() for name in rivals]
-    for value in (row[key] for key in _VERDICTS if key in row):
+    for value in (row[key] for key in VERDICTS if key in row):
         number = as_number(value)
         if number is not None and ends[0].isdigit():
             place = number - int(ends[0])
@@ -252,7 +254,7 @@ def _with_sides(row: dict[str, Any], rivals: tuple[str, str]) -> dict[str, Any]:
         )
     sides = {rivals[place]: "chosen", rivals[1 - place]: "rejected"}
     writers = {name: [f"{writer}_{name.rpartition('_')[2]}" for writer in _WRITERS] for name in sides}
-    used = {*_VERDICTS, *(name for names in writers.values() for name in names)}
+    used = {*VERDICTS, *(name for names in writers.values() for name in names)}
     return {
         **{sides.get(key, key): value for key, value in row.items() if key not in used},
         **{f"{side}_model": nonblank(*map(row.get, writers[name])) for name, side in sides.items()},

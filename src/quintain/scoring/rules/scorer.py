@@ -62,6 +62,9 @@ _FAULTS: dict[str, str] = {
     "timing": "comes at the wrong moment: after the submission, or as a submission before looking or checking",
 }
 
+_CLEAN = {"errors": "no result is marked as an error, for which logs of some formats have no mark"}
+"""What a rule that finds nothing does not say of itself."""
+
 
 @dataclass(slots=True)
 class RuleParts:
@@ -304,7 +307,7 @@ def _step_components(judged: RuleParts, weights: dict[StepRule | RunRule, float]
                 + (f": {note}." if note else ".")
             )
         else:
-            feedback = "" if values else "Nothing to examine."
+            feedback = _CLEAN.get(rule, "") if values else "Nothing to examine."
         value = sum(values) / len(values) if values else None
         components.append(_component(rule, weights[rule], value, feedback))
     return tuple(components)

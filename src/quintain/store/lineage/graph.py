@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, func, intersect, or_, select
 
+from quintain.records.dataset import SplitName
 from quintain.store.database.tables import dataset_members, links, scores, trajectories
 from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
@@ -182,16 +183,20 @@ class SharedTasks(NamedTuple):
     total: int
 
 
-def tasks_trained_on(connection: Connection, agent_id: str, source_id: str) -> SharedTasks:
-    """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from, in the same environment."""
-    members = or_(
-        _t.id.in_(select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)),
-        _t.job_id == source_id,
-    )
+def tasks_trained_on(
+    connection: Connection, agent_id: str, source_id: str, split: SplitName | None = None
+) -> SharedTasks:
+    """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from, in the same environment.
+
+    Of a dataset only those of `split`, if that is named. A run without a task id is a task of its own.
+    """
+    held = select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)
+    held = held if split is None else held.where(in_split(split))
+    members = or_(_t.id.in_(held), _t.job_id == source_id)
     learned = training_runs_filter(*training_sources(connection, [agent_id]))
 
     def tasks(runs: ColumnElement[bool]) -> Select[Any]:
-        return select(func.coalesce(_t.environment, ""), _t.task_id).where(_t.task_id.is_not(None), runs).distinct()
+        return select(func.coalesce(_t.environment, ""), func.coalesce(_t.task_id, _t.id)).where(runs).distinct()
 
     whole, shared = tasks(members).subquery(), intersect(tasks(members), tasks(learned)).subquery()
     n_shared, n_all = (connection.scalar(select(func.count()).select_from(found)) for found in (shared, whole))

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, Table, delete, func, select
 
 from quintain.errors import NotFound
 from quintain.next_step import Hint, call
+from quintain.records.dataset import SplitName
 from quintain.records.lineage import AffectedRecords, Forgotten, LineageEdge, LineageNode, TrainingSources
 from quintain.records.lineage import Lineage as View
 from quintain.store.agents import find_agent
@@ -132,10 +133,10 @@ class Lineage:
             count = select(func.count()).select_from(trajectories).where(training_runs_filter(held, online))
             return TrainingSources(count=connection.scalar(count) or 0, datasets=tuple(held), online_jobs=tuple(online))
 
-    def tasks_trained_on(self, agent_id: str, source_id: str) -> SharedTasks:
-        """Return how many tasks of the runs of a dataset or a job are tasks of runs that an agent learned from."""
+    def tasks_trained_on(self, agent_id: str, source_id: str, split: SplitName | None = None) -> SharedTasks:
+        """Return how many tasks of the runs of a dataset (or of its `split`) or a job are tasks of runs that an agent learned from."""
         with read_transaction(self.engine) as connection:
-            return tasks_trained_on(connection, agent_id, source_id)
+            return tasks_trained_on(connection, agent_id, source_id, split)
 
     def agents_trained_on(self, trajectory_ids: Sequence[str]) -> list[str]:
         """Return every agent that learned from any of these runs, directly or through its base agents."""

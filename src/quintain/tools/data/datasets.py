@@ -18,13 +18,14 @@ from quintain.exporters.dataset_conversion import require_kind
 from quintain.exporters.registry import exporter
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
-from quintain.records.dataset import Curation, DatasetKind, SplitName
+from quintain.records.dataset import IMITATED, Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.record import counted, require_number
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, convert_or_remove, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
+from quintain.tools.data.lineage import note_other_splits
 from quintain.tools.data.row_references import freeze_path
 from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.results import ExportResult
@@ -39,9 +40,6 @@ _SHOWN = 20
 _PAIRED = frozenset({"dpo", "reward"})
 _CONTRASTED = frozenset({"dpo", "reward", "kto", "grpo"})
 """Kinds that need good and bad runs."""
-
-_IMITATED = frozenset({"sft", "benchmark"})
-"""Kinds whose runs are examples or references: answers that their log rejects are left out."""
 
 _ONLY_FOR: dict[str, frozenset[str]] = {
     "min_reward": frozenset({"sft", "prm", "benchmark"}),
@@ -162,6 +160,7 @@ def export_dataset(
         written = freeze_path(services, path, columns or {}, options, tally)
     else:
         _require_runs(kind, columns, curation)
+        tally.notes += note_other_splits(services, filter, kind)
         runs = _all_counted(select(services, filter, trajectory_ids), len(set(trajectory_ids or ())), tally)
         written = freeze(services, lines_of(services, runs, options, tally), options, tally)
     return _pushed(services, _converted(services, _result(services, written, tally), written, format), destination)
@@ -247,12 +246,14 @@ def _criteria(
     by_value = not selection["recorded"] and (by_outcome or (scorer is not None and not by_steps))
     return Criteria(
         outcomes=_kept(kind, scorer, selection["outcomes"], ready_made=selection["ready_made"]),
+        labelled=kind == "sft" and selection["outcomes"] is None,
         scorer=scorer,
         needs_value=by_value or curation.top_share is not None,
         min_value=min_score if kind == "sft" else None,
         # A benchmark is measured on, never trained on.
         include_held_out=selection["include_held_out"] or kind == "benchmark",
-        imitated=kind in _IMITATED,
+        # What an earlier log called a row's answer does not count: its file speaks for it.
+        imitated=kind in IMITATED and not selection["ready_made"],
         # Rows that state no outcome were chosen by their author; those that state one in other words may be failures.
         readable=kind == "sft" and scorer is None and selection["ready_made"] and selection["outcomes"] is None,
         # Of recorded preferences the pairs are looked at once each, not the runs: one may stand in several.

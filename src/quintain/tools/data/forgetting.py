@@ -20,7 +20,7 @@ from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, PreviewSpec
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.record import counted
-from quintain.tools.data.lineage import datasets_of
+from quintain.tools.data.lineage import datasets_of, export_again
 from quintain.tools.data.removal import delete_path, free_disk, held_elsewhere, remove_records, staying_copies
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
 from quintain.tools.results import ForgetResult, TouchedThing
@@ -192,7 +192,7 @@ def _things(services: Services, done: Forgotten, request: _Request) -> Iterable[
         dataset = services.store.datasets.get(dataset_id)
         remedy = Hint(
             "No training starts on it. Export it again, forgotten runs are left out: ",
-            call("export_dataset", kind=dataset.kind, name=dataset.name, filter={"dataset_id": dataset_id}),
+            export_again(dataset, is_kept=not request.copies),
             f"; then delete {dataset.path}." if not request.copies and Path(dataset.path).exists() else ".",
         )
         blocked = dataset_id in done.blocked

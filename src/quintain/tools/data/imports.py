@@ -15,10 +15,10 @@ from quintain.errors import Unavailable
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun, RunSink, same_file
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.jobs.job import ImportSpec
-from quintain.records.record import counted
+from quintain.records.record import clip, counted, list_names
 from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
@@ -182,6 +182,7 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
             call("search_trajectories", filter=these) if tags else call("search_trajectories"),
             ". Where an outcome is unknown and you know it, state it with ",
             call("record_trajectory", trajectory_id=..., outcome=...),
+            *_column_step(report),
             ", or score runs: ",
             call("score_trajectories", scorer="rules", filter=these),
             ", or learn from them although some may be failures: ",
@@ -214,9 +215,18 @@ def _unread_step(report: ImportReport) -> Hint:
         step,
         " Tables and rows with columns of their own become a dataset by ",
         rows,
-        "; where a row is one message, name session_id, role and content. A format of your own is read by an importer in a "
-        "package of yours.",
+        "; where a row is one message, name session_id, role and content; where a cell is a whole chat, messages, with the "
+        "words before each speaker's lines as user and assistant. A format of your own is read by an importer in a package "
+        "of yours.",
     )
+
+
+def _column_step(report: ImportReport) -> Iterator[str | ToolCall]:
+    """Yield how to take labels from a column that may state them."""
+    if report.columns:
+        named = list_names([repr(clip(name, 40)) for name in report.columns], 6)
+        yield f", or let a column of the rows ({named}: of few values) state it: "
+        yield call("export_dataset", kind="kto", name="labels", path=..., columns={"label": ..., "good": ...})
 
 
 def _labels_step(report: ImportReport, these: Any) -> Iterator[str | Hint]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import Field, StrictBool
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent
+from quintain.records.dataset import Dataset, DatasetKind
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobSpec
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import Record, counted
 from quintain.tools.catalog import DEPRECATED
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 _DEPTH = 6
 
@@ -119,10 +122,38 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
             Hint(
                 f"dataset {dataset_id} ({dataset.name}) contains {counted(n, 'forgotten run')}, so no training starts on it; "
                 "export it again, forgotten runs are left out: ",
-                call("export_dataset", kind=dataset.kind, name=dataset.name, filter={"dataset_id": dataset_id}),
+                export_again(dataset),
             ),
             code="forgotten",
         )
+
+
+def export_again(dataset: Dataset, *, is_kept: bool = True, **shares: float) -> ToolCall:
+    """Return the call that exports a dataset anew: its rows where they are, in their splits, else its runs.
+
+    Without `is_kept` its files are about to be deleted. Texts come from their own files.
+    """
+    source: dict[str, Any] = {"filter": {"dataset_id": dataset.id}}
+    if dataset.kind == "text":
+        source = {"path": ...}
+    elif dataset.kind != "benchmark" and is_kept and Path(dataset.path).is_dir():
+        source = {"path": dataset.id}
+    return call("export_dataset", kind=dataset.kind, name=dataset.name, **source, **shares)
+
+
+def note_other_splits(services: Services, filter: TrajectoryFilter | None, kind: DatasetKind) -> list[str]:
+    """Return a note that the runs of a dataset's other splits are chosen with those of train."""
+    if kind == "benchmark" or filter is None or filter.dataset_id is None or filter.split is not None:
+        return []
+    dataset = find(services.store.datasets.get, filter.dataset_id)
+    others = {} if dataset is None else {name: n for name, n in dataset.splits.items() if n and name != "train"}
+    if dataset is None or not others:
+        return []
+    named = " and ".join(f"{name} ({counted(n, 'row')})" for name, n in sorted(others.items()))
+    return [
+        f"the filter also takes {named} of {dataset.name}, which are for training here: filter={{'dataset_id': {dataset.id!r}, "
+        f"'split': 'train'}} leaves them out, path={dataset.id!r} keeps every row in its split"
+    ]
 
 
 def require_no_forgotten_sources(services: Services, agent: Agent) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,30 +24,31 @@ from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
-from quintain.records.dataset import LEARNED, SplitName
+from quintain.records.dataset import IMITATED, LEARNED, SplitName
 from quintain.records.imports import IngestStatus, Rejected
 from quintain.records.record import clip, counted, shown
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
 from quintain.scoring.preferences.mining import Pair
 from quintain.tools.data.dataset_folders import freeze, freeze_text, logged_margin
 from quintain.tools.data.dataset_lines import RowStatements, lines_of
+from quintain.tools.data.message_tables import Read, requested_rows
 from quintain.tools.data.row_reading import (
     NO_LABELS,
     SPLIT,
     VALUES,
-    chosen_rows,
     has_fields,
     is_rated,
     note_left_out,
     note_unread_splits,
+    note_unread_verdict,
     of_split,
     place_of,
     require_marks,
     require_read_columns,
-    restated,
     safe_name,
     splits_beside_train,
     text_files,
+    unread_remedy,
 )
 from quintain.tools.roots import url_of
 from quintain.tools.services import Services
@@ -92,9 +93,9 @@ class _RowRequest(NamedTuple):
     where: Mapping[str, str] = {}
     """Column -> value or bound of the rows to read."""
 
-    def rows(self, rows: Iterable[NumberedValue], report: Report, tally: ExportCounts) -> Iterator[NumberedValue]:
+    def rows(self, read: Read, report: Report, tally: ExportCounts) -> Iterator[NumberedValue]:
         """Yield the rows to read, with labels and roles that the readers know."""
-        return restated(chosen_rows(rows, self.where, tally), self.columns, self.marks, report, tally)
+        return requested_rows(read, self.columns, self.marks, self.where, report, tally)
 
 
 @dataclass
@@ -165,11 +166,9 @@ def freeze_file(
         is_named = bool(runs) or any(has_fields(origin.lines) for origin in origins)
     _require_readable(path, columns, runs, options, tally, is_named=is_named)
     statements, ids = _row_statements(runs, options, tally)
-    criteria = replace(options.criteria, good=frozenset(run.id for run in runs if run.good))
-    if statements.pairs:
-        criteria = replace(criteria, keep_repeats=True)  # a run may stand in several pairs
+    if statements.pairs:  # a run may stand in several
+        options = replace(options, criteria=replace(options.criteria, keep_repeats=True))
     stored = services.store.trajectories.iterate(ids=ids)
-    options = replace(options, criteria=criteria)
     return freeze(services, lines_of(services, stored, options, tally, statements), options, tally)
 
 
@@ -178,7 +177,8 @@ def _requested(path: str, columns: Mapping[str, str], aside: Path, options: Expo
     read = {name: column for name, column in columns.items() if name not in {SPLIT, *VALUES}}
     marks = {name: value for name, value in columns.items() if name in VALUES}
     for name in marks:
-        if (needed := VALUES[name]) not in read:
+        if not any(needed in read for needed in VALUES[name]):
+            needed = " or ".join(VALUES[name])
             raise InvalidInput(
                 f"columns: expected the column of the {needed} beside {shown(marks)}, got none; name `{needed}`"
             )
@@ -221,18 +221,9 @@ def _require_readable(
     if not runs and not is_named:  # each reason names what to do with its file
         raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}", code="no_rows")
     if not runs:
-        remedy = (
-            'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
-            "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
-            "environment='quintain/tasks?file=PATH'"
+        raise InvalidInput(
+            f"none of the rows in {clip(path)} can be read: {examples}; {unread_remedy(columns)}", code="no_rows"
         )
-        if columns:
-            remedy = "correct `columns`, or the rows in the file"
-        if "role" in columns and "assistant" not in columns:
-            remedy = (
-                'state the role of the agent to train, such as columns={"assistant": "Support"}: others are users then'
-            )
-        raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}; {remedy}", code="no_rows")
     by_marks = options.kind == "kto" and options.criteria.scorer is None
     if by_marks and not any(run.good is not None or run.ended for run in runs):
         unread = f" (others: {examples})" if examples else ""
@@ -272,10 +263,10 @@ def _row_statements(
         labels = {run.id: float(run.good) for run in runs if run.good is not None}
     else:
         # Only what was preferred is an example to follow.
-        if options.kind == "sft" and (bad := sum(run.good is False for run in runs)):
+        if options.kind in IMITATED and (bad := sum(run.good is False for run in runs)):
             tally.dropped["undesirable"] += bad
             tally.seen += bad
-        runs = [run for run in runs if options.kind != "sft" or run.good is not False]
+            runs = [run for run in runs if run.good is not False]
         labels = {}
     ids = dict.fromkeys(run.id for run in runs)
     if repeated := len(runs) - len(ids):
@@ -313,7 +304,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     place = place_of(services, request.path)
     if place is None:
         name = f"https://huggingface.co/datasets/{request.path}"
-        _require_read(request, hub_rows(request.path))
+        _require_read(request, lambda _: hub_rows(request.path), tally)
         for lines, report, split in _sides(request, "hub", lambda _: hub_rows(request.path), None, tally):
             yield _Origin(
                 lines, name, sha256_of(lines), report, split, is_rated(hub_rows(request.path), request.columns)
@@ -323,7 +314,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     if files.left_out:
         tally.notes.append(note_left_out(files.left_out, place))
     if files.taken:
-        _require_read(request, rows_of(files.taken[0], Report()))
+        _require_read(request, partial(rows_of, files.taken[0]), tally)
     for number, file in enumerate(files.taken):
         as_it_is = None if request.columns or request.where or needs_lines(file, text=request.text) else file
         name = str(file)
@@ -339,7 +330,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
 def _sides(
     request: _RowRequest,
     name: str,
-    read: Callable[[Report], Iterable[NumberedValue]],
+    read: Read,
     as_it_is: Path | None,
     tally: ExportCounts,
 ) -> Iterator[tuple[Path, Report, SplitName | None]]:
@@ -354,7 +345,7 @@ def _sides(
     for split in LEARNED if request.split is not None else (None,):
         lines, report = request.aside / f"{name}-{split or 'all'}.jsonl", Report()
         counts = tally if split in (None, "train") else ExportCounts()
-        rows = request.rows(read(report), report, counts)
+        rows = request.rows(read, report, counts)
         try:
             write_lines(of_split(rows, request.split, split, tally), request.columns, lines)
         except InvalidInput as error:  # what came before the damage is good, and so are the other files
@@ -362,11 +353,13 @@ def _sides(
         yield lines, report if split in (None, "train") else Report(), split
 
 
-def _require_read(request: _RowRequest, rows: Iterable[NumberedValue]) -> None:
-    first: list[NumberedValue] = []
+def _require_read(request: _RowRequest, read: Read, tally: ExportCounts) -> None:
+    first = list[object]()
     with suppress(InvalidInput):  # a damaged file is reported where it is read
-        first += islice(request.rows(rows, Report(), ExportCounts()), _SAMPLED if request.columns else 0)
-    require_read_columns(request.columns, [row.value for row in first], request.aside, text=request.text)
+        rows = request.rows(read, Report(), ExportCounts()) if request.columns else ()
+        first += (row.value for row in islice(rows, _SAMPLED))
+    require_read_columns(request.columns, first, request.aside, text=request.text)
+    tally.notes += note_unread_verdict(first, request.columns)
 
 
 def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:

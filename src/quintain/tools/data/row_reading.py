@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,16 @@ from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
+from quintain.importers.training_data.preference import VERDICTS
 from quintain.importers.transcripts.chat_messages import ROLES
-from quintain.importers.values import as_number
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.record import clip, counted, list_names, nearest, shown
 from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
 from quintain.redaction.redact import redact_text
+from quintain.tools.data.row_bounds import bound_of, fits, number_in
+from quintain.tools.data.speaker_lines import SPEAKERS, chat_reader
 from quintain.tools.roots import nothing_at, readable
 from quintain.tools.services import Services
 
@@ -73,6 +74,8 @@ def require_read_columns(columns: Mapping[str, str], rows: Sequence[Any], folder
     """
     found = [row for row in rows if isinstance(row, Mapping)]
     for ours, theirs in columns.items():
+        if ours == "label" and columns.keys() >= _RIVALS:
+            continue
         filled = [row for row in found if row.get(theirs) not in (None, "", [])][:_SAMPLE]
         is_read = ours == "text" if text else not filled or _changes_runs(ours, columns, filled, folder)
         if not is_read:
@@ -123,7 +126,7 @@ def is_rated(rows: Iterable[NumberedValue], columns: Mapping[str, str]) -> bool:
     if column is None:
         return False
     cells = (row.get(column) for _, row in rows if isinstance(row, Mapping))
-    numbers = map(_number, cells)
+    numbers = map(number_in, cells)
     with suppress(InvalidInput):  # a damaged file is reported where it is read
         return any(number is not None and not 0 <= number <= 1 for number in numbers)
     return False
@@ -154,6 +157,36 @@ def note_unread_splits(splits: Mapping[str, int]) -> str:
     """Return a note that rows of other splits became those of train."""
     found = ", ".join(f"{counted(n, 'row')} of {name}" for name, n in sorted(splits.items()))
     return f"the column {SPLIT!r} was not read, so {found} are like all others; columns={{'split': 'split'}} reads it"
+
+
+def note_unread_verdict(rows: Iterable[Any], columns: Mapping[str, str]) -> list[str]:
+    """Return a note on a column that may state which of two named answers is better, where no label is named."""
+    if "label" in columns or not columns.keys() >= _RIVALS:
+        return []
+    found = (name for row in rows if isinstance(row, Mapping) for name in VERDICTS if name in row)
+    return [
+        f"{columns['chosen']!r} was taken as the better answer in all rows, and the column {name!r} was not read; if it names the "
+        f"better one: columns={{'label': {name!r}, 'good': VALUE, 'bad': VALUE}} too"
+        for name in islice(found, 1)
+    ]
+
+
+def unread_remedy(columns: Mapping[str, str]) -> str:
+    """Return what to state in `columns` where no row could be read with these."""
+    if "role" in columns and "assistant" not in columns:
+        return 'state the role of the agent to train, such as columns={"assistant": "Support"}: others are users then'
+    if "messages" in columns and not set(SPEAKERS) <= columns.keys():
+        return (
+            'if the messages are a text, state how the lines of its speakers begin, such as columns={"user": "Customer", '
+            '"assistant": "Bot"}'
+        )
+    if columns:
+        return "correct `columns`, or the rows in the file"
+    return (
+        'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
+        "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
+        "environment='quintain/tasks?file=PATH'"
+    )
 
 
 def safe_name(text: str) -> str:
@@ -194,14 +227,14 @@ def note_left_out(files: Sequence[Path], folder: Path) -> str:
     return f"the folder has a training split, so these were left out: {list_names(names, 5)}; name a file as `path` to take it"
 
 
+_RIVALS = {"chosen", "rejected"}
+"""Names in `columns` of two answers; a label beside them states whether chosen is the better one."""
 MARKS = ("good", "bad")
 """Names in `columns` that state a value of the label, or a bound on it such as `>=4`, not a column."""
-VALUES = {**dict.fromkeys(MARKS, "label"), "assistant": "role"}
-"""Name in `columns` that states a value -> name of the column that has it."""
+VALUES = {**dict.fromkeys(MARKS, ("label",)), "assistant": ("role", "messages"), "user": ("messages",)}
+"""Name in `columns` that states a value -> names of the columns that may have it."""
 NO_LABELS = "no_labels"
 
-_BOUND = re.compile(r"(>=|<=|>|<)\s*(-?[0-9]+(?:[.,][0-9]+)?)")
-_COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _COUNTED = 1_000
 """Most different values that are counted."""
 _SHOWN = 8
@@ -227,16 +260,21 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
         return
     numbers = [number for value in values if (number := as_cell_number(value)) is not None]
     is_scale = any(number not in (-1, 0, 1) for number in numbers)
-    if marks and not any(_fits(mark, value) for mark in marks.values() for value in values):
+    if marks and not any(fits(mark, value) for mark in marks.values() for value in values):
         raise InvalidInput(
             f"columns: expected values or bounds that {column!r}, the label, has, got {shown(dict(marks))}; it has {_listed(values)}",
             code=NO_LABELS,
         )
+    if len(marks) == 1 and len(values) > len(MARKS) and columns.keys() >= _RIVALS:
+        raise InvalidInput(
+            f"columns: expected `good` and `bad` beside two answers, got {shown(dict(marks))} and {_listed(values)} in {column!r}; "
+            "state both, so that ties are left out"
+        )
     if len(marks) == len(MARKS) and (
-        both := [value for value in values if all(_fits(m, value) for m in marks.values())]
+        both := [value for value in values if all(fits(m, value) for m in marks.values())]
     ):
         raise InvalidInput(f"columns: expected `good` and `bad` apart, got {shown(both[0])} in both; correct a bound")
-    if not marks and (is_scale or not any(_label(value, marks) is not None for value in values)):
+    if not marks and (is_scale or not any(label_of(value, marks) is not None for value in values)):
         example = (
             f'"good": ">={max(numbers):g}", "bad": "<={min(numbers):g}"' if is_scale else '"good": VALUE, "bad": VALUE'
         )
@@ -256,13 +294,14 @@ def chosen_rows(
 ) -> Iterator[NumberedValue]:
     """Yield the rows whose columns have the requested values.
 
-    A value may be a bound such as `>=4`. The others are counted, those without a number for a bound apart.
+    A value may be a bound such as `>=4` or `>=2026-11-01`. The others are counted, those without a number or a time for
+    a bound apart.
 
     Raises:
         InvalidInput: the first row lacks a column.
     """
     texts = dict[str, str]()
-    bounded = [name for name, mark in where.items() if _BOUND.fullmatch(mark.strip())]
+    bounded = {name: bound for name, mark in where.items() if (bound := bound_of(mark)) is not None}
     for place, (number, row) in enumerate(rows):
         if where and isinstance(row, Mapping):
             if not place and (absent := [name for name in where if name not in row]):
@@ -270,18 +309,19 @@ def chosen_rows(
                     f"curation.where: expected columns of the rows ({', '.join(map(repr, list(row)[:20]))}), got {absent[0]!r}; "
                     "correct it"
                 )
-            if not all(_fits(value, row.get(name)) for name, value in where.items()):
+            if not all(fits(value, row.get(name)) for name, value in where.items()):
                 words = {
                     name: cell
-                    for name in bounded
-                    if isinstance(cell := row.get(name), str) and cell.strip() and _number(cell) is None
+                    for name, bound in bounded.items()
+                    if isinstance(cell := row.get(name), str) and cell.strip() and bound.measure(cell) is None
                 }
                 texts = words | texts
                 _leave_out(tally, "not_a_number" if words else "not_where")
                 continue
         yield NumberedValue(number, row)
     for name, cell in texts.items():
-        note = f"curation.where: {name!r} has values without a number, such as {shown(cell)}: {where[name]} leaves them out"
+        what = "number" if bounded[name].measure is number_in else "date"
+        note = f"curation.where: {name!r} has values without a {what}, such as {shown(cell)}: {where[name]} leaves them out"
         tally.notes += [note] if note not in tally.notes else []
 
 
@@ -292,23 +332,33 @@ def restated(
     report: Report,
     tally: ExportCounts,
 ) -> Iterator[NumberedValue]:
-    """Yield rows with labels and roles that the readers know.
+    """Yield rows with labels and roles that the readers know, and of two answers the better one as chosen.
 
-    `marks` maps `good` and `bad` to the value or bound that means it, and `assistant` to the agent's role.
+    `marks` maps `good` and `bad` to the value or bound that means it, and `assistant` to the agent's role, or with
+    `user` to the speakers of a chat in one cell.
     """
-    column, agent = columns.get("role"), marks.get("assistant")
+    column, agent, chat = columns.get("role"), marks.get("assistant"), chat_reader(columns, marks)
     labels = {name: mark for name, mark in marks.items() if name in MARKS}
-    for number, row in _labelled(rows, columns, labels, report, tally):
+    for number, row in labelled(rows, columns, labels, report, tally):
         if isinstance(row, Mapping):
             row = joined_columns(row, columns)
+            if chat is not None:
+                try:
+                    row = {**row, columns["messages"]: chat(row)}
+                except InvalidInput as error:
+                    report.reject(number, error.message)
+                    continue
         if agent is not None and column is not None and isinstance(row, Mapping) and row.get(column) is not None:
             role = str(row[column])
             known = "assistant" if role == agent else role if ROLES.get(role) in ("system", "tool") else "user"
             row = {**row, column: known}
+        if columns.keys() >= _RIVALS and isinstance(row, Mapping) and row.get(columns.get("label", "")) is False:
+            chosen, rejected = columns["chosen"], columns["rejected"]
+            row = {**row, chosen: row.get(rejected), rejected: row.get(chosen)}
         yield NumberedValue(number, row)
 
 
-def _labelled(
+def labelled(
     rows: Iterable[NumberedValue],
     columns: Mapping[str, str],
     marks: Mapping[str, str],
@@ -317,13 +367,13 @@ def _labelled(
 ) -> Iterator[NumberedValue]:
     """Yield rows with the column that is named as the label as true or false; the arguments are those of `restated`."""
     column = columns.get("label")
-    bounds = [mark for mark in marks.values() if _BOUND.fullmatch(mark.strip())]
+    bounds = [mark for mark in marks.values() if bound_of(mark)]
     for number, row in rows:
         if column is None or not isinstance(row, Mapping):
             yield NumberedValue(number, row)
         elif row.get(column) is None:
             _leave_out(tally, "no_label")
-        elif (label := _label(row[column], marks)) is not None:
+        elif (label := label_of(row[column], marks)) is not None:
             yield NumberedValue(number, {**row, column: label})
         elif bounds and as_cell_number(str(row[column])) is not None:
             _leave_out(tally, "between_marks")
@@ -337,26 +387,14 @@ def _leave_out(tally: ExportCounts, reason: str) -> None:
     tally.seen += 1
 
 
-def _label(value: object, marks: Mapping[str, str]) -> bool | None:
+def label_of(value: object, marks: Mapping[str, str]) -> bool | None:
     """Return whether a label means good: by its stated values, of which one alone decides, or as logs write it."""
     if not marks:
         known = as_label(value)
         return as_label(as_cell_number(value)) if known is None else known
-    if (fitting := next((name for name, mark in marks.items() if _fits(mark, value)), None)) is not None:
+    if (fitting := next((name for name, mark in marks.items() if fits(mark, value)), None)) is not None:
         return fitting == "good"
     alone = next(iter(marks.values()))
-    if len(marks) == len(MARKS) or (_BOUND.fullmatch(alone.strip()) and as_cell_number(str(value)) is None):
+    if len(marks) == len(MARKS) or (bound_of(alone) and as_cell_number(str(value)) is None):
         return None
     return "bad" in marks
-
-
-def _fits(mark: str, value: object) -> bool:
-    """Whether a value is the stated one, or within the stated bound."""
-    number = _number(value)
-    if bound := _BOUND.fullmatch(mark.strip()):
-        return number is not None and _COMPARE[bound[1]](number, float(bound[2].replace(",", ".")))
-    return str(value).casefold() == mark.casefold() or (number is not None and number == as_cell_number(mark))
-
-
-def _number(value: object) -> float | None:
-    return as_cell_number(value) if isinstance(value, str) else as_number(value)

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from typing import get_args
 
 from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
@@ -20,10 +22,9 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.files import sha256_of
 from quintain.importers.protocol import Report
 from quintain.next_step import Hint, call
-from quintain.records.dataset import LEARNED, Curation, Dataset, DatasetKind, Row, SplitName
+from quintain.records.dataset import Curation, Dataset, DatasetKind, Row, SplitName
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, frozen_dataset, new_options
-from quintain.tools.data.lineage import require_remembered
 from quintain.tools.data.row_file_datasets import freeze_file
 from quintain.tools.roots import readable
 from quintain.tools.services import Services, find
@@ -114,45 +115,55 @@ def has_questions(path: Path) -> bool:
 def freeze_path(
     services: Services, path: str, columns: Mapping[str, str], options: ExportOptions, tally: ExportCounts
 ) -> WrittenDataset:
-    """Freeze the rows of a path, or of the datasets `a+b` that it names."""
+    """Freeze the rows of a path, or of the datasets `a+b` that it names; a file goes before one dataset of its name."""
     names = [name.strip() for name in path.split("+")]
-    if len(names) == 1 or not any(find(services.store.datasets.get, name) for name in names):
+    are_datasets = any(find(services.store.datasets.get, name) for name in names)
+    if not are_datasets or (len(names) == 1 and (services.settings.inbox_dir / path).exists()):
         return freeze_file(services, path, columns, options, tally)
     datasets = list({dataset.id: dataset for dataset in map(services.store.datasets.get, names)}.values())
     _require_joinable(services, datasets, columns, options)
     about = {"joined": [{"id": dataset.id, "name": dataset.name, "files": dataset.files} for dataset in datasets]}
-    # A task that is also in train stays there, where its first row is.
-    held_back = () if any(options.shares.values()) else _rows(datasets, "validation")
-    split: dict[str, SplitName] = {member: "validation" for row in held_back for member in members_of(row)}
-    return freeze(services, _rows_once(datasets, tally), replace(options, about=about, placed=split), tally)
+    # A task that is also in train stays there, where its first row is. Shares divide what is not for tests.
+    is_divided = any(options.shares.values())
+    kept: Sequence[SplitName] = ("test",) if is_divided else ("validation", "test")
+    placed = {member: split for split in kept for row in _rows(datasets, split) for member in members_of(row)}
+    # By the seed that chose the tests, no other task would have a hash below the share.
+    used = {dataset.seed for dataset in datasets} if is_divided and placed else ()
+    seed = next(seed for seed in count(options.seed) if seed not in used)
+    options = replace(options, about=about, placed=placed, seed=seed)
+    return freeze(services, _rows_once(services, datasets, tally), options, tally)
 
 
 def _require_joinable(
     services: Services, datasets: Sequence[Dataset], columns: Mapping[str, str], options: ExportOptions
 ) -> None:
-    """Refuse datasets of another kind or with forgotten runs, and settings that choose among runs."""
+    """Refuse datasets of another kind, and settings that choose among runs."""
     for dataset in datasets:
         if dataset.kind != options.kind or options.kind in {"text", "benchmark"}:
             raise InvalidInput(
                 f"path: expected datasets of kind {options.kind!r} with runs, got {dataset.name} of kind {dataset.kind!r}; join "
                 "datasets of one kind, or export their runs again: filter={'dataset_id': NAME}"
             )
-        require_remembered(services, dataset.id)
     criteria = options.criteria
     all_outcomes = (frozenset(OutcomeStatus), frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN}))
     is_plain = criteria.scorer is None and criteria.curation == Curation() and criteria.outcomes in all_outcomes
     if columns or not is_plain or dict(options.making) != dict(ROW_DEFAULTS.get(options.kind, {})):
         raise InvalidInput(
-            "path: expected datasets to join with their rows as they are, got settings that choose or read rows; leave out "
-            "columns, scorer, min_score, margin, max_pairs_per_task, outcomes and curation"
+            "path: expected datasets with their rows as they are, got settings that choose or read rows; leave out columns, "
+            "scorer, min_score, margin, max_pairs_per_task, outcomes and curation"
         )
 
 
-def _rows_once(datasets: Sequence[Dataset], tally: ExportCounts) -> Iterator[KeyedRow]:
-    """Yield the rows of train, then those of validation; count repeated ones."""
-    seen = set[bytes]()
-    for split in LEARNED:
+def _rows_once(services: Services, datasets: Sequence[Dataset], tally: ExportCounts) -> Iterator[KeyedRow]:
+    """Yield the rows of train, then those of validation and test; count repeated ones, and those of forgotten runs."""
+    store, seen = services.store, set[bytes]()
+    forgotten = set[str]().union(*(store.lineage.forgotten(store.datasets.member_ids(one.id)) for one in datasets))
+    for split in get_args(SplitName):
         for row in _rows(datasets, split):
+            if forgotten.intersection(members_of(row)):
+                tally.dropped["forgotten"] += 1
+                tally.seen += 1
+                continue
             content = hashlib.sha256(row.model_dump_json().encode()).digest()
             if content in seen:
                 tally.dropped["duplicate"] += 1

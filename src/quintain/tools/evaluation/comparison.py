@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from quintain.evaluation.comparison import compare
 from quintain.evaluation.reports.figures import forest_plot
 from quintain.evaluation.reports.report import sequential_verdict
 from quintain.next_step import Hint, ToolCall, call, join_hints
+from quintain.records.dataset import SplitName
 from quintain.records.evaluation import (
     Comparison,
     Correction,
@@ -104,15 +105,14 @@ def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:
     """Return a note for each agent that has learned from tasks on which it is compared."""
     found = []
     for item in chosen:
-        source, name = item.job_id, item.environment
+        source, name, split = item.job_id, item.environment, None
         with suppress(NotFound):  # deleted since
-            if (
-                item.dataset_id is not None
-                and (held := services.store.datasets.get(item.dataset_id)).kind == "benchmark"
-            ):
+            if item.dataset_id is not None:
+                held = services.store.datasets.get(item.dataset_id)
                 source, name = held.id, held.name
+                split = None if held.kind == "benchmark" else cast(SplitName, item.split)
         if source is not None:
-            found.append(trained_on_tasks(services, item.agent_id, source, name))
+            found.append(trained_on_tasks(services, item.agent_id, source, name, split))
     return [f"{note}." for note in found if note]
 
 

@@ -11,7 +11,7 @@ from quintain.environments.references import parse_reference, parts_of
 from quintain.environments.registry import option_names, task_source
 from quintain.environments.scripted_policy import expert_of
 from quintain.errors import InvalidInput
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint
 from quintain.records.agent import Sampling
 from quintain.records.dataset import MEASURABLE_KINDS, Dataset, SplitName
 from quintain.records.hyperparameters.online import MAX_ACTORS
@@ -20,7 +20,7 @@ from quintain.records.jobs.job import EvaluateDatasetSpec, EvaluateSpec, Rollout
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.tags import require_tags
 from quintain.tools.catalog import DEPRECATED
-from quintain.tools.data.lineage import require_remembered
+from quintain.tools.data.lineage import export_again, require_remembered
 from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
 from quintain.tools.evaluation.suites import benchmark_reference, store_tasks, trained_on_tasks
@@ -191,7 +191,7 @@ def evaluate_agent(
                 "opponent, actors and a temperature out, or name an environment"
             )
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
-        return start(services, rows, request_key, warnings=_row_notes(suite, rows))
+        return start(services, rows, request_key, warnings=_row_notes(services, suite, rows))
     acting = playing_fields(services, agent, suite.environment, opponent, actors)
     played = EvaluateSpec(
         **acting,
@@ -333,15 +333,14 @@ def _on_dataset(
     )
 
 
-def _row_notes(suite: MeasuredSuite, spec: EvaluateDatasetSpec) -> tuple[Hint, ...]:
-    """Return the suite's warnings, and how many rows of the split are measured if not all."""
-    total = suite.dataset.splits.get(spec.split, 0) if suite.dataset is not None else 0
-    if spec.n_rows >= total:
-        return suite.warnings
-    return (
-        *suite.warnings,
-        Hint(f"[rows_sampled] It measures {spec.n_rows:,} of {total:,} rows; n_tasks={total} takes all."),
-    )
+def _row_notes(services: Services, suite: MeasuredSuite, spec: EvaluateDatasetSpec) -> tuple[Hint, ...]:
+    """Return the suite's warnings, whether the agent knows rows, and how many of the split are measured if not all."""
+    assert suite.dataset is not None
+    known = trained_on_tasks(services, spec.agent.id, spec.dataset_id, suite.dataset.name, spec.split)
+    notes = (*suite.warnings, *([Hint(known)] if known else []))
+    if spec.n_rows >= (total := suite.dataset.splits.get(spec.split, 0)):
+        return notes
+    return (*notes, Hint(f"[rows_sampled] It measures {spec.n_rows:,} of {total:,} rows; n_tasks={total} takes all."))
 
 
 def _split_of(dataset: Dataset, asked: str) -> SplitName:
@@ -361,13 +360,7 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
     raise InvalidInput(
         Hint(
             f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with a validation split, ",
-            call(
-                "export_dataset",
-                kind=dataset.kind,
-                name=dataset.name,
-                filter={"dataset_id": dataset.id},
-                validation_share=0.1,
-            ),
+            export_again(dataset, validation_share=0.1),
             ", or measure on what was trained on with split='train'",
         ),
         code="nothing_held_out",

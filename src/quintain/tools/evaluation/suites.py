@@ -163,12 +163,14 @@ def chosen_environment(reference: str) -> str | None:
     return write_reference(Reference(name, {option: value for option, value in options.items() if option != "tasks"}))
 
 
-def trained_on_tasks(services: Services, agent_id: str | None, source_id: str, name: str) -> str:
+def trained_on_tasks(
+    services: Services, agent_id: str | None, source_id: str, name: str, split: SplitName | None = None
+) -> str:
     """Return a sentence if an agent has learned from tasks that it is measured on, else nothing.
 
-    `source_id` is the benchmark, or the job that played the tasks.
+    `source_id` is the dataset, of which `split` is measured (None: all of it), or the job that played the tasks.
     """
-    known, total = services.store.lineage.tasks_trained_on(agent_id or "", source_id)
+    known, total = services.store.lineage.tasks_trained_on(agent_id or "", source_id, split)
     if not known:
         return ""
     return (

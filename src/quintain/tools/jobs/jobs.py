@@ -220,10 +220,10 @@ def resume_job(
     if isinstance(job.spec, ExportAgentSpec):
         require_no_forgotten_sources(services, job.spec.agent)
     _require_remembered_rounds(services, job)
-    return view_of(services, services.jobs.resume(job_id, _elsewhere(job.spec, hyperparameters)))
+    return view_of(services, services.jobs.resume(job_id, _elsewhere(job, hyperparameters)))
 
 
-def _elsewhere(spec: JobSpec, changes: Mapping[str, Any] | None) -> TrainSpec | None:
+def _elsewhere(job: Job, changes: Mapping[str, Any] | None) -> TrainSpec | None:
     """Return the spec of a training with other settings of where it runs; None without changes.
 
     Raises:
@@ -231,14 +231,20 @@ def _elsewhere(spec: JobSpec, changes: Mapping[str, Any] | None) -> TrainSpec | 
     """
     if not changes:
         return None
+    spec = job.spec
     if not isinstance(spec, TrainSpec):
         raise InvalidInput(
             f"hyperparameters: expected a training to change them, got a job of kind {spec.kind}; leave them out"
         )
     if others := changes.keys() - PLACEMENT:
+        source = {"dataset_id": spec.dataset_id, "environment": spec.environment}
+        settings = {**spec.config.model_dump(mode="json", exclude_defaults=True), **changes}
         raise InvalidInput(
-            f"hyperparameters: expected {list_names(sorted(PLACEMENT))} alone, which leave the result as it is, got "
-            f"{list_names(sorted(others))}; start another training to change it"
+            Hint(
+                f"hyperparameters: expected {list_names(sorted(PLACEMENT))} alone, which leave the result as it is, got "
+                f"{list_names(sorted(others))}; start another training from its newest checkpoint: ",
+                call("start_training", method=spec.method, model=job.id, **source, hyperparameters=settings),
+            )
         )
     config = check_settings(spec.method, {**spec.config.model_dump(exclude_unset=True), **changes})
     return spec.model_copy(update={"config": config})

@@ -25,6 +25,7 @@ from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
 from quintain.scoring.outcomes.answer_scorers import CheckerScorer
 from quintain.scoring.rules.scorer import RulesScorer
+from quintain.tools.data.lineage import export_again
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
@@ -218,7 +219,7 @@ def data_concerns(services: Services, method: str, dataset: Dataset) -> Concerns
                 )
             )
         elif not outcomes["success"] and outcomes["unknown"]:
-            notes.append(_scoring_note(services, dataset))
+            notes += _scoring_note(services, dataset)
     if not dataset.splits.get("validation"):
         notes += _no_validation(dataset)
     return Concerns(tuple(blockers), tuple(notes))
@@ -233,14 +234,7 @@ def _no_validation(dataset: Dataset) -> list[Hint]:
     if isinstance(shares, dict) and shares.get("validation"):
         why = uneven if isinstance(uneven, str) else "export with another seed or more tasks"
         return [Hint("The validation split that was asked for is empty, ", unnoticed, why, ".")]
-    export = call(
-        "export_dataset",
-        kind=dataset.kind,
-        name=dataset.name,
-        filter={"dataset_id": dataset.id},
-        validation_share=0.1,
-    )
-    return [Hint("There is no validation split, ", unnoticed, export, ".")]
+    return [Hint("There is no validation split, ", unnoticed, export_again(dataset, validation_share=0.1), ".")]
 
 
 def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hint, ...]:
@@ -263,23 +257,28 @@ def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hi
     return (Hint(f"{alike}: `rules` ranks no steps of them either, so leave `{setting}` out."),)
 
 
-def _scoring_note(services: Services, dataset: Dataset) -> Hint:
-    """Return how to score runs of unknown outcome: by a scorer that tells a sample of them apart, else by a judge."""
+def _scoring_note(services: Services, dataset: Dataset) -> list[Hint]:
+    """Return how to score runs of unknown outcome: by a scorer that tells a sample of them apart, else by a judge.
+
+    Nothing where their log labels them good, which is a verdict.
+    """
     unknown = "The outcome of these runs is unknown: score them before you rely on them, with "
     filter = TrajectoryFilter(dataset_id=dataset.id, outcome=OutcomeStatus.UNKNOWN)
     runs = list(islice(services.store.trajectories.iterate(filter), _SAMPLED))
+    if all(run.logged_label for run in runs):
+        return []
     named = {"filter": {"dataset_id": dataset.id}}
     for scorer in (CheckerScorer(), RulesScorer()):
         values = [value for run in runs if (value := scorer.score(run).value) is not None]
         if len(set(values)) > 1:
             score = call("score_trajectories", scorer=scorer.name, **named)
-            return Hint(unknown, score, f", which values {len(values)} of {counted(len(runs), 'run')} looked at.")
+            return [Hint(unknown, score, f", which values {len(values)} of {counted(len(runs), 'run')} looked at.")]
     alike = f"; `checker` and `rules` tell none of {counted(len(runs), 'run')} looked at apart."
     if profiles := sorted(read_profiles(services.settings.endpoints_file)):
         judge = call("score_trajectories", scorer="judge", judge=f"endpoint:{profiles[0]}", **named)
     else:
         judge = call("get_judging_batch", limit=10, **named)
-    return Hint(unknown, judge, alike)
+    return [Hint(unknown, judge, alike)]
 
 
 def _too_few(dataset: Dataset, rows: int) -> Blocker:
