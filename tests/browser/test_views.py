@@ -87,6 +87,8 @@ def test_a_job_moves_on_its_open_page_without_a_reload(visit: Callable[[], Visit
     started = visitor.call("collect_rollouts", agent="expert", environment="quintain/inventory", n_tasks=3)
     row = page.locator(f"tr[data-key={started['job_id']}]")
     row.locator(".badge.succeeded").wait_for()
+    took = page.locator("table.list th").all_inner_texts().index("Took")
+    assert row.locator("td").nth(took).inner_text().endswith(" s")
     assert page.evaluate("window.isSameDocument")
 
 
@@ -145,6 +147,16 @@ def test_an_agent_is_measured_like_its_parent_and_trained_further_from_its_page(
     visitor.call("cancel_job", job_id=page.url.rpartition("/")[2])
     with Visitor(browser, site.url, None) as reader:
         assert reader.open(address).get_by_role("button", name="Evaluate").is_disabled()
+
+
+def test_every_suite_of_an_environment_has_its_leaderboard(visit: Callable[[], Visitor], site: Site) -> None:
+    visitor = visit()
+    started = visitor.call("evaluate_agent", agent="expert", environment="quintain/inventory", n_tasks=2, seed=7)
+    assert visitor.call("get_job", job_id=started["job_id"], until="done", wait_s=50)["status"] == "succeeded"
+    page = visitor.open("/leaderboard?environment=quintain/inventory")
+    page.get_by_role("link", name="held_out, 2 tasks, seed 7").click()
+    page.get_by_role("heading", name="held_out, 2 tasks, seed 7").wait_for()
+    assert page.locator("tbody th").all_inner_texts() == ["1 expert@1"]
 
 
 def test_each_row_of_an_x_ray_opens_at_what_trains(visit: Callable[[], Visitor], site: Site) -> None:
