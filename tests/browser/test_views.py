@@ -192,6 +192,15 @@ def test_a_job_is_named_and_noted_on_its_page_and_the_list_shows_both(
     visitor.call("annotate_job", job_id=site.ids["training"], name="", note="")
 
 
+def test_a_job_beside_another_names_the_settings_in_which_they_differ(visit: Callable[[], Visitor], site: Site) -> None:
+    page = visit().open(f"/jobs/{site.ids['training']}?with={site.ids['evaluation']}")
+    page.get_by_text("Settings that differ").wait_for()
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="n_tasks", exact=True))
+    assert row.locator("td").all_inner_texts() == ["–", str(HELD_OUT_TASKS)]
+    page.get_by_title("Leave out").click()
+    assert page.get_by_text("Settings that differ").count() == 0
+
+
 def test_the_page_stays_below_the_path_of_a_proxy(browser: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
