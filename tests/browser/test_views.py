@@ -87,6 +87,8 @@ def test_a_job_moves_on_its_open_page_without_a_reload(visit: Callable[[], Visit
     started = visitor.call("collect_rollouts", agent="expert", environment="quintain/inventory", n_tasks=3)
     row = page.locator(f"tr[data-key={started['job_id']}]")
     row.locator(".badge.succeeded").wait_for()
+    took = page.locator("table.list th").all_inner_texts().index("Took")
+    assert row.locator("td").nth(took).inner_text().endswith(" s")
     assert page.evaluate("window.isSameDocument")
 
 
@@ -147,6 +149,16 @@ def test_an_agent_is_measured_like_its_parent_and_trained_further_from_its_page(
         assert reader.open(address).get_by_role("button", name="Evaluate").is_disabled()
 
 
+def test_every_suite_of_an_environment_has_its_leaderboard(visit: Callable[[], Visitor], site: Site) -> None:
+    visitor = visit()
+    started = visitor.call("evaluate_agent", agent="expert", environment="quintain/inventory", n_tasks=2, seed=7)
+    assert visitor.call("get_job", job_id=started["job_id"], until="done", wait_s=50)["status"] == "succeeded"
+    page = visitor.open("/leaderboard?environment=quintain/inventory")
+    page.get_by_role("link", name="held_out, 2 tasks, seed 7").click()
+    page.get_by_role("heading", name="held_out, 2 tasks, seed 7").wait_for()
+    assert page.locator("tbody th").all_inner_texts() == ["1 expert@1"]
+
+
 def test_each_row_of_an_x_ray_opens_at_what_trains(visit: Callable[[], Visitor], site: Site) -> None:
     page = visit().open(f"/datasets/{site.ids['dpo']}")
     page.locator(".spans .trained").first.wait_for()
@@ -178,6 +190,15 @@ def test_a_job_is_named_and_noted_on_its_page_and_the_list_shows_both(
         assert page.locator("p.note").count() == 1
         assert page.get_by_role("button", name="Edit").count() == 0
     visitor.call("annotate_job", job_id=site.ids["training"], name="", note="")
+
+
+def test_a_job_beside_another_names_the_settings_in_which_they_differ(visit: Callable[[], Visitor], site: Site) -> None:
+    page = visit().open(f"/jobs/{site.ids['training']}?with={site.ids['evaluation']}")
+    page.get_by_text("Settings that differ").wait_for()
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="n_tasks", exact=True))
+    assert row.locator("td").all_inner_texts() == ["–", str(HELD_OUT_TASKS)]
+    page.get_by_title("Leave out").click()
+    assert page.get_by_text("Settings that differ").count() == 0
 
 
 def test_the_page_stays_below_the_path_of_a_proxy(browser: Any, tmp_path: Path) -> None:

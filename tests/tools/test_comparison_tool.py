@@ -194,6 +194,9 @@ def test_a_leaderboard_takes_the_best_of_each_agent_on_the_suite_that_most_have_
         (2, "agent:a@1", 0.1, "b"),
     ]
     assert (board.suite_hash, board.n_evaluations, board.n_tasks, board.other_suites) == ("suite", 3, 30, ("other",))
+    assert [row.agent for row in environment_leaderboard(services, "test/env", "other").rows] == ["agent:c@1"]
+    with pytest.raises(NotFound, match="expected the hash of a suite of 'test/env', got 'none'; it has other, suite"):
+        environment_leaderboard(services, "test/env", "none")
     with pytest.raises(NotFound, match="no agent was evaluated in 'moon'"):
         environment_leaderboard(services, "moon")
 

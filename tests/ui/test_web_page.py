@@ -269,6 +269,7 @@ def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, s
         open_one.close()
     assert states[0] == states[1]
     assert (states[0]["status"], states[0]["total_steps"], states[0]["metrics"]) == ("running", 7, {"loss": 0.5})
+    assert (states[0]["started_at"], states[0]["ended_at"]) == (NOW.isoformat().replace("+00:00", "Z"), None)
     assert MAX_LISTENERS >= 2
 
 

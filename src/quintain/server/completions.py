@@ -93,6 +93,7 @@ SOURCES: Mapping[str, Callable[[Services], Iterable[str]]] = {
     "id": _stored("agents", "datasets", "jobs", "evaluations", "comparisons", "trajectories"),
     "tail": lambda services: _LOG_TAILS,
     "environment": _environments,
+    "suite": lambda services: [found.suite_hash for found in _page(services, "evaluations")],
     "method": _methods,
     "model": lambda services: ("starter", *_agents_and_names(services, trainable=True)),
     "agents": _agents_and_names,

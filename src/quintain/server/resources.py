@@ -79,6 +79,13 @@ _FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
     (f"{_FIT}/picture", "Reliability diagram", _PNG, "fit_calibration", f"{_CALIBRATION}:calibration_picture"),
     (f"{_FIT}/table", "Reliability as text", _TEXT, "fit_calibration", f"{_CALIBRATION}:calibration_table"),
     ("leaderboard://{environment}", "Leaderboard", _JSON, "compare_agents", f"{_LEADERBOARDS}:environment_leaderboard"),
+    (
+        "leaderboard://{environment}/suites/{suite}",
+        "Leaderboard of a suite",
+        _JSON,
+        "compare_agents",
+        f"{_LEADERBOARDS}:environment_leaderboard",
+    ),
     ("comparison://{comparison_id}", "Comparison", _JSON, "compare_agents", f"{_COMPARISON}:comparison_of"),
     (
         "comparison://{comparison_id}/picture",

@@ -119,7 +119,7 @@ def _read(store: Store, before: Mapping[str, JobState]) -> tuple[dict[str, JobSt
 
 def _text(job: Job) -> str:
     """Return the event of a job's state."""
-    names = ("kind", "status", "phase", "step", "total_steps", "metrics", "attempt", "eta_s")
+    names = ("kind", "status", "phase", "step", "total_steps", "metrics", "attempt", "eta_s", "started_at", "ended_at")
     state = job.model_dump(mode="json", include=set(names))
     metrics = {name: value for name, value in (state["metrics"] or {}).items() if value is None or value == value}
     return message("job", {"job_id": job.id, **state, "metrics": metrics})

@@ -20,11 +20,13 @@ _PLACES = 50
 """Agents of a leaderboard; the rest is counted."""
 
 
-def environment_leaderboard(services: Services, environment: str) -> Leaderboard:
-    """Return the best evaluation of each agent on the suite of an environment that most agents have run, the newest of equals.
+def environment_leaderboard(services: Services, environment: str, suite: str | None = None) -> Leaderboard:
+    """Return the best evaluation of each agent on a suite of an environment, by its hash.
+
+    None: the suite that most agents have run, the newest of equals.
 
     Raises:
-        NotFound: nobody was evaluated there.
+        NotFound: nobody was evaluated there, or not on this suite.
     """
     environment, suites = plain_reference(services, environment), dict[str, list[Evaluation]]()
     for evaluation in read_pages(partial(services.store.evaluations.page, environment=environment)):
@@ -38,7 +40,11 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
             ),
             code="not_evaluated",
         )
-    suite = max(suites, key=lambda found: len({item.agent_id for item in suites[found]}))
+    suite = suite or max(suites, key=lambda found: len({item.agent_id for item in suites[found]}))
+    if suite not in suites:
+        raise NotFound(
+            f"expected the hash of a suite of {environment!r}, got {suite[:80]!r}; it has {', '.join(suites)}"
+        )
     best: dict[str, Evaluation] = {}
     for item in suites[suite]:
         if item.agent_id not in best or merit(item) > merit(best[item.agent_id]):

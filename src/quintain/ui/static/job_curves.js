@@ -1,6 +1,7 @@
 // The curves of a job, metric by metric, smoothed as far as the reader likes, beside those of other jobs.
 import { chart } from "./chart.js";
-import { h, replace } from "./elements.js";
+import { h, idLink, replace } from "./elements.js";
+import { differences } from "./job_parts.js";
 import { setQuery } from "./router.js";
 
 const FIRST = ["success_rate", "mean_reward", "validation_loss", "loss", "reward_accuracy", "reward_margin", "kl", "drift", "entropy", "grad_norm", "learning_rate"];
@@ -8,7 +9,7 @@ const SHOWN = 2;
 const MOST_JOBS = 6;
 
 export async function jobCurves(id, query, api) {
-  const charts = new Map(), jobs = new Map();
+  const charts = new Map(), jobs = new Map(), settings = new Map();
   let chosen = query.get("metrics")?.split(",").filter(Boolean) ?? null;
   let strength = Number(query.get("smooth") ?? 0.3);
   const others = new Set((query.get("with") ?? "").split(",").filter((other) => other && other !== id));
@@ -24,10 +25,10 @@ export async function jobCurves(id, query, api) {
   } }, h("option", { value: "" }, "Compare with…"));
   const chips = h("div", { class: "row" });
   const names = h("div", { class: "row metrics", role: "group", "aria-label": "Metrics" });
-  const place = h("div", { class: "panels" });
+  const place = h("div", { class: "panels" }), differing = h("div");
   const element = h("section", { class: "card" },
     h("div", { class: "head" }, h("h2", { style: { "margin-right": "auto", "margin-bottom": "0" } }, "Curves"),
-      h("label", { class: "field" }, "Smoothing", slider), select), chips, names, place);
+      h("label", { class: "field" }, "Smoothing", slider), select), chips, names, place, differing);
 
   async function offer() {
     if (select.options.length > 1) return;
@@ -42,6 +43,12 @@ export async function jobCurves(id, query, api) {
     setQuery({ with: [...others].join(",") });
     await load(other);
     draw();
+    contrast();
+  }
+
+  function contrast() {
+    const compared = [...jobs.keys()].filter((one) => settings.has(one)).map((one) => [idLink(one), settings.get(one)]);
+    replace(differing, compared.length > 1 && differences(compared));
   }
 
   function remove(other) {
@@ -49,11 +56,14 @@ export async function jobCurves(id, query, api) {
     jobs.delete(other);
     setQuery({ with: [...others].join(",") });
     draw();
+    contrast();
   }
 
   async function load(other) {
     try {
-      jobs.set(other, await api.call("get_job", { job_id: other, detail: "metrics" }));
+      const [job, page] = await Promise.all([api.call("get_job", { job_id: other, detail: "metrics" }), api.get(`/api/jobs/${encodeURIComponent(other)}`)]);
+      jobs.set(other, job);
+      settings.set(other, page.settings);
     } catch {
       others.delete(other);
     }
@@ -92,12 +102,15 @@ export async function jobCurves(id, query, api) {
   await Promise.all([...others].map(load));
   return {
     element,
-    show: (job) => {
+    show: (job, page) => {
+      const isFirst = !settings.has(id);
+      settings.set(id, page.settings);
       const rest = [...jobs].filter(([other]) => other !== id);
       jobs.clear();
       jobs.set(id, job);
       rest.forEach(([other, one]) => jobs.set(other, one));
       draw();
+      if (isFirst) contrast();
     },
     // Adds the step of a live state to the lines at once; the whole curves follow.
     append: (state) => {

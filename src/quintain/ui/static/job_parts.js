@@ -50,8 +50,8 @@ function planTable(job, { estimate }) {
   ];
 }
 
-// Nested settings as NAME.MEMBER and value.
-export function settingsTable(settings) {
+// Nested settings as pairs of NAME.MEMBER and value.
+function flat(settings) {
   const rows = [];
   const walk = (prefix, value) => {
     if (Array.isArray(value) && value.some((one) => one !== null && typeof one === "object")) value.forEach((one, i) => walk(`${prefix}.${i + 1}`, one));
@@ -59,7 +59,21 @@ export function settingsTable(settings) {
     else rows.push([prefix, Array.isArray(value) ? value.join(", ") : String(value)]);
   };
   walk("", settings);
-  return h("div", { class: "settings", tabindex: "0" }, h("table", { class: "plain" }, h("tbody", null, rows.map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "mono" }, value))))));
+  return rows;
+}
+
+export function settingsTable(settings) {
+  return h("div", { class: "settings", tabindex: "0" }, h("table", { class: "plain" }, h("tbody", null, flat(settings).map(([name, value]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "mono" }, value))))));
+}
+
+// The settings in which several jobs differ, a column each; `compared` are pairs of a heading and settings.
+export function differences(compared) {
+  const all = compared.map(([, settings]) => new Map(flat(settings)));
+  const names = [...new Set(all.flatMap((one) => [...one.keys()]))].filter((name) => new Set(all.map((one) => one.get(name))).size > 1);
+  if (!names.length) return h("p", { class: "quiet" }, "Their settings are equal.");
+  return h("details", { open: true }, h("summary", null, `Settings that differ (${names.length})`), h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
+    h("thead", null, h("tr", null, ["Setting", ...compared.map(([heading]) => heading)].map((title) => h("th", { scope: "col" }, title)))),
+    h("tbody", null, names.map((name) => h("tr", null, h("th", { scope: "row" }, name), all.map((one) => h("td", { class: "mono" }, one.get(name) ?? "–"))))))));
 }
 
 // Stages of a recipe, rounds of an evolution: what each reported.

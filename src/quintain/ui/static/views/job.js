@@ -125,7 +125,7 @@ function showTop(top, job, api, act) {
     ].filter(Boolean).join(" · ")),
     waits && h("p", { class: "warning-box" }, "Waits for a free slot", waits.ahead ? `, ${waits.ahead} ahead` : "", ": ",
       Object.entries(waits.held_by ?? {}).map(([holder, label], i) => [i > 0 && ", ", idLink(holder, label)])),
-    job.stalled && h("p", { class: "warning-box" }, job.stalled),
+    [job.stalled, job.trouble].map((text) => text && h("p", { class: "warning-box" }, text)),
     job.error && errorBox({ problem: job.error.message, code: job.error.code, remedy: job.error.hint }),
     (job.warnings ?? []).map((warning) => h("p", { class: "warning-box" }, warning)),
     !isOpen && nextStep(job.next_step)); // an open job is followed and cancelled by this page

@@ -1,5 +1,5 @@
 // All jobs, newest first; their states change as they run.
-import { ago, badge, h, idLink } from "../elements.js";
+import { ago, badge, duration, h, idLink } from "../elements.js";
 import { setQuery } from "../router.js";
 import { pagedTable } from "../table.js";
 
@@ -22,14 +22,15 @@ export async function render(root, params, api) {
     load: (cursor) => api.call("list_jobs", { limit: 200, cursor, ...Object.fromEntries(Object.entries(wanted).filter(([, value]) => value)) }),
     columns: [
       { title: "Job", width: "9.5rem", class: "wide", cell: (job) => idLink(job.job_id) },
-      { title: "What it does", cell: (job) => [h("a", { href: `/jobs/${job.job_id}` }, job.label || job.kind), job.note && h("span", { class: "quiet", title: job.note }, ` ${job.note}`)] },
+      { title: "What it does", cell: (job) => [h("a", { href: `/jobs/${job.job_id}` }, job.label || job.kind), (job.stalled || job.trouble) && [" ", h("span", { class: "badge warning", title: job.stalled || job.trouble }, job.stalled ? "stalled" : "trouble")], job.note && h("span", { class: "quiet", title: job.note }, ` ${job.note}`)] },
       { title: "State", width: "7.5rem", cell: (job) => badge(job.status) },
-      { title: "Step", width: "7rem", class: "number wide", cell: (job) => (job.total_steps ? `${job.step} of ${job.total_steps}` : job.step || "") },
-      { title: "Begun", width: "7.5rem", class: "wide", cell: (job) => ago(job.created_at) },
+      { title: "Step", width: "9rem", class: "number wide", cell: (job) => (job.total_steps ? `${job.step} of ${job.total_steps}` : job.step || "") },
+      { title: "Begun", width: "7.5rem", class: "wide", cell: (job) => job.started_at && ago(job.started_at) },
+      { title: "Took", width: "7.5rem", class: "number wide", cell: (job) => job.started_at && job.ended_at && duration((new Date(job.ended_at) - new Date(job.started_at)) / 1000) },
     ],
   });
   root.append(h("header", { class: "head" }, h("h1", null, "Jobs"), choice("kind", "Kind", KINDS, "all kinds"), choice("status", "State", STATES, "all states")), list.element);
   return api.subscribe((state) => {
-    if (!list.update(state) && !isNarrowed()) list.reload();
+    if (!list.update({ stalled: null, trouble: null, ...state }) && !isNarrowed()) list.reload();
   });
 }

@@ -9,10 +9,10 @@ const PAGES = 10; // Pages of evaluations in which environments are looked for.
 export async function render(root, params, api) {
   const environments = await evaluated(api);
   const body = h("div", { class: "stack" });
-  let environment = params.query.get("environment") ?? environments[0];
+  let environment = params.query.get("environment") ?? environments[0], suite = params.query.get("suite");
   const choice = h("select", { "aria-label": "Environment", onchange: (event) => {
-    environment = event.target.value;
-    setQuery({ environment });
+    [environment, suite] = [event.target.value, null];
+    setQuery({ environment, suite });
     load();
   } }, environments.map((one) => h("option", { value: one, selected: one === environment }, one)));
   root.append(h("header", { class: "head" }, h("h1", null, "Leaderboard"), environments.length > 0 && choice), body);
@@ -23,7 +23,7 @@ export async function render(root, params, api) {
 
   async function load() {
     try {
-      const board = await api.read(`leaderboard://${encodeURIComponent(environment)}`);
+      const board = await api.read(`leaderboard://${encodeURIComponent(environment)}${suite ? `/suites/${encodeURIComponent(suite)}` : ""}`);
       const newest = await newestComparison(board, api).catch(() => null);
       replace(body, table(board, newest, api), ratings(board), suites(board));
     } catch (error) {
@@ -92,5 +92,7 @@ function ratings(board) {
 function suites(board) {
   return board.others.length > 0 && card("Other suites of this environment", h("table", { class: "plain" },
     h("thead", null, h("tr", null, h("th", { scope: "col" }, "Suite"), h("th", { scope: "col", class: "number" }, "Agents"))),
-    h("tbody", null, board.others.map((one) => h("tr", null, h("td", null, inlineText(one.name)), h("td", { class: "number" }, number(one.agents)))))));
+    h("tbody", null, board.others.map((one) => h("tr", null,
+      h("td", null, h("a", { href: `/leaderboard?environment=${encodeURIComponent(board.environment)}&suite=${encodeURIComponent(one.suite_hash)}` }, inlineText(one.name))),
+      h("td", { class: "number" }, number(one.agents)))))));
 }
