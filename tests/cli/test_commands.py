@@ -48,6 +48,12 @@ def test_doctor_runs_a_real_job_which_can_be_listed_and_shown(home: Path) -> Non
     [
         (("serve", "--transport", "carrier-pigeon"), ["[invalid_input]", "carrier-pigeon", "stdio or http"]),
         (("serve", "--toolsets", "data,magic"), ["[", "magic", "evaluate"]),
+        (("plan", "improve"), ["GOAL: expected purposes of a training", "imitate: do what good runs did"]),
+        (
+            ("train", "--method", "lora", "--environment", "quintain/nim"),
+            ["got 'lora'; for the same purpose use 'sft'"],
+        ),
+        (("runs", "--outcome", "succes"), ["--outcome: expected one of success, ", "did you mean 'success'?"]),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_valid_ones(
@@ -144,6 +150,12 @@ def test_a_terminal_that_cannot_show_a_character_gets_its_escape(home: Path) -> 
         ("search --limit", "runs", "'--limit' requires an argument"),
         ("collect --agent expert", "collect", "AGENT is given without an option's name: quintain collect AGENT"),
         ("runs --limit many", "runs", "valid integer"),
+        (
+            "train --batch-size 8",
+            "train",
+            "No such option: --batch-size; a setting of the method is --set batch_size=VALUE;",
+        ),
+        ("train --dataset", "train", "'--dataset' requires an argument; see"),
         ("serve --port 65536", "serve", "'--port'"),
         ("jobs shw", "jobs", "No such command 'shw' (did you mean 'show'?)"),
         ("jobs job-1234", "jobs", "No such command 'job-1234' (did you mean 'quintain jobs show job-1234'?)"),

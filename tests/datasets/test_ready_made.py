@@ -535,7 +535,7 @@ def test_thumbs_become_marks_and_pairs_by_the_values_that_the_columns_state(
 def test_values_of_a_label_that_are_not_stated_are_refused_with_the_way_to_state_them(services: Services) -> None:
     _write(services, "thumbs.csv", THUMBS)
     with pytest.raises(
-        InvalidInput, match=r"no_labels.*got 'up' \(2\), 'down' \(2\); state in `columns` .*\"good\": VALUE"
+        InvalidInput, match=r"no_labels.*got 'up' \(2\), 'down' \(2\); state in `columns` .*\"good\": \.\.\."
     ):
         _export(services, "kto", "thumbs.csv", columns=OF_THUMBS)
     with pytest.raises(InvalidInput, match=r"no_labels.*got .*yes.*; it has 'up' \(2\), 'down' \(2\)"):

@@ -343,7 +343,7 @@ def test_a_conversation_without_messages_ends_by_itself_and_leaves_no_run(
 def test_a_conversation_that_cannot_begin_is_refused(services: Services) -> None:
     for arguments, message in (
         ({}, "expected either `agent` to begin with or `job_id` to go on with, got both or none"),
-        ({"agent": "starter"}, "expected `message` at the begin of a conversation, got none"),
+        ({"agent": "starter"}, "expected `message` at the beginning of a conversation, got none"),
         ({"agent": "starter", "message": "a", "end": "keep"}, "expected `message` or `end`, got both"),
         ({"agent": "expert", "message": "a"}, "expected a model, got the scripted expert"),
     ):

@@ -65,6 +65,9 @@ def _usage_errors(name: str, command_name: str | None = None) -> Iterator[None]:
             )
         elif argument := _positional_name(name, error):
             fault = f"{argument.upper()} is given without an option's name: {place} {argument.upper()}"
+        elif hasattr(error, "possibilities") and _takes_settings(name):  # an unknown option
+            setting = error.option_name.lstrip("-").replace("-", "_")
+            fault += f"; a setting of the method is --set {setting}=VALUE"
         text = f"expected arguments and options of {place}, got a wrong command line: {fault}; see {place} --help"
         print_error(InvalidInput(text))
         raise typer.Exit(REFUSED) from None
@@ -77,6 +80,12 @@ def _positional_name(path: str, error: Any) -> str | None:
     if about is None:
         return None
     return next((one for one in about.positional if name in {one, about.names.get(one)}), None)
+
+
+def _takes_settings(path: str) -> bool:
+    from quintain.cli.command_lines import stored_forms
+
+    return any(form.shape == "settings" for form in stored_forms().get(path, ()))
 
 
 class _Deferred(TyperCommand):
@@ -189,7 +198,7 @@ def _tool_command(name: str) -> TyperCommand:
     spec = tool(about.tool)
     options = options_of(about, spec)
 
-    flags = {one.argument: one.shown_name for one in options if one.member is None}
+    flags = {one.argument + (f".{one.member}" if one.member else ""): one.shown_name for one in options}
 
     def run(**values: Any) -> None:
         own = {one.name: values[one.name] for one in about.own}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ class Session:
     page: str | None = None
     """URL of the page of what the last call was about, while a web page shows the home."""
     flags: Mapping[str, str] = field(default_factory=dict)
-    """Argument of the tool -> what the command line calls it, for errors."""
+    """Argument of the tool, or ARGUMENT.MEMBER, -> what the command line calls it, for errors."""
     command: str = ""
     """The command, whose options errors name; empty: none."""
     _opened: list[Services] = field(default_factory=list)
@@ -165,7 +166,7 @@ def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyTyp
     """Print an error as one line on stderr, with the names of the command line in place of those of arguments."""
     text = printable(f"[{error.code}] {in_options(for_terminal(error.message), command)}")
     for argument, flag in flags.items():
-        text = text.replace(f"`{argument}`", flag).replace(f"arguments.{argument}:", f"{flag}:")
+        text = re.sub(rf"`{argument}`|arguments\.{argument}(\[\d+\])?(?=:)", flag, text)
     plain_console(stderr=True).print(text, style="red")
 
 

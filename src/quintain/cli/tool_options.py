@@ -21,7 +21,7 @@ from quintain.cli.table import Command, CommandOption
 from quintain.errors import InvalidInput
 from quintain.records.documents import READERS, parse_yaml, read_value
 from quintain.records.filters import EVERY_RUN
-from quintain.records.record import Record, clip, nearest, shown
+from quintain.records.record import Record, clip
 from quintain.tools.catalog import ToolSpec
 from quintain.tools.invocation import arguments_model
 
@@ -91,13 +91,7 @@ class Option(OptionForm):
             return _structure(value, name) if value.startswith("{") else _mix(value)
         if self.shape == "document" and not value.lower().endswith(_DOCUMENTS) and not value.startswith("{"):
             return value
-        if self.shape in ("document", "yaml"):
-            return _structure(value, name)
-        for one in [value] if isinstance(value, str) else value if self.choices else ():
-            if self.choices and one not in self.choices:
-                near = nearest(one, self.choices)
-                raise InvalidInput(f"{name}: expected one of {', '.join(self.choices)}, got {shown(one)}{near}")
-        return value
+        return _structure(value, name) if self.shape in ("document", "yaml") else value
 
 
 def options_of(command: Command, spec: ToolSpec) -> list[Option]:

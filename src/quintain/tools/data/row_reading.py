@@ -276,11 +276,11 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
         raise InvalidInput(f"columns: expected `good` and `bad` apart, got {shown(both[0])} in both; correct a bound")
     if not marks and (is_scale or not any(label_of(value, marks) is not None for value in values)):
         example = (
-            f'"good": ">={max(numbers):g}", "bad": "<={min(numbers):g}"' if is_scale else '"good": VALUE, "bad": VALUE'
+            f'"good": ">={max(numbers):g}", "bad": "<={min(numbers):g}"' if is_scale else '"good": ..., "bad": ...'
         )
         raise InvalidInput(
             f"columns: expected true, false, 1, 0 or -1 in {column!r}, the label, got {_listed(values)}; state in `columns` which "
-            f'values are good and which bad, such as {{"label": "{column}", {example}}}',
+            f'values are good and which bad, such as columns={{"label": "{column}", {example}}}',
             code=NO_LABELS,
         )
 

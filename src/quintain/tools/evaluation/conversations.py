@@ -106,7 +106,7 @@ def _post(
         return _begin(services, agent, environment, text)
     job, spec = _conversation(services, job_id or "")
     if environment is not None:
-        raise InvalidInput("expected `environment` at the begin of a conversation, got it later; leave it out")
+        raise InvalidInput("expected `environment` at the beginning of a conversation, got it later; leave it out")
     if text is None and end is None:
         return job.id
     if job.status not in UNFINISHED:
@@ -139,7 +139,7 @@ def talk_partner(services: Services, agent: str, environment: str | None) -> tup
 
 def _begin(services: Services, agent: str, environment: str | None, text: str | None) -> str:
     if text is None:
-        raise InvalidInput("expected `message` at the begin of a conversation, got none; say something")
+        raise InvalidInput("expected `message` at the beginning of a conversation, got none; say something")
     actor, where = talk_partner(services, agent, environment)
     spec = TalkSpec(
         agent=actor,
