@@ -70,12 +70,12 @@ def thinking_episode() -> Trajectory:
 
 
 def test_a_call_without_words_keeps_its_whole_tag_where_the_prompt_opens_thinking() -> None:
-    """`<think>` and `<tool_call>` both begin with `<t`."""
+    """`<think>` and `<tool_call>` both begin with `<t`; the thinking is closed before the call."""
     renderer = renderer_of(_OPENED)
     mute = episode().steps[2].model_copy(update={"thought": None})
     rows = renderer.render(episode().model_copy(update={"steps": (*episode().steps[:2], mute)}), 4096).rows
     assert turns(renderer, rows) == [
-        '<tool_call>\n{"name": "search", "arguments": {"query": "mango 0"}}\n</tool_call><|im_end|>'
+        '\n</think>\n\n<tool_call>\n{"name": "search", "arguments": {"query": "mango 0"}}\n</tool_call><|im_end|>'
     ]
 
 
