@@ -487,10 +487,10 @@ def test_the_newest_dataset_with_enough_rows_is_planned_for(services: Services) 
 
 
 def test_a_planned_step_takes_as_many_rows_as_the_method_needs(services: Services) -> None:
-    """A retriever compares the rows of a step: one alone teaches nothing, however few there are."""
+    """A retriever compares the rows of a step: few teach little, however few there are."""
     good_runs(services)
     plan = plan_training(services, goal=("find_tools",))
-    assert (plan.method, plan.hyperparameters["batch_size"]) == ("retriever", 2)
+    assert (plan.method, plan.hyperparameters["batch_size"]) == ("retriever", 16)
 
 
 def test_branches_show_what_sizes_outcomes_and_memory_decided(services: Services) -> None:
