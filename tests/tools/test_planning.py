@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from mcp_client import ToolCaller
 from quintain.datasets.splits import split_of, task_key
@@ -32,6 +33,8 @@ from quintain.records.hyperparameters.methods import (
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.jobs.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
+from quintain.store.database.engine import write_transaction
+from quintain.store.database.tables import jobs
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_spec
@@ -429,6 +432,10 @@ def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it
     assert again.estimate.measured_by == (started.job_id,)
     assert again.estimate.memory_mb == pytest.approx(view.metrics["peak_memory_mb"], rel=0.2)
     assert f"Earlier trainings of this model ({started.job_id})" in again.why
+    with write_transaction(services.store.engine) as connection:  # as a newer version writes it on the same home
+        connection.execute(update(jobs).where(jobs.c.id == started.job_id).values(spec='{"kind": "newer"}'))
+    unmeasured = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
+    assert (unmeasured.blockers, unmeasured.estimate.measured_by) == ((), ())
 
 
 def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(waiting: Services) -> None:
@@ -480,10 +487,10 @@ def test_the_newest_dataset_with_enough_rows_is_planned_for(services: Services) 
 
 
 def test_a_planned_step_takes_as_many_rows_as_the_method_needs(services: Services) -> None:
-    """A retriever compares the rows of a step: one alone teaches nothing, however few there are."""
+    """A retriever compares the rows of a step: few teach little, however few there are."""
     good_runs(services)
     plan = plan_training(services, goal=("find_tools",))
-    assert (plan.method, plan.hyperparameters["batch_size"]) == ("retriever", 2)
+    assert (plan.method, plan.hyperparameters["batch_size"]) == ("retriever", 16)
 
 
 def test_branches_show_what_sizes_outcomes_and_memory_decided(services: Services) -> None:

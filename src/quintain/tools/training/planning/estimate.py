@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from quintain.errors import Conflict
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
@@ -118,7 +119,11 @@ class _Times(NamedTuple):
 
 
 def _finished(services: Services) -> Iterator[tuple[Job, TrainSpec]]:
-    for job in services.store.jobs.page(status=JobStatus.SUCCEEDED, kind="train", limit=_LOOKED_AT).items:
+    try:
+        known = services.store.jobs.page(status=JobStatus.SUCCEEDED, kind="train", limit=_LOOKED_AT).items
+    except Conflict:  # a newer version wrote one; without it a training starts all the same
+        return
+    for job in known:
         if isinstance(job.spec, TrainSpec) and job.attempt == 1 and job.resumed_from is None:
             yield job, job.spec
 
