@@ -608,6 +608,9 @@ def test_a_training_goes_on_elsewhere_and_with_no_other_result(waiting: Services
     assert (resumed.status, resumed.resumed_from) == (JobStatus.QUEUED, "job-1")
     stored = waiting.store.jobs.get(resumed.job_id).spec
     assert stored == spec.model_copy(update={"config": SFTConfig(learning_rate=1e-3)})
+    job(waiting.store, "job-3", spec.model_copy(update={"actor_backend": "ray"}), status, now=waiting.clock())
+    again = resume_job(waiting, "job-3").job_id
+    assert waiting.store.jobs.get(again).spec == spec, "the operator lets actors run on this machine by now"
     job(waiting.store, "job-2", SelftestSpec(), status, now=waiting.clock())
     with pytest.raises(InvalidInput, match="expected a training to change them, got a job of kind selftest"):
         resume_job(waiting, "job-2", {"processes": 1})

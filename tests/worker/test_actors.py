@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import psutil
@@ -26,6 +27,7 @@ from quintain.records.jobs.job import RolloutSpec
 from quintain.worker.actors import pool
 from quintain.worker.actors.local import LocalActor
 from quintain.worker.actors.playing import ActorSetup, Answer, Batch, BatchPlayer
+from quintain.worker.actors.ray_actors import connect
 from quintain.worker.evolution import loop as evolve
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
@@ -281,3 +283,14 @@ def test_an_evolution_on_two_actors_equals_the_same_one_alone(where: str, tmp_pa
     assert losses(together) == losses(alone)
     assert same(together.parent / "models" / "01-train", alone.parent / "models" / "01-train")
     assert ThreadActor.batches == (2 if where == "thread" else 0)
+
+
+def test_a_cluster_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError(
+            "Failed to connect to GCS. Last connection error: Traceback\n  File ...\nRpcError: Timed out"
+        )
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    with pytest.raises(Unavailable, match=r"\[no_ray_cluster\] .* RpcError: Timed out\); start one with `ray start"):
+        connect()

@@ -36,6 +36,9 @@ reconciler, workers and other machines do not, and no file of a job contains it.
 RAY_VARIABLE = "QUINTAIN_RAY_ADDRESS"
 """The same for the address of the Ray cluster."""
 
+RAY_TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
+"""Tries of a worker to reach a Ray cluster for its actors, each of 45 s; Ray's default is 20."""
+
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 
 LOCAL = "local"
@@ -192,6 +195,7 @@ class Starter:
         launcher = self.launcher_name(job.kind)
         is_remote = self.launchers(launcher).is_remote
         own = {processes.JOB_VARIABLE: job.id, "PYTHONUNBUFFERED": "1", URL_VARIABLE: None, RAY_VARIABLE: None}
+        own[RAY_TRIES_VARIABLE] = self.environment.get(RAY_TRIES_VARIABLE, "1")
         if is_remote:
             cpus = self.options.cluster.cpus
             own[THREADS_VARIABLE] = self.environment.get(THREADS_VARIABLE) or (str(cpus) if cpus else None)

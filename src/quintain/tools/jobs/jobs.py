@@ -220,18 +220,28 @@ def resume_job(
     if isinstance(job.spec, ExportAgentSpec):
         require_no_forgotten_sources(services, job.spec.agent)
     _require_remembered_rounds(services, job)
-    return view_of(services, services.jobs.resume(job_id, _elsewhere(job, hyperparameters)))
+    spec = _elsewhere(job, hyperparameters)
+    if not services.jobs.is_elsewhere(job):  # whose operator may be another
+        spec = _by_operator(services, spec)
+    return view_of(services, services.jobs.resume(job_id, None if spec == job.spec else spec))
 
 
-def _elsewhere(job: Job, changes: Mapping[str, Any] | None) -> TrainSpec | None:
-    """Return the spec of a training with other settings of where it runs; None without changes.
+def _by_operator(services: Services, spec: JobSpec) -> JobSpec:
+    """Return the spec with its actors where the operator lets them run now."""
+    if "actor_backend" not in type(spec).model_fields:
+        return spec
+    return spec.model_copy(update={"actor_backend": services.settings.actor_backend})
+
+
+def _elsewhere(job: Job, changes: Mapping[str, Any] | None) -> JobSpec:
+    """Return the spec with other settings of where a training runs.
 
     Raises:
         InvalidInput: The job is no training, or another setting would change.
     """
-    if not changes:
-        return None
     spec = job.spec
+    if not changes:
+        return spec
     if not isinstance(spec, TrainSpec):
         raise InvalidInput(
             f"hyperparameters: expected a training to change them, got a job of kind {spec.kind}; leave them out"
@@ -278,9 +288,7 @@ def start(
 
     An unfinished job with the key is returned instead; without a key a job is always started.
     """
-    if "actor_backend" in type(spec).model_fields:
-        spec = spec.model_copy(update={"actor_backend": services.settings.actor_backend})
-    job, deduplicated = services.jobs.start(spec, request_key=request_key)
+    job, deduplicated = services.jobs.start(_by_operator(services, spec), request_key=request_key)
     again = f"{note} " if note else ""
     again += "The same request is already under way. " if deduplicated else ""
     again += forgotten_sources_note(services, spec.agent.id if hasattr(spec, "agent") else None)

@@ -29,9 +29,10 @@ def connect() -> None:
         return
     try:
         ray.init(address="auto", log_to_driver=True, logging_level="WARNING")
-    except (ConnectionError, ValueError) as error:
+    except (ConnectionError, ValueError, RuntimeError) as error:  # the last one has a traceback
+        reason = " ".join(str(error).split())[-400:]
         raise Unavailable(
-            f"expected a Ray cluster for actors, got none ({error}); start one with `ray start --head`, set RAY_ADDRESS, or set "
+            f"expected a Ray cluster for actors, got none ({reason}); start one with `ray start --head`, set RAY_ADDRESS, or set "
             "QUINTAIN_ACTOR_BACKEND to local",
             code="no_ray_cluster",
         ) from None
