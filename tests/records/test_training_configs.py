@@ -24,7 +24,7 @@ from quintain.records.hyperparameters.methods import (
     TrainingConfig,
 )
 from quintain.records.jobs.evolve import EvolveConfig
-from quintain.records.record import explain, nearest
+from quintain.records.wording import explain, nearest
 from quintain.tools.training.config_files import canonical_document, settings_of
 from quintain.tools.training.methods import read_hyperparameters
 

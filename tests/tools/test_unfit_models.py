@@ -24,8 +24,8 @@ from quintain.datasets.provenance import allowed_models
 from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef, Sampling
 from quintain.records.dataset import GroupRow, LabelledRow, PairRow, Row
-from quintain.records.record import counted
 from quintain.records.trajectory import Actor, Step, Trajectory, read_trajectory
+from quintain.records.wording import counted
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent

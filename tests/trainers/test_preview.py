@@ -19,8 +19,8 @@ from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow,
 from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS
 from quintain.records.jobs.job import PreviewSpec
 from quintain.records.jobs.preview import PreviewReport, Sample
-from quintain.records.record import counted
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
+from quintain.records.wording import counted
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models.loading import open_tokenizer
 from quintain.trainers.preview.dataset import histogram, preview

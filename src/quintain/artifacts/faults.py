@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from quintain.errors import NotFound, QuintainError, Refused, Unavailable, disk_remedy
-from quintain.records.record import clip
+from quintain.records.wording import clip
 from quintain.redaction.redact import redact_text
 
 _EXTRAS = {"s3": "s3", "s3a": "s3"}

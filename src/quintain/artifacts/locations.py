@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput, Refused
-from quintain.records.record import clip, shown
+from quintain.records.wording import clip, shown
 
 HUB = "hub"
 """Scheme of the Hugging Face Hub: `hub:OWNER/NAME`."""

@@ -17,9 +17,9 @@ from quintain.checkers.statements import last_numbers, last_statement
 from quintain.checkers.texts import boxes, plain, without_open_box
 from quintain.checkers.values import compare, expected_number, words
 from quintain.next_step import Hint, call
-from quintain.records.record import clip
 from quintain.records.score import CheckResult
 from quintain.records.trajectory import Task
+from quintain.records.wording import clip
 
 _CHECKER_FIELDS = ("answer", "answers", "expected", "value", "target")
 _TASK_FIELDS = (

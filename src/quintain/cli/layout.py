@@ -15,8 +15,8 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
-from quintain.records.record import number_text
 from quintain.records.text import printable
+from quintain.records.wording import number_text
 
 _PIPE_WIDTH = 200
 """Columns where the output goes to a file or a pipe, and COLUMNS is not set."""

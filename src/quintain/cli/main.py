@@ -54,7 +54,7 @@ def _usage_errors(name: str, command_name: str | None = None) -> Iterator[None]:
     except _UsageError as error:
         from quintain.cli.session import REFUSED, print_error
         from quintain.errors import InvalidInput
-        from quintain.records.record import nearest
+        from quintain.records.wording import nearest
 
         place = f"quintain {name}".strip()
         fault = error.format_message().rstrip(".")

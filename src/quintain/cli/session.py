@@ -16,8 +16,9 @@ import typer
 
 from quintain.cli.command_lines import for_terminal, in_options
 from quintain.errors import InvalidInput, QuintainError
-from quintain.records.record import Record, number_text
+from quintain.records.record import Record
 from quintain.records.text import printable
+from quintain.records.wording import number_text
 from quintain.settings import Settings, read_settings
 from quintain.tools.catalog import ToolSpec
 from quintain.tools.invocation import call

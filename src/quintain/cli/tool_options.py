@@ -21,7 +21,8 @@ from quintain.cli.table import Command, CommandOption
 from quintain.errors import InvalidInput
 from quintain.records.documents import READERS, parse_yaml, read_value
 from quintain.records.filters import EVERY_RUN
-from quintain.records.record import Record, clip
+from quintain.records.record import Record
+from quintain.records.wording import clip
 from quintain.tools.catalog import ToolSpec
 from quintain.tools.invocation import arguments_model
 

@@ -15,7 +15,7 @@ from quintain.errors import InvalidInput, Unavailable
 from quintain.exporters.chat_turns import Losses
 from quintain.exporters.formats.trl import FEATURES, trl_lines
 from quintain.records.dataset import Dataset, DatasetKind, SplitName
-from quintain.records.record import shown
+from quintain.records.wording import shown
 from quintain.tools.dict_calls.actions import file_of_rows
 
 if TYPE_CHECKING:

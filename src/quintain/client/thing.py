@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import anyio.to_thread
 
-from quintain.records.record import clip
+from quintain.records.wording import clip
 
 if TYPE_CHECKING:
     from quintain.client.session import Session

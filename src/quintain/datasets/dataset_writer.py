@@ -26,8 +26,8 @@ from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, 
 from quintain.importers.files.garbage_collection import gc_relaxed
 from quintain.next_step import Hint
 from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, LabelledRow, PairRow, Row, SplitName
-from quintain.records.record import counted
 from quintain.records.trajectory import Actor, ImagePart, OutcomeStatus, Step, Trajectory, text_of
+from quintain.records.wording import counted
 
 _BUFFER_BYTES = 2**20
 

@@ -14,7 +14,7 @@ from quintain import __version__
 from quintain.errors import InvalidInput, NotFound
 from quintain.files import created
 from quintain.records.dataset import Dataset
-from quintain.records.record import explain
+from quintain.records.wording import explain
 
 FILE_NAME = "manifest.json"
 

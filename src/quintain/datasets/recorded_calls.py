@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.records.protocols import tool_function
-from quintain.records.record import clip
 from quintain.records.trajectory import Actor, Observation, Step, Trajectory, text_of
+from quintain.records.wording import clip
 
 MIN_TOOLS = 2
 """Different tools that a retriever needs to learn from: with one, every need has the same answer."""

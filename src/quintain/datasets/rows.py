@@ -12,8 +12,8 @@ from quintain.datasets.manifest import read_manifest
 from quintain.errors import InvalidInput, NotFound
 from quintain.files import sha256_of
 from quintain.records.dataset import ROW_OF_KIND, BenchmarkRow, DatasetRow, GroupRow, PairRow, Row, SplitName, TextRow
-from quintain.records.record import explain
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
+from quintain.records.wording import explain
 
 
 @overload

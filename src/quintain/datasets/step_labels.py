@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.records.dataset import PairRow, Row, StepLabelRow
-from quintain.records.record import list_names
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import Actor, Step, Trajectory
+from quintain.records.wording import list_names
 
 
 class StepLabels(NamedTuple):

@@ -25,8 +25,8 @@ from quintain.endpoints.faults import BUSY, STOPPED, KeyMask, Trouble, excerpt, 
 from quintain.endpoints.profiles import is_loopback, require_safe_url
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.labels.judging import Endpoint
-from quintain.records.record import counted
 from quintain.records.seeds import stable_seed
+from quintain.records.wording import counted
 
 if TYPE_CHECKING:
     import ssl

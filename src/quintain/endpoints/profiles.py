@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.documents import read_toml
 from quintain.records.labels.judging import Endpoint
-from quintain.records.record import explain, nearest, shown
+from quintain.records.wording import explain, nearest, shown
 
 _FIELDS = tuple(name for name in Endpoint.model_fields if name != "name")
 _KEY_FIELD = re.compile(r"api[_-]?key|authorization|token$|secret|password|headers?", re.IGNORECASE)

@@ -11,8 +11,8 @@ from quintain.environments.registry import PATH_OPTIONS, open_source
 from quintain.environments.tasks.task_files import ALL, read_tasks
 from quintain.errors import InvalidInput
 from quintain.records.protocols import TaskSource
-from quintain.records.record import clip
 from quintain.records.trajectory import Task
+from quintain.records.wording import clip
 
 ENVIRONMENT_ID = "quintain/benchmark"
 VERSION = "1"

@@ -9,9 +9,9 @@ from typing import Any
 from quintain.environments.scripted_policy import expert_of_parts
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TaskSource, TimeStep
-from quintain.records.record import clip
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Task
+from quintain.records.wording import clip
 
 
 class PartSource:

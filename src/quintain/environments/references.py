@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from quintain.errors import InvalidInput
-from quintain.records.record import clip, shown
+from quintain.records.wording import clip, shown
 
 MAX_PARTS = 50
 

@@ -27,7 +27,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
 from quintain.extensions import ExtensionGroup, load
 from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import TaskSource
-from quintain.records.record import clip, explain, nearest
+from quintain.records.wording import clip, explain, nearest
 
 GROUP = "quintain.environments"
 """Entry-point group; each entry names a callable that returns a `TaskSource`."""

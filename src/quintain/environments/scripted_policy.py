@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from quintain.checkers.answers import expected_answers
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Message, Policy, Reply, Stop, TaskSource, Turn
-from quintain.records.record import clip
 from quintain.records.trajectory import Action, Task, text_of
+from quintain.records.wording import clip
 
 _WORD = r"\w+"
 

@@ -18,7 +18,8 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.documents import read_toml
-from quintain.records.record import Name, Record, explain, nearest, require_number, shown
+from quintain.records.record import Name, Record, require_number
+from quintain.records.wording import explain, nearest, shown
 from quintain.redaction.credentials import secret_kind
 
 PREFIX = "mcp:"

@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.records.protocols import TimeStep
-from quintain.records.record import Record, explain
+from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation
+from quintain.records.wording import explain
 
 _OMITTED = {"title", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum", "default"}
 

@@ -11,7 +11,7 @@ import yaml
 
 from quintain.records.agent import Sampling
 from quintain.records.jobs.handover import AGENT_FILE, AgentExport, Result
-from quintain.records.record import counted
+from quintain.records.wording import counted
 
 _OLLAMA = frozenset(
     {

@@ -10,7 +10,7 @@ from quintain.exporters.formats import atif, axolotl, hf_sts, hub, knowlyr, llam
 from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.extensions import ExtensionGroup, load_object, package_of
 from quintain.records.dataset import Dataset
-from quintain.records.record import nearest, shown
+from quintain.records.wording import nearest, shown
 
 GROUP = "quintain.exporters"
 """Entry-point group; each entry names an `Exporter`, or a class of them without arguments, with the entry's name."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.values import SHORT_CHARS, as_dict, as_list, as_number, nonblank
-from quintain.records.record import shown
 from quintain.records.trajectory import Outcome, OutcomeStatus
+from quintain.records.wording import shown
 
 COLUMNS = ("resolved", "verified", "success", "is_correct", "test_result", "outcome", "label")
 """Columns that state whether a run reached its goal; the first that is set wins. `reward` and `score` are numbers."""

@@ -18,7 +18,7 @@ from quintain.importers import chat_apps, coding_agents, frameworks, harnesses, 
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer
-from quintain.records.record import explain, nearest, shown
+from quintain.records.wording import explain, nearest, shown
 
 GROUP = "quintain.importers"
 """Entry-point group; each entry names an `Importer`, or a class of them without arguments, with the entry's name."""

@@ -30,8 +30,8 @@ from quintain.importers.values import (
     short_fields,
     transpose_columns,
 )
-from quintain.records.record import clip, explain
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
+from quintain.records.wording import clip, explain
 
 _TASK_IDS = ("instance_id", "task_id", "problem_id", "question_id")
 _ATTEMPTS = (

@@ -21,8 +21,8 @@ from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetOutput
 from quintain.records.evaluation import Comparison
 from quintain.records.jobs.job_events import Envelope, JobEvent
-from quintain.records.record import explain
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import explain
 from quintain.store.job_spans import Span
 from quintain.store.store import Store
 from quintain.store.trajectories.rows import encode_run

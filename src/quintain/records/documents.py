@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.records.record import clip, shown
+from quintain.records.wording import clip, shown
 
 if TYPE_CHECKING:
     import yaml

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.records.record import shown
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import shown
 
 LIVE = "live"
 """Tag of an open recording. Reserved."""

@@ -18,8 +18,9 @@ from pydantic_core import to_json, to_jsonable_python
 
 from quintain.errors import InvalidInput
 from quintain.records.imports import PERSONAL_KINDS, RedactionLevel
-from quintain.records.record import Instant, Record, explain
+from quintain.records.record import Instant, Record
 from quintain.records.score import RELAYED, rater_weight
+from quintain.records.wording import explain
 
 PersonalData = Literal["none", "found", "unknown"]
 """Whether redaction found personal data in a run."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from quintain.errors import InvalidInput, Refused, Unavailable
-from quintain.records.record import shown
+from quintain.records.wording import shown
 from quintain.sandbox.backends import Backend, Bubblewrap, Docker, HostFolders, Unshare
 from quintain.sandbox.files import MAX_PATH, read_bytes, remove, size_of, write_bytes
 from quintain.sandbox.limits import CommandResult, Limits

@@ -22,9 +22,9 @@ from quintain.checkers.answers import expected_answer
 from quintain.errors import Unavailable
 from quintain.extensions import load_object, package_of
 from quintain.records.protocols import Scorer
-from quintain.records.record import explain
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import explain
 from quintain.scoring.outcomes.final_message import final_messages
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 

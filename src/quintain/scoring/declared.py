@@ -32,9 +32,9 @@ from quintain.records.labels.reward import (
     StepsReward,
     WordsReward,
 )
-from quintain.records.record import explain, nearest, shown
 from quintain.records.score import CheckResult, Component, Score
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import explain, nearest, shown
 from quintain.scoring.outcomes.answer_scorers import TextScorer
 from quintain.scoring.outcomes.final_message import MAX_CHARS, agent_text, final_messages
 from quintain.scoring.outcomes.whole_run_scores import of_check, scored, unscored

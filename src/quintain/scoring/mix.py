@@ -10,9 +10,9 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, join_hints
 from quintain.records.labels.reward import Combine
 from quintain.records.protocols import Scorer
-from quintain.records.record import exact, shown
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import exact, shown
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 
 MAX_EXPONENT = 10.0

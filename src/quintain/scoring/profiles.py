@@ -15,8 +15,8 @@ from quintain.next_step import Hint, call
 from quintain.records.documents import read_document
 from quintain.records.labels.profiles import DomainProfile, OutcomeRule, ToolProfile
 from quintain.records.protocols import tool_function
-from quintain.records.record import explain, nearest, shown
 from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.records.wording import explain, nearest, shown
 
 
 def _built_in() -> dict[str, DomainProfile]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from quintain.next_step import Hint, call
-from quintain.records.record import clip
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip
 
 AGENT = "agent:"
 """What the name of a scorer begins with that is a trained model."""

@@ -14,8 +14,8 @@ from quintain.extensions import ExtensionGroup, package_of
 from quintain.records.labels.profiles import DomainProfile
 from quintain.records.labels.reward import Combine, Declared
 from quintain.records.protocols import Scorer
-from quintain.records.record import nearest, shown
 from quintain.records.score import Score
+from quintain.records.wording import nearest, shown
 from quintain.scoring.calibration.calibrated import RawScorer
 from quintain.scoring.custom import GROUP, FunctionScorer, RewardFunction, load
 from quintain.scoring.declared import DEFAULTS, DeclaredScorer

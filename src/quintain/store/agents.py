@@ -12,7 +12,7 @@ from quintain.errors import NotFound
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.filters import Page
-from quintain.records.record import nearest, shown
+from quintain.records.wording import nearest, shown
 from quintain.store.database.documents import encode, read_all
 from quintain.store.database.engine import read_transaction, write_transaction
 from quintain.store.database.paging import contain_words, fetch_page

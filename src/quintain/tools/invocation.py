@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from quintain.errors import InvalidInput, UnknownField
 from quintain.next_step import Hint, ToolCall
-from quintain.records.record import CHOICES, explain, list_names, nearest, shown, valid_fields
 from quintain.records.text import require_clean
+from quintain.records.wording import CHOICES, explain, list_names, nearest, shown, valid_fields
 from quintain.tools.catalog import ToolSpec
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from quintain.environments.registry import environment_ids, task_source
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.protocols import Environment, TaskSource
 from quintain.records.protocols import TimeStep as EnvironmentStep
-from quintain.records.record import shown
 from quintain.records.trajectory import Action, AgentInfo, Observation, Step, Task, Trajectory, text_of
+from quintain.records.wording import shown
 
 RewardFunction = Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], float]
 """From the steps so far, the last one included, and its action to the reward of the step."""

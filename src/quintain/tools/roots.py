@@ -17,7 +17,7 @@ from quintain.artifacts.locations import HUB, allowed_destination, allowed_locat
 from quintain.errors import InvalidInput, NotFound, Refused, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import FetchSpec
-from quintain.records.record import clip, nearest, shown
+from quintain.records.wording import clip, nearest, shown
 from quintain.tools.services import Services
 
 IN_CALL_BYTES = 48 * 2**20

@@ -20,8 +20,8 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters.methods import SFTConfig
-from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip
 from quintain.trainers.data.coreset import text_features, unit_rows
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, Floats

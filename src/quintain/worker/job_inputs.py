@@ -21,9 +21,9 @@ from quintain.records.jobs.job import EvaluateDatasetSpec, PreviewSpec, TrainSpe
 from quintain.records.jobs.recipe import EarlierSkill
 from quintain.records.jobs.run_jobs import RunsFile
 from quintain.records.protocols import Reporter
-from quintain.records.record import clip
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip
 
 
 class _Place(NamedTuple):

@@ -13,7 +13,7 @@ from rich.console import Console
 from quintain.cli.session import Session, plain_console
 from quintain.errors import Conflict
 from quintain.jobs.home_claim import nothing_running
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.settings import Settings, read_settings
 from quintain.store.database.backup import BackupManifest
 from quintain.store.database.restore import RestoreResult, read_manifest, restore, verify

@@ -28,8 +28,8 @@ from quintain.jobs.launchers import registry as launchers
 from quintain.jobs.pruning import model_folders
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.records.labels.judging import Endpoint
-from quintain.records.record import counted
 from quintain.records.text import printable
+from quintain.records.wording import counted
 from quintain.scoring import registry as scorers
 from quintain.settings import Settings, has_secret, read_settings, sqlite_url
 from quintain.store.database.damage import problems, readable, salvage

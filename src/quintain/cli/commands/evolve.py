@@ -15,8 +15,8 @@ from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
 from quintain.records.jobs.evolve import RoundReport
 from quintain.records.jobs.job import JobResult
-from quintain.records.record import shown
 from quintain.records.text import printable
+from quintain.records.wording import shown
 from quintain.tools.training.config_files import start_config
 
 _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")

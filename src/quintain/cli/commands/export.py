@@ -13,8 +13,8 @@ from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.datasets.dataset_writer import folder_aside
 from quintain.errors import Conflict, Unavailable
-from quintain.records.record import counted
 from quintain.records.text import printable
+from quintain.records.wording import counted
 from quintain.tools.results import ExportResult
 
 

@@ -14,8 +14,8 @@ from quintain.cli.layout import Column, print_table
 from quintain.cli.session import INTERRUPTED, CommandRun, plain_console, show_next_step
 from quintain.records.imports import ImportReport
 from quintain.records.jobs.job import UNFINISHED
-from quintain.records.record import counted
 from quintain.records.text import printable
+from quintain.records.wording import counted
 from quintain.tools.data.imports import MOST_FILES, result_of
 from quintain.tools.results import ImportResult
 

@@ -22,8 +22,8 @@ from quintain.cli.clients.clients import (
 )
 from quintain.cli.session import Session, plain_console
 from quintain.errors import InvalidInput, Refused
-from quintain.records.record import nearest, shown
 from quintain.records.text import printable
+from quintain.records.wording import nearest, shown
 
 
 def _clients(incomplete: str) -> list[str]:

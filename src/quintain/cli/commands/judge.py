@@ -11,8 +11,8 @@ from quintain.cli.commands.record import read_json
 from quintain.cli.layout import print_table
 from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.errors import InvalidInput
-from quintain.records.record import shown
 from quintain.records.text import printable
+from quintain.records.wording import shown
 from quintain.tools.catalog import Answer, Entry, Question, tool
 from quintain.tools.invocation import check
 from quintain.tools.labels.judging.agreement import agreement

@@ -11,8 +11,8 @@ from rich.console import Console
 from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import show_next_step
-from quintain.records.record import counted
 from quintain.records.run_summary import RunSummary
+from quintain.records.wording import counted
 from quintain.tools.results import LibraryResult, SearchResult
 
 Row = Callable[[Mapping[str, Any]], tuple[object, ...]]

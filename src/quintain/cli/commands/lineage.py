@@ -14,8 +14,8 @@ from quintain.cli.layout import Column, print_table
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.lineage import LineageNode
-from quintain.records.record import counted
 from quintain.records.text import printable
+from quintain.records.wording import counted
 from quintain.tools.data.lineage import LineageResult, node_text
 from quintain.tools.jobs.plots import lineage_picture
 from quintain.tools.results import ForgetResult

@@ -14,8 +14,8 @@ from quintain.cli.command_lines import for_terminal
 from quintain.cli.session import REFUSED, CommandRun, Session, plain_console, show_next_step
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.records.labels.preference import Preference
-from quintain.records.record import counted
 from quintain.records.text import printable
+from quintain.records.wording import counted
 from quintain.tools.results import PreferencesResult
 
 

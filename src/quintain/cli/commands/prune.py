@@ -15,7 +15,7 @@ from quintain.cli.layout import Column, print_table
 from quintain.cli.session import Session, plain_console
 from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.records.jobs.job import JobStatus
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.tools.jobs.descriptions import job_label
 
 _LISTED = 50

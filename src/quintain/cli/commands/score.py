@@ -10,8 +10,8 @@ from quintain.cli.command_lines import for_terminal, in_options
 from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.labels.audit import AuditReport
-from quintain.records.record import counted
 from quintain.records.text import printable
+from quintain.records.wording import counted
 from quintain.tools.labels.calibration import calibration_picture, calibration_table
 from quintain.tools.results import ScoreResult, ScoreSummary
 

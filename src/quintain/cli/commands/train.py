@@ -14,8 +14,8 @@ from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
 from quintain.records.hyperparameters.foreign_settings import DATASETS
 from quintain.records.jobs.job import JobResult
-from quintain.records.record import shown
 from quintain.records.text import printable
+from quintain.records.wording import shown
 from quintain.tools.training.config_files import canonical_document, start_config
 from quintain.tools.training.start import copy_model, output_folder
 

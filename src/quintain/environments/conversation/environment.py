@@ -41,8 +41,9 @@ from quintain.environments.tasks.families import Difficulty, Family, FamilySourc
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
-from quintain.records.record import Record, require_number, shown
+from quintain.records.record import Record, require_number
 from quintain.records.trajectory import Action, Observation, Task
+from quintain.records.wording import shown
 
 MAX_TURNS = 24
 MOST_GUESSES = 5

@@ -10,8 +10,9 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.environments.conversation.scenario import Document, Scenario, SuccessConditions, Value
 from quintain.environments.tool_calls import refusal
-from quintain.records.record import Record, clip, nearest
+from quintain.records.record import Record
 from quintain.records.trajectory import Observation
+from quintain.records.wording import clip, nearest
 
 MAX_MESSAGE = 2000
 _FOUND = 10

@@ -38,7 +38,8 @@ from quintain.environments.servers import (
     read_table,
     resolve_path,
 )
-from quintain.records.record import Name, require_number, shown
+from quintain.records.record import Name, require_number
+from quintain.records.wording import shown
 
 LIBRARIES = {
     "gymnasium": "Any environment of Gymnasium with discrete or text actions, such as gymnasium/FrozenLake-v1.",

@@ -23,8 +23,9 @@ from pydantic_core import from_json, to_json
 
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.protocols import Environment, TimeStep
-from quintain.records.record import Record, explain
+from quintain.records.record import Record
 from quintain.records.trajectory import Action, Task
+from quintain.records.wording import explain
 
 R = TypeVar("R", bound=Record)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from quintain.errors import InvalidInput
-from quintain.records.record import clip
+from quintain.records.wording import clip
 
 MAX_CHARS = 300
 MAX_BITS = 1024

@@ -20,8 +20,9 @@ from quintain.environments.tasks.task_files import prompt_fault, read_tasks
 from quintain.environments.tool_calls import read_call, refusal, tool_schemas
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
-from quintain.records.record import Record, clip
+from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task
+from quintain.records.wording import clip
 
 SYSTEM_PROMPT = "You solve word problems. Call one tool a turn; end with submit."
 FILE_VERSION = "2"

@@ -12,8 +12,8 @@ from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.tool_calls import refusal
 from quintain.errors import InvalidInput
 from quintain.records.protocols import TimeStep
-from quintain.records.record import clip, list_names, nearest, shown
 from quintain.records.trajectory import Action, Observation, Task
+from quintain.records.wording import clip, list_names, nearest, shown
 
 if TYPE_CHECKING:
     from quintain.environments.mcp_server.connection import Connection

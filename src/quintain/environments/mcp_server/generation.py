@@ -26,9 +26,9 @@ from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy, 
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.tasks.task_files import split_of
 from quintain.errors import InvalidInput
-from quintain.records.record import clip, nearest, shown
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
+from quintain.records.wording import clip, nearest, shown
 
 if TYPE_CHECKING:
     from quintain.environments.mcp_server.connection import Connection

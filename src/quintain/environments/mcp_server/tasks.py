@@ -25,9 +25,10 @@ from quintain.checkers.values import same
 from quintain.environments.servers import Call, ToolResult
 from quintain.environments.tasks.task_files import prompt_fault
 from quintain.errors import InvalidInput
-from quintain.records.record import Record, clip, explain
+from quintain.records.record import Record
 from quintain.records.score import CheckResult
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
+from quintain.records.wording import clip, explain
 
 
 class AnswerCheck(Record):

@@ -12,8 +12,9 @@ from pydantic import Field, StrictInt, StrictStr
 
 from quintain.environments.tool_calls import refusal, tool_schemas
 from quintain.errors import InvalidInput, Unavailable
-from quintain.records.record import Record, clip, counted
+from quintain.records.record import Record
 from quintain.records.trajectory import Observation
+from quintain.records.wording import clip, counted
 from quintain.sandbox.backends import WORKSPACE
 from quintain.sandbox.files import Entry, walk
 from quintain.sandbox.limits import CommandResult, Limits

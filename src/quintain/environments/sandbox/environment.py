@@ -29,8 +29,9 @@ from quintain.environments.tasks.task_files import TaskFile, read_tasks
 from quintain.environments.tool_calls import arguments_of, refusal
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.protocols import Environment, Policy, TimeStep
-from quintain.records.record import clip, require_number
+from quintain.records.record import require_number
 from quintain.records.trajectory import Action, Observation, Task
+from quintain.records.wording import clip
 from quintain.sandbox.files import size_of
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.sandbox import IMAGE, Sandbox, open_sandbox

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from quintain.environments.sandbox.coding_tools import IGNORED
 from quintain.environments.sandbox.projects import Case, count_right, occurs_as_word
 from quintain.errors import Unavailable
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.sandbox.files import Entry, read_bytes, read_link, walk, write_link
 from quintain.sandbox.limits import CommandResult, Limits
 from quintain.sandbox.sandbox import Sandbox, Workspace

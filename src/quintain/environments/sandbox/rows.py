@@ -25,8 +25,8 @@ from quintain.environments.sandbox.projects import TEST_COMMAND, build_project
 from quintain.environments.tasks.families import TaskKey
 from quintain.environments.tasks.task_files import prompt_fault
 from quintain.errors import InvalidInput, Unavailable
-from quintain.records.record import clip, shown
 from quintain.records.trajectory import Task
+from quintain.records.wording import clip, shown
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.sandbox import relative_path
 from quintain.sandbox.verdicts import signed_command

@@ -13,9 +13,9 @@ from pydantic import BeforeValidator
 
 from quintain.errors import InvalidInput
 from quintain.records.protocols import SPLITS, Environment
-from quintain.records.record import clip, nearest
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
+from quintain.records.wording import clip, nearest
 
 if TYPE_CHECKING:
     from quintain.environments.tasks.task_files import TaskFile

@@ -25,9 +25,9 @@ from quintain.datasets.row_files import joined_columns, renamed_columns, rows_of
 from quintain.errors import InvalidInput, NotFound
 from quintain.importers.protocol import Report
 from quintain.records.protocols import SPLITS, Environment, TaskSource
-from quintain.records.record import clip, counted, explain, shown
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
+from quintain.records.wording import clip, counted, explain, shown
 
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),

@@ -14,8 +14,8 @@ from quintain.environments.data_files import read_data
 from quintain.environments.tasks.families import Family, TaskKey
 from quintain.environments.tools_1k.retriever import Retriever
 from quintain.records.protocols import TextRetriever
-from quintain.records.record import clip, nearest
 from quintain.records.seeds import stable_seed
+from quintain.records.wording import clip, nearest
 
 
 class Category(NamedTuple):

@@ -34,9 +34,10 @@ from quintain.environments.tools_1k.catalogue import (
 from quintain.environments.tools_1k.retriever import ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
-from quintain.records.record import Record, clip, nearest, require_number
+from quintain.records.record import Record, require_number
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Observation, Task
+from quintain.records.wording import clip, nearest
 
 SEARCH_PROMPT = "You do what is asked by calling one of many tools. Find it with search_tools, then use call_tool once."
 DIRECT_PROMPT = "You do what is asked by calling the one tool that fits, once."

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Literal, NotRequired, TypedDict
 
 from quintain.records.evaluation import Comparison, PairedComparison
-from quintain.records.record import counted
+from quintain.records.wording import counted
 
 MOST_POINTS = 600
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from quintain.evaluation.reports.report import Report, Section, Table, as_html
 from quintain.records.jobs.preview import Histogram, PreviewReport, PreviewRow, Span
-from quintain.records.record import counted
 from quintain.records.text import printable
+from quintain.records.wording import counted
 
 _LEGEND = (
     ("agent trained", "trained"),

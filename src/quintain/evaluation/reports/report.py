@@ -22,8 +22,8 @@ from quintain.records.evaluation import (
     PairedComparison,
     Rate,
 )
-from quintain.records.record import counted
 from quintain.records.text import printable
+from quintain.records.wording import counted
 
 _FLIPS = 200
 """Flips listed in a report. Further ones are only counted."""

@@ -16,8 +16,8 @@ from quintain.exporters.chat_turns import Losses, Turn, turns_of
 from quintain.exporters.protocol import Export, Exporter, Rows
 from quintain.exporters.split_files import Line, write_splits
 from quintain.records.dataset import Dataset, DatasetRow, Row, SplitName
-from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _ROWS = "labels, weights, pairs and groups are lost: the folder contains the runs only, each once"

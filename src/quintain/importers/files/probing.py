@@ -21,8 +21,8 @@ from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.files.tables import is_table, table_rows
 from quintain.importers.log_file import parse_piece
 from quintain.importers.protocol import Probe, Report
-from quintain.records.record import clip
 from quintain.records.text import MAX_DEPTH
+from quintain.records.wording import clip
 
 MAX_ROWS = 20
 """Valid rows of a probe."""

@@ -27,8 +27,8 @@ from quintain.importers.traces.trace_records import (
     trace_outcome,
 )
 from quintain.importers.values import as_dict, as_text
-from quintain.records.record import clip
 from quintain.records.trajectory import Outcome
+from quintain.records.wording import clip
 
 NO_CONTENT = "metrics only, without messages: content capture is off"
 _ENABLE = "enable the recording of prompts and completions, and export again"

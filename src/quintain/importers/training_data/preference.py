@@ -23,8 +23,8 @@ from quintain.importers.training_data.prompt_answers import (
     with_completion,
 )
 from quintain.importers.values import as_dict, as_list, as_number, as_text, nonblank
-from quintain.records.record import clip
 from quintain.records.trajectory import DESIRABLE, PAIR_MARK, AgentInfo, Outcome
+from quintain.records.wording import clip
 
 _PAIRS = (
     ("chosen", "rejected"),

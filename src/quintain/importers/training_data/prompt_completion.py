@@ -11,7 +11,7 @@ from quintain.importers.row_reader import build_chat_run, is_sentence, matching_
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
 from quintain.importers.values import as_written
-from quintain.records.record import clip
+from quintain.records.wording import clip
 
 _ANSWERS = ("completion", "response")
 _ELSEWHERE = frozenset(

@@ -8,7 +8,7 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters.foreign_settings import RENAMED
-from quintain.records.record import shown
+from quintain.records.wording import shown
 
 SCHEDULERS = ("lr_scheduler_type", "lr_scheduler", "schedule")
 ARGUMENTS = "lr_scheduler_kwargs"

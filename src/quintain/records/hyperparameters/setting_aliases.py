@@ -30,7 +30,7 @@ from quintain.records.hyperparameters.setting_switches import (
     chosen_formats,
     with_bound_of_cispo,
 )
-from quintain.records.record import clip, list_names, nearest, shown
+from quintain.records.wording import clip, list_names, nearest, shown
 
 FALLBACKS = {
     "num_iterations": "updates_per_rollout",

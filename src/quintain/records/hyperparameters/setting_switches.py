@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.records.record import shown
+from quintain.records.wording import shown
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
 """Switch -> `precision`; fp32 where all given switches are off."""

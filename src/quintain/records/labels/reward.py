@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from quintain.records.agent import Agent
 from quintain.records.labels.calibration import Calibration
 from quintain.records.labels.judging import Endpoint, JudgeControl, JudgingMode, Rubric
-from quintain.records.record import Name, Record, exact, require_number
+from quintain.records.record import Name, Record, require_number
+from quintain.records.wording import exact
 
 Combine = Literal["mean", "lower_bound", "product"]
 """How parts are combined; see `scoring.mix.MixScorer`."""

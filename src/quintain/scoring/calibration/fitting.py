@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.labels.calibration import Calibration, CalibrationMap, DomainFit, ReliabilityBin
-from quintain.records.record import list_names
 from quintain.records.seeds import stable_seed
+from quintain.records.wording import list_names
 from quintain.scoring.calibration.maps import UNCHANGED, fit_isotonic, fit_platt, value_of
 from quintain.scoring.rank_statistics import spearman, variance
 

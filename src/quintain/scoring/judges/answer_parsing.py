@@ -15,8 +15,8 @@ from typing import Any, Literal, NoReturn
 
 from quintain.records.documents import distinct
 from quintain.records.labels.judging import JudgingMode, Rubric, Verdict, Vote
-from quintain.records.record import nearest, shown
 from quintain.records.text import MAX_DEPTH
+from quintain.records.wording import nearest, shown
 from quintain.scoring.judges.shown_run import Passages
 
 Purpose = Literal["credit", "submission", "control"]

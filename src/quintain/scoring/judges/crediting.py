@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quintain.records.labels.judging import Rubric, Verdict
-from quintain.records.record import clip, list_names
 from quintain.records.score import Component, Score, StepScore
+from quintain.records.wording import clip, list_names
 from quintain.scoring.judges.answer_parsing import mean, rounded_share, weighted_mean
 from quintain.scoring.judges.empty_run_control import Control, Credit
 from quintain.scoring.judges.shown_run import ShownRun

@@ -18,8 +18,9 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.records.documents import read_document
 from quintain.records.labels.judging import Criterion, Rubric
 from quintain.records.labels.profiles import DomainProfile
-from quintain.records.record import Name, explain, nearest, shown
+from quintain.records.record import Name
 from quintain.records.text import require_clean
+from quintain.records.wording import explain, nearest, shown
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 _DEFAULT, _UNNAMED = "default", "custom"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from quintain.records.record import shown
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import shown
 from quintain.scoring.rules.view import View
 
 _STEPS = ("reference_steps", "optimal_steps")

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from quintain.records.labels.profiles import DomainProfile, RunRule, StepRule
-from quintain.records.record import counted
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import counted
 from quintain.scoring.integrity.tampering import tampering_traces
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.profiles import profile_for

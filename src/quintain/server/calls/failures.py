@@ -12,7 +12,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextConten
 
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.next_step import Hint, ToolCall
-from quintain.records.record import nearest
+from quintain.records.wording import nearest
 from quintain.server.calls.record_json import scrub
 from quintain.tools.catalog import CATALOG
 

@@ -10,8 +10,9 @@ from sqlalchemy import JSON, Column, ColumnElement, Connection, Engine, Select, 
 
 from quintain.errors import NotFound
 from quintain.next_step import Hint, call
-from quintain.records.record import Record, list_names, shown
+from quintain.records.record import Record
 from quintain.records.text import require_clean
+from quintain.records.wording import list_names, shown
 from quintain.store.database.engine import read_transaction
 
 R = TypeVar("R", bound=Record)

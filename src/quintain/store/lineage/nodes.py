@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, Table, select
 
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.lineage import LineageNode, NodeKind
-from quintain.records.record import clip, counted
+from quintain.records.wording import clip, counted
 from quintain.store.database.documents import chunks
 from quintain.store.database.tables import (
     agents,

@@ -11,7 +11,8 @@ from pydantic import Field
 from quintain import __version__
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.next_step import Hint, call
-from quintain.records.record import Instant, Record, clip, nearest
+from quintain.records.record import Instant, Record
+from quintain.records.wording import clip, nearest
 from quintain.store.database.backup import ARCHIVES, BackupManifest, back_up, home_bytes
 from quintain.store.database.restore import read_manifest, restore, verify
 from quintain.tools.services import Services

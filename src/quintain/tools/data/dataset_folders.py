@@ -24,9 +24,10 @@ from quintain.exporters.protocol import Export
 from quintain.exporters.registry import exporter
 from quintain.files import sha256_of
 from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow, StepValues
-from quintain.records.record import Name, explain
+from quintain.records.record import Name
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import explain
 from quintain.scoring.preferences.mining import Group, Pair
 from quintain.store.lineage.links import Ref
 from quintain.tools.data.removal import remove_records

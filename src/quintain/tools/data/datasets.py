@@ -21,8 +21,9 @@ from quintain.records.artifacts import PushSpec
 from quintain.records.dataset import IMITATED, Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
-from quintain.records.record import counted, require_number
+from quintain.records.record import require_number
 from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.records.wording import counted
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, convert_or_remove, freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.lineage import note_other_splits

@@ -19,7 +19,7 @@ from quintain.records.jobs.evolve import round_dataset_id
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, PreviewSpec
 from quintain.records.lineage import AffectedRecords, Forgotten
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.tools.data.lineage import datasets_of, export_again
 from quintain.tools.data.removal import delete_path, free_disk, held_elsewhere, remove_records, staying_copies
 from quintain.tools.data.run_files import files_of_runs, files_with_runs

@@ -18,10 +18,10 @@ from quintain.importers.run_sink import DryRun, RunSink, same_file
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.jobs.job import ImportSpec
-from quintain.records.record import clip, counted, list_names
 from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip, counted, list_names
 from quintain.tools.results import ImportResult
 from quintain.tools.roots import nothing_at, readable, url_of
 from quintain.tools.services import Services

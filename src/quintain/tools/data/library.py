@@ -25,7 +25,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.evaluation import Comparison
 from quintain.records.filters import EVERY_RUN
 from quintain.records.labels.calibration import Calibration
-from quintain.records.record import counted, shown
+from quintain.records.wording import counted, shown
 from quintain.scoring.registry import describe_scorers
 from quintain.store.database.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note

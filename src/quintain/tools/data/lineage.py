@@ -16,7 +16,8 @@ from quintain.records.dataset import Dataset, DatasetKind
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobSpec
 from quintain.records.lineage import LineageEdge, LineageNode
-from quintain.records.record import Record, counted
+from quintain.records.record import Record
+from quintain.records.wording import counted
 from quintain.tools.catalog import DEPRECATED
 from quintain.tools.services import Services, find
 

@@ -19,7 +19,7 @@ from quintain.records.jobs.evolve import round_dataset_id
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus
 from quintain.records.lineage import LineageNode
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.store.database.paging import read_pages
 from quintain.tools.data.lineage import datasets_of
 from quintain.tools.jobs.descriptions import job_label

@@ -26,8 +26,8 @@ from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
 from quintain.records.dataset import IMITATED, LEARNED, SplitName
 from quintain.records.imports import IngestStatus, Rejected
-from quintain.records.record import clip, counted, shown
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
+from quintain.records.wording import clip, counted, shown
 from quintain.scoring.preferences.mining import Pair
 from quintain.tools.data.dataset_folders import freeze, freeze_text, logged_margin
 from quintain.tools.data.dataset_lines import RowStatements, lines_of

@@ -25,9 +25,9 @@ from quintain.importers.training_data.preference import VERDICTS
 from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
-from quintain.records.record import clip, counted, list_names, nearest, shown
 from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip, counted, list_names, nearest, shown
 from quintain.redaction.redact import redact_text
 from quintain.tools.data.row_bounds import bound_of, fits, number_in
 from quintain.tools.data.speaker_lines import SPEAKERS, chat_reader

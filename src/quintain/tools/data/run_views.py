@@ -15,10 +15,10 @@ from quintain.evaluation.statistics.success_rates import estimate_over_k, pass_a
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import FailureKind
 from quintain.records.filters import TrajectoryFilter, TrajectorySummary
-from quintain.records.record import clip
 from quintain.records.run_summary import LabelFigures, RunSummary, ToolFigures
 from quintain.records.score import Score
 from quintain.records.trajectory import Actor, OutcomeStatus, Source, Trajectory
+from quintain.records.wording import clip
 from quintain.scoring.outcomes.final_message import final_messages
 from quintain.scoring.recorded import RecordedScorer, source_of
 from quintain.store.database.paging import decode_cursor, encode_cursor

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.records.record import shown
+from quintain.records.wording import shown
 
 SPEAKERS = ("user", "assistant")
 """Names in `columns` that state who speaks in the text of the column `messages`."""

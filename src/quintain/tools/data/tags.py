@@ -9,8 +9,9 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
-from quintain.records.record import Record, list_names
+from quintain.records.record import Record
 from quintain.records.tags import KEPT_TAGS, require_tags
+from quintain.records.wording import list_names
 from quintain.tools.run_selection import RunFilter, RunIds, select
 from quintain.tools.services import Services
 

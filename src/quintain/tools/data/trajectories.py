@@ -18,7 +18,7 @@ from quintain.importers.transcripts.chat_messages import extend_run, from_messag
 from quintain.next_step import Hint, call
 from quintain.records.filters import EVERY_RUN, TrajectoryFilter, TrajectorySummary
 from quintain.records.imports import IngestStatus
-from quintain.records.record import Record, explain
+from quintain.records.record import Record
 from quintain.records.tags import LIVE, is_open, require_tags
 from quintain.records.trajectory import (
     STATED_BY,
@@ -31,6 +31,7 @@ from quintain.records.trajectory import (
     Trajectory,
     read_trajectory,
 )
+from quintain.records.wording import explain
 from quintain.redaction.redact import redact
 from quintain.tools.data.run_views import TextCut, masked_steps, sorted_pages, stored_scores, summarize_runs
 from quintain.tools.results import Recorded, SearchResult, TrajectoryView

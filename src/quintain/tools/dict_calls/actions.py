@@ -14,7 +14,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.jobs.directory import write_atomically
 from quintain.records.dataset import DatasetKind, DatasetRow
 from quintain.records.labels.reward import DECLARED, Declared
-from quintain.records.record import nearest, shown
+from quintain.records.wording import nearest, shown
 from quintain.scoring.declared import DeclaredScorer, read_declared
 from quintain.scoring.registry import is_scorer_name, register_scorer, scorer
 from quintain.tools.data.row_references import find_rows, named_dataset, test_rows

@@ -29,7 +29,8 @@ from quintain.records.hyperparameters.methods import (
     TrainingConfig,
 )
 from quintain.records.jobs.job import UNFINISHED, JobStatus, TrainSpec
-from quintain.records.record import Record, shown
+from quintain.records.record import Record
+from quintain.records.wording import shown
 from quintain.scoring.custom import RewardFunction
 from quintain.scoring.registry import register, register_by_name
 from quintain.settings import read_settings

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.importers.transcripts.transcript import make_call
-from quintain.records.record import explain, shown
 from quintain.records.tags import tag_error
 from quintain.records.trajectory import Task, Usage
+from quintain.records.wording import explain, shown
 
 _LEVELS = 60
 """Levels of nesting that are kept; a run as a whole may have 100."""

@@ -24,8 +24,8 @@ from quintain.records.evaluation import (
     Flip,
     Origin,
 )
-from quintain.records.record import clip, counted, shown
 from quintain.records.trajectory import Actor, Step, Trajectory, text_of
+from quintain.records.wording import clip, counted, shown
 from quintain.tools.evaluation.compared_agents import NOTE, ancestors_of, learning_curves, recorded_evaluations
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.sequential import compare_sequentially, named_dataset

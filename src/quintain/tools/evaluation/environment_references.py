@@ -14,7 +14,7 @@ from quintain.environments.references import Reference, parse_reference, parts_o
 from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, task_source
 from quintain.errors import InvalidInput, QuintainError, Refused
 from quintain.evaluation.games import players_of
-from quintain.records.record import clip, shown
+from quintain.records.wording import clip, shown
 from quintain.sandbox.sandbox import IMAGE
 from quintain.tools.roots import readable
 from quintain.tools.services import Services, find

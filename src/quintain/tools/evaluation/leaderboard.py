@@ -11,7 +11,7 @@ from quintain.evaluation.bradley_terry import rate_players
 from quintain.evaluation.comparison import leaderboard, merit
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Leaderboard, Rating, SuiteOutline
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.store.database.paging import read_pages
 from quintain.tools.evaluation.environment_references import plain_reference
 from quintain.tools.services import Services

@@ -25,8 +25,8 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.jobs.directory import write_atomically
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.jobs.job import EvolveSpec, TrainSpec
-from quintain.records.record import clip, explain
 from quintain.records.trajectory import Task
+from quintain.records.wording import clip, explain
 from quintain.tools.data.row_references import has_questions, test_rows
 from quintain.tools.evaluation.compared_agents import ancestors_of
 from quintain.tools.evaluation.environment_references import usable_reference

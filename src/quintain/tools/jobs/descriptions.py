@@ -27,7 +27,7 @@ from quintain.records.jobs.job import (
 )
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.records.jobs.talk import TalkSpec
-from quintain.records.record import clip, counted
+from quintain.records.wording import clip, counted
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 

@@ -9,7 +9,7 @@ from quintain.evaluation.reports.figures import Bar, Figure, Line, Mark, Panel, 
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.tools.jobs.descriptions import job_label, points_of, resumptions, step_reports
 from quintain.tools.jobs.training_figure import (
     evolution_figure,

@@ -21,8 +21,8 @@ from quintain.records.jobs.job import (
     JobStatus,
     TrainSpec,
 )
-from quintain.records.record import counted, list_names
 from quintain.records.text import printable
+from quintain.records.wording import counted, list_names
 from quintain.tools.catalog import wait_for_last
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
 from quintain.tools.jobs.descriptions import job_label, lease_notice, metric_curves, quiet_for, stall_of, thin_curves

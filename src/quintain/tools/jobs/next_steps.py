@@ -25,7 +25,7 @@ from quintain.records.jobs.job import (
     TrainSpec,
 )
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
-from quintain.records.record import clip, counted
+from quintain.records.wording import clip, counted
 from quintain.tools.services import Services, find
 
 

@@ -14,7 +14,8 @@ from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
 from quintain.records.jobs.job import Job
 from quintain.records.labels.judging import Endpoint
-from quintain.records.record import Record, clip, counted
+from quintain.records.record import Record
+from quintain.records.wording import clip, counted
 from quintain.tools.jobs.descriptions import job_label
 from quintain.tools.jobs.figures import figure_of
 from quintain.tools.services import Services, find

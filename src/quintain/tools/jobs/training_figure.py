@@ -12,7 +12,7 @@ from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
 from quintain.records.hyperparameters.methods import ROLES
 from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, TrainSpec
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.tools.jobs.descriptions import Points, StepReport, points_of, resumptions, step_reports
 from quintain.tools.services import Services, find
 from quintain.tools.training.methods import METHODS

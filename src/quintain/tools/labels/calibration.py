@@ -16,7 +16,7 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.calibration import Calibration, DomainFit
-from quintain.records.record import clip, shown
+from quintain.records.wording import clip, shown
 from quintain.scoring.calibration.fitting import ALL, FEW_LABELS, MIN_LABELS, FittedMaps, apply, fit_all, rater_warnings
 from quintain.scoring.calibration.maps import method_of
 from quintain.scoring.calibration.panel import JudgedRun, PanelChoice, choose_panel

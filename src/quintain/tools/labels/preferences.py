@@ -23,9 +23,10 @@ from quintain.next_step import Hint, call
 from quintain.records.dataset import Number
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.preference import Preference
-from quintain.records.record import Name, Record, counted, explain, require_number, shown
+from quintain.records.record import Name, Record, require_number
 from quintain.records.tags import is_open
 from quintain.records.trajectory import PAIR_MARK, Trajectory
+from quintain.records.wording import counted, explain, shown
 from quintain.scoring.preferences.consensus import circles, disagreements
 from quintain.scoring.preferences.forks import Fork, fork_step, mine_forks, path_of
 from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs

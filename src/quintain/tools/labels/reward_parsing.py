@@ -9,8 +9,8 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.labels.judging import Rubric
 from quintain.records.labels.reward import DECLARED, MAX_JUDGES, MAX_PARTS, Combine, Declared
-from quintain.records.record import clip, nearest, shown
 from quintain.records.text import require_clean
+from quintain.records.wording import clip, nearest, shown
 from quintain.scoring.declared import DEFAULTS, read_declared
 from quintain.scoring.mix import MixScorer
 from quintain.scoring.recorded import OF_RATERS, source_of

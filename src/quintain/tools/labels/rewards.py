@@ -10,7 +10,7 @@ from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.hyperparameters.methods import ONLINE_METHODS
 from quintain.records.labels.reward import JudgePart, RewardPart, RewardSpec, SandboxChoice
-from quintain.records.record import clip
+from quintain.records.wording import clip
 from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.custom import RewardFunction, function_reference, module_folder
 from quintain.scoring.declared import DEFAULTS, DeclaredScorer

@@ -21,8 +21,8 @@ from quintain.records.jobs.job import (
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.records.labels.judging import JudgingMode, Rubric
 from quintain.records.labels.profiles import DomainProfile
-from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip
 from quintain.scoring.judges.rubrics import read_rubric_file
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs
 from quintain.tools.evaluation.environment_references import usable_reference

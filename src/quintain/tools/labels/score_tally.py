@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from quintain.records.record import clip
 from quintain.records.score import Score
+from quintain.records.wording import clip
 from quintain.tools.results import ScoreSummary, Unscored
 
 SHOWN = 20

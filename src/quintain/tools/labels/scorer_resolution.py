@@ -14,9 +14,9 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.judging import Rubric
 from quintain.records.labels.profiles import DomainProfile
 from quintain.records.protocols import Scorer
-from quintain.records.record import clip, list_names, nearest, shown
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.records.wording import clip, list_names, nearest, shown
 from quintain.scoring.calibration.calibrated import CalibratedScorer
 from quintain.scoring.judges.rubrics import RUBRICS, rubric, unknown_rubric
 from quintain.scoring.recorded import (

@@ -19,9 +19,10 @@ from quintain.records.labels.judging import JudgingMode
 from quintain.records.labels.profiles import DomainProfile
 from quintain.records.labels.reward import Combine
 from quintain.records.protocols import Scorer
-from quintain.records.record import clip, require_number, shown
+from quintain.records.record import require_number
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip, shown
 from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.calibration.calibrated import CalibratedScorer, without_calibration
 from quintain.scoring.declared import DeclaredScorer

@@ -15,7 +15,7 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, Unav
 from quintain.next_step import Hint, call
 from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
 from quintain.records.labels.judging import Endpoint
-from quintain.records.record import clip, explain, shown
+from quintain.records.wording import clip, explain, shown
 from quintain.settings import has_secret
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult

@@ -17,8 +17,8 @@ from quintain.records.agent import Agent
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES, TrainingConfig
 from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
-from quintain.records.record import explain, shown
 from quintain.records.text import require_clean
+from quintain.records.wording import explain, shown
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.invocation import refuse_unknown
 from quintain.tools.jobs.jobs import start

@@ -10,7 +10,7 @@ from quintain.records.agent import Agent
 from quintain.records.hyperparameters.methods import EWCConfig, TrainingConfig
 from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EarlierSkill, Stage, TrainStage
-from quintain.records.record import shown
+from quintain.records.wording import shown
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.compared_agents import ancestors_of
 from quintain.tools.services import Services, find

@@ -20,7 +20,7 @@ from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, ONL
 from quintain.records.hyperparameters.setting_aliases import canonical
 from quintain.records.hyperparameters.setting_groups import Settings
 from quintain.records.jobs.evolve import EvolveConfig
-from quintain.records.record import clip, explain, list_names, nearest, shown, valid_fields
+from quintain.records.wording import clip, explain, list_names, nearest, shown, valid_fields
 
 S = TypeVar("S", bound=Settings)
 

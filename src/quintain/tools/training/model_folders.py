@@ -14,7 +14,7 @@ from typing import Any
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.next_step import Hint, call
 from quintain.records.agent import ModelRef, Role
-from quintain.records.record import clip, list_names, shown
+from quintain.records.wording import clip, list_names, shown
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
 from quintain.tools.training.planning.gguf_header import require_loadable

@@ -17,7 +17,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.jobs.handover import AGENT_FILE, AgentExport
 from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, TrainSpec
-from quintain.records.record import clip
+from quintain.records.wording import clip
 from quintain.tools.roots import readable, resolve_path
 from quintain.tools.services import Services, find
 from quintain.tools.training.model_folders import is_model, model_in, near_models, read_object, role_in

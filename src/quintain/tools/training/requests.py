@@ -24,7 +24,8 @@ from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS, ROLES
 from quintain.records.jobs.job import JobSpec
-from quintain.records.record import Record, Seed, explain, shown
+from quintain.records.record import Record, Seed
+from quintain.records.wording import explain, shown
 from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.data.row_references import find_rows, has_questions, named_dataset

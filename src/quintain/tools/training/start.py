@@ -26,7 +26,7 @@ from quintain.records.hyperparameters.methods import (
 )
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import EvolveSpec, TrainSpec
-from quintain.records.record import shown
+from quintain.records.wording import shown
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.rewards import training_reward

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.hyperparameters.methods import LoraConfig
-from quintain.records.record import shown
+from quintain.records.wording import shown
 
 
 def require_adapter(folder: Path, base: Path) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from quintain.records.jobs.preview import (
     Statistics,
 )
 from quintain.records.protocols import Reporter
-from quintain.records.record import clip
+from quintain.records.wording import clip
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.models.loading import open_tokenizer
 from quintain.trainers.preview.faults import Faults

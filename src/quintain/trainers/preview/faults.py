@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quintain.records.protocols import tool_function
-from quintain.records.record import shown
 from quintain.records.trajectory import Action, Step, Trajectory, text_of
+from quintain.records.wording import shown
 from quintain.trainers.preview.row import Member, turns_of
 from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from quintain.datasets.near_duplicates import KINDS
 from quintain.datasets.split_leaks import one_side
 from quintain.records.hyperparameters.methods import BCConfig, KTOConfig, SFTConfig
-from quintain.records.record import counted, shown
+from quintain.records.wording import counted, shown
 from quintain.trainers.data.example_batch import REMEDIES, reasons
 from quintain.trainers.preview.faults import Finding
 from quintain.trainers.preview.survey import Survey

@@ -21,7 +21,7 @@ from quintain.records.evaluation import Evaluation, PairedComparison
 from quintain.records.jobs.evolve import LevelsConfig, RoundReport
 from quintain.records.jobs.job import EvolveSpec, JobResult, TrajectorySet
 from quintain.records.protocols import Reporter
-from quintain.records.record import counted
+from quintain.records.wording import counted
 from quintain.worker.evolution.round_collection import collect_round, online_report
 from quintain.worker.evolution.stage_specs import (
     curriculum_levels,

@@ -14,9 +14,9 @@ from quintain.jobs.directory import write_atomically
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.jobs.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
-from quintain.records.record import clip
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip
 from quintain.scoring.judges.shown_run import show_run
 from quintain.worker.evolution.round_dataset import PlayedEpisode, read_episodes
 from quintain.worker.job_kinds.rollouts import episode_settings, tally_of, with_result

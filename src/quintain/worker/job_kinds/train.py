@@ -21,7 +21,7 @@ from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES
 from quintain.records.jobs.job import JobResult, TrainSpec
 from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import Reporter
-from quintain.records.record import clip
+from quintain.records.wording import clip
 from quintain.trainers.models.libraries import import_libraries
 from quintain.worker.job_inputs import link_dataset
 from quintain.worker.policies.request_ledger import close_after, open_client

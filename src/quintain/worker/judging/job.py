@@ -24,8 +24,8 @@ from quintain.jobs.directory import iterate_lines, open_appending, output_record
 from quintain.records.jobs.job import JobResult
 from quintain.records.jobs.run_jobs import JudgeSpec, ScoreSpec
 from quintain.records.protocols import Reporter
-from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip
 from quintain.scoring.calibration.agreement import even_odds
 from quintain.scoring.judges.judging_items import comparisons
 from quintain.worker.job_inputs import RunInputs, open_run_inputs, score_each

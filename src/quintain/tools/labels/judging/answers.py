@@ -11,10 +11,10 @@ from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.labels.judging import BatchItem, JudgingBatch, JudgingMode, Verdict
 from quintain.records.labels.preference import Preference
-from quintain.records.record import explain, shown
 from quintain.records.score import TAKEN_BACK, Score
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
+from quintain.records.wording import explain, shown
 from quintain.redaction.redact import redact
 from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.crediting import score_of

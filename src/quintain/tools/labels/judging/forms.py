@@ -15,8 +15,9 @@ from pydantic import BaseModel, Field
 from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.labels.judging import Criterion, JudgingBatch, JudgingMode, Rubric
-from quintain.records.record import Record, shown
+from quintain.records.record import Record
 from quintain.records.trajectory import OutcomeStatus
+from quintain.records.wording import shown
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.tools.catalog import Answer, Entry, Question
 from quintain.tools.labels.judging.answers import checked_correction, run_changed, store_answers

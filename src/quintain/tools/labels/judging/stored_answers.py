@@ -18,9 +18,10 @@ from quintain.errors import InvalidInput
 from quintain.records.labels.judging import BatchItem, JudgingBatch, Vote
 from quintain.records.labels.preference import Preference, PreferenceSource
 from quintain.records.protocols import tool_function
-from quintain.records.record import Record, explain, nearest, require_number
+from quintain.records.record import Record, require_number
 from quintain.records.tags import CORRECTION, LIVE, REPLACED
 from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, Source, Step, Trajectory, text_of
+from quintain.records.wording import explain, nearest
 from quintain.scoring.calibration.agreement import flipped
 from quintain.scoring.judges.answer_parsing import read_preference, read_ranking
 from quintain.tools.labels.judging.batches import ShownItem

@@ -12,8 +12,9 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.judging import Judge, JudgingBatch, JudgingMode
-from quintain.records.record import Seed, counted
+from quintain.records.record import Seed
 from quintain.records.tags import tag_error
+from quintain.records.wording import counted
 from quintain.scoring.judges.questions import instructions
 from quintain.tools.catalog import Answer, Question
 from quintain.tools.labels.judging.agreement import agreement

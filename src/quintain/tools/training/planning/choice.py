@@ -20,7 +20,7 @@ from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS
 from quintain.records.jobs.plan import Blocker, Branch
-from quintain.records.record import counted, shown
+from quintain.records.wording import counted, shown
 from quintain.tools.evaluation.environment_references import players_in
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE

@@ -21,8 +21,8 @@ from quintain.records.jobs.job import EvolveSpec, RecipeSpec, TrainSpec
 from quintain.records.jobs.plan import Blocker
 from quintain.records.jobs.recipe import TrainStage
 from quintain.records.labels.reward import RewardSpec
-from quintain.records.record import counted
 from quintain.records.trajectory import OutcomeStatus
+from quintain.records.wording import counted
 from quintain.scoring.outcomes.answer_scorers import CheckerScorer
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.tools.data.lineage import export_again
