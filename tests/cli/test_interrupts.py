@@ -57,7 +57,7 @@ def test_watching_a_job_that_its_launcher_cannot_start_says_once_why(settings: S
     threading.Thread(target=press_when_shown, daemon=True).start()
     view = watch(services, job_id, Console(file=screen, width=200))
     assert view.status == "queued"
-    assert screen.getvalue().count("check RAY_ADDRESS and that the cluster is up") == 1
+    assert screen.getvalue().count("check that RAY_ADDRESS is the URL") == 1
     services.close()
 
 

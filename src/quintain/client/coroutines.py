@@ -365,6 +365,7 @@ class AsyncHome:
     cancel = awaited(Home.cancel)
     resume = awaited(Home.resume)
     annotate = awaited(Home.annotate)
+    tag = awaited(Home.tag)
     plot = awaited(Home.plot)
     show_training_dashboard = awaited(Home.show_training_dashboard)
     collect = awaited(Home.collect)

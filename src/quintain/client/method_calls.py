@@ -18,6 +18,7 @@ METHODS: Mapping[str, str] = {
     "score_trajectories": "score",
     "fit_calibration": "calibrate",
     "get_judging_batch": "judging_batch",
+    "tag_trajectories": "tag",
     "plan_training": "plan",
     "start_training": "train",
     "cancel_job": "cancel",

@@ -73,7 +73,7 @@ class DataMethods(Calls):
             "dry_run": dry_run, "tags": tags, "agent": agent, "again": again, "max_files": max_files})
         return result
 
-    def tag_trajectories(self, *, add: Sequence[str] | None = None, remove: Sequence[str] | None = None,
+    def tag(self, *, add: Sequence[str] | None = None, remove: Sequence[str] | None = None,
         filter: RunFilter | None = None, trajectories: Sequence[Reference] | None = None) -> Tagged:
         """Add or remove tags of stored runs, to filter by. Frozen datasets stay as they are.
 
