@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -52,6 +53,20 @@ def test_bounds_of_length_count_agent_turns_and_include_their_ends() -> None:
     assert _dropped(runs, min_steps=2, max_steps=3) == {"too_few_steps": 1, "too_many_steps": 1}
 
 
+def test_bounds_of_time_are_of_the_first_step_that_states_one_and_a_run_without_meets_none() -> None:
+    def at(*days: int | None) -> Trajectory:
+        times = [None if day is None else datetime(2026, 11, day, 12, tzinfo=UTC) for day in days]
+        return run(f"t{days}", user(), *(answer("a").model_copy(update={"timestamp": time}) for time in times))
+
+    runs = [at(1), at(None, 2, 9), at(3), at(None)]
+    assert _dropped(runs, began_since="2026-11-02", began_until="2026-11-03T12:00:00Z") == {
+        "began_earlier": 1,
+        "began_later": 1,
+        "no_time": 1,
+    }
+    assert _dropped(runs, began_since="2026-11-03T14:00:00+02:00") == {"began_earlier": 2, "no_time": 1}
+
+
 def test_runs_stay_by_the_models_that_wrote_them() -> None:
     """One all by m-1, one half by m-2, one by nobody knows."""
     by_step = Step(actor=Actor.AGENT, message="x", model="m-2")
@@ -75,6 +90,10 @@ def test_a_run_that_meets_no_bound_is_counted_once() -> None:
     [
         ({"min_reward": 1, "max_reward": 0.5}, "expected min_reward <= max_reward, got 1.0 and 0.5"),
         ({"min_steps": 3, "max_steps": 2}, "expected min_steps <= max_steps, got 3 and 2"),
+        (
+            {"began_since": "2026-11-02", "began_until": "2026-11-02"},
+            "expected began_since < began_until, got 2026-11-02",
+        ),
         ({"task_weights": {"tool_selection": 0}}, "with one above 0"),
         ({"task_weights": {"tool_selection": -1}}, "at least 0"),
         ({"task_weights": {"cooking": 1}}, "task_weights"),

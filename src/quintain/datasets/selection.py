@@ -38,6 +38,9 @@ _REMEDIES: dict[str, str | Hint] = {
     "above_max_reward": "raise curation.max_reward",
     "too_few_steps": "lower curation.min_steps",
     "too_many_steps": "raise curation.max_steps",
+    "began_earlier": "move curation.began_since back",
+    "began_later": "move curation.began_until on",
+    "no_time": "their log states no times; leave out curation.began_since and began_until, or filter by when they were stored",
     "below_top_share": "raise curation.top_share",
     "not_best_of_task": "raise curation.best_per_task",
     "near_duplicate": "raise curation.near_duplicates, or leave it out",
@@ -338,6 +341,14 @@ def _unmet(run: Trajectory, curation: Curation) -> str | None:
             return "too_few_steps"
         if curation.max_steps is not None and steps > curation.max_steps:
             return "too_many_steps"
+    if curation.began_since is not None or curation.began_until is not None:
+        began = next((step.timestamp for step in run.steps if step.timestamp is not None), None)
+        if began is None:
+            return "no_time"
+        if curation.began_since is not None and began < curation.began_since:
+            return "began_earlier"
+        if curation.began_until is not None and began >= curation.began_until:
+            return "began_later"
     return "source_model" if curation.source_models and not allowed_models(run, curation.source_models) else None
 
 

@@ -49,6 +49,8 @@ class Curation(Record):
     max_reward: Number | None = None
     min_steps: Count | None = Field(default=None, ge=1, description="Minimum number of agent turns.")
     max_steps: Count | None = Field(default=None, ge=1)
+    began_since: Instant | None = Field(default=None, description="Runs that began from then on, by their log.")
+    began_until: Instant | None = None
     top_share: Number | None = Field(default=None, gt=0, le=1, description="sft, prm: best share of the runs.")
     best_per_task: Count | None = Field(default=None, ge=1, description="sft: most runs of a task, the best ones.")
     near_duplicates: Number | None = Field(
@@ -88,6 +90,10 @@ class Curation(Record):
         ):
             if low is not None and high is not None and low > high:
                 raise ValueError(f"expected min_{name} <= max_{name}, got {low} and {high}; no run can satisfy both")
+        if self.began_since is not None and self.began_until is not None and self.began_since >= self.began_until:
+            raise ValueError(
+                f"expected began_since < began_until, got {self.began_since} and {self.began_until}; no run can satisfy both"
+            )
         weights = [1.0] if self.task_weights is None else list(self.task_weights.values())
         if min(weights) < 0 or not any(weights):
             raise ValueError(f"expected task_weights of at least 0 with one above 0, got {weights}")

@@ -99,7 +99,7 @@ Outcomes = Annotated[
         description="Keep these outcomes, unknown: not stated; default: any, for sft without `scorer` success.",
     ),
 ]
-_CURATION = "Filters, sampling, step labels: min_reward, max_steps, max_rows, ...: guide://curation."
+_CURATION = "Filters, sampling, step labels: min_reward, began_since, max_rows, ...: guide://curation."
 CurationSettings = Annotated[
     Curation | None,
     Field(description=_CURATION),
