@@ -110,7 +110,10 @@ def test_an_unknown_field_of_an_object_is_refused_with_the_valid_ones(ask: ToolC
         given | {"filter": {"tag": "a"}},
     )
     assert "arguments.curation.keep_best is not a known field" in curation
-    assert "valid `curation`: min_reward, max_reward, min_steps, max_steps, began_since, began_until, top_share," in curation
+    assert (
+        "valid `curation`: min_reward, max_reward, min_steps, max_steps, began_since, began_until, top_share,"
+        in curation
+    )
     assert "valid `filter`: job_id, agent," in filter
     assert "arguments.filter.tag is not a known field (did you mean 'tags'?); rename it" in filter
     with pytest.raises(

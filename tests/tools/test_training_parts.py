@@ -157,20 +157,23 @@ def test_what_cannot_be_trained_on_a_quantised_base_is_refused_before_a_job_star
     services: Services, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = base_of(services)
-    stored = services.settings.agents_dir / "stored"
-    shutil.copytree(model.path, stored)
-    config = json.loads((stored / "config.json").read_bytes()) | {"quantization_config": {"quant_method": "gptq"}}
-    (stored / "config.json").write_text(json.dumps(config), encoding="utf-8")
     add = services.store.agents.add
+    for method in ("gptq", "fp8"):
+        stored = services.settings.agents_dir / method
+        shutil.copytree(model.path, stored)
+        config = json.loads((stored / "config.json").read_bytes()) | {"quantization_config": {"quant_method": method}}
+        (stored / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        add(Agent(name=method, model=ModelRef(source="folder", path=str(stored))), NOW)
     add(Agent(name="plain", model=model), NOW)
-    add(Agent(name="gptq", model=ModelRef(source="folder", path=str(stored))), NOW)
     add(Agent(name="nf4", model=model.model_copy(update={"quantization": "nf4"})), NOW)
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)  # as where the extra is not installed
     unfit = [
         ("plain", {"quantization": "nf4"}, "invalid_input", "set lora to {}"),
         ("plain", {"load_in_4bit": True}, "invalid_input", "set lora to {}"),
         ("plain", ADAPTERS | {"sharding": "full", "processes": 2}, "invalid_input", "set sharding to 'none'"),
-        ("gptq", {}, "quantized_base", "name the unquantised model"),
+        ("gptq", {}, "unsupported_model", "weights are quantised by gptq; name the folder of its plain weights"),
+        ("gptq", {"lora": {}}, "unsupported_model", "bitsandbytes, fp8, mxfp4"),
+        ("fp8", {}, "quantized_base", "name the unquantised model"),
         ("nf4", {}, "quantized_base", "set lora to {}"),
         ("nf4", ADAPTERS | {"quantization": "int8"}, "quantized_base", "expected quantization 'nf4'"),
         ("nf4", {"lora": {}}, "missing_extra", "quintain[quantized]"),
@@ -180,6 +183,9 @@ def test_what_cannot_be_trained_on_a_quantised_base_is_refused_before_a_job_star
     for name, settings, code, words in unfit:
         error = error_of(start_training, services, "sft", name, dataset_id=dataset, hyperparameters=settings)
         assert (error.code, words in error.message) == (code, True), error
+    assert error_of(evaluate_agent, services, "gptq", environment="quintain/inventory").code == "unsupported_model"
+    blockers = plan_training(services, method="sft", model="gptq", dataset_id=dataset).blockers
+    assert [one.code for one in blockers if "model" in one.code] == ["unsupported_model"]
     acting: list[tuple[Any, dict[str, Any]]] = [
         (collect_rollouts, {"environment": "quintain/inventory"}),
         (evaluate_agent, {"environment": "quintain/inventory"}),

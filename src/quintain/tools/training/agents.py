@@ -15,7 +15,7 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, Unav
 from quintain.next_step import Hint, call
 from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
 from quintain.records.labels.judging import Endpoint
-from quintain.records.wording import clip, explain, shown
+from quintain.records.wording import clip, explain, list_names, shown
 from quintain.settings import has_secret
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
@@ -23,7 +23,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder, weight_headers
 from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
 from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
-from quintain.tools.training.planning.model_files import stored_quantization
+from quintain.tools.training.planning.model_files import DEQUANTISED, stored_quantization
 
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
@@ -235,7 +235,14 @@ def _require_files(agent: Agent) -> Agent:
             )
     if agent.model.source == "folder":
         weight_headers(Path(agent.model.path))
-        if stored_quantization(agent.model) == "bitsandbytes":
+        stored = stored_quantization(agent.model)
+        if stored is not None and stored not in DEQUANTISED:
+            raise InvalidInput(
+                f"expected weights as floats or quantised by {list_names(sorted(DEQUANTISED))}, got {agent.id or agent.name}, whose "
+                f"weights are quantised by {stored}; name the folder of its plain weights, and set quantization where they do not fit",
+                code="unsupported_model",
+            )
+        if stored == "bitsandbytes":
             require_bitsandbytes(f"the stored weights of {agent.id or agent.name}")
     return agent
 

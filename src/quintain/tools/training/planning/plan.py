@@ -45,7 +45,7 @@ from quintain.tools.training.planning.estimate import (
     shortages,
     slow_format,
 )
-from quintain.tools.training.planning.model_files import DEQUANTISED, read_model, stored_quantization
+from quintain.tools.training.planning.model_files import read_model, stored_quantization
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
 from quintain.tools.training.planning.warnings import step_value_notes
 from quintain.tools.training.requests import AgentReference, Request, Source, start_agent
@@ -201,7 +201,7 @@ def _settled(
     model = read_model(agent.model) if agent else "the files of this model are not here"
     facts = None if isinstance(model, str) else model
     is_here = agent is not None and agent.model.source in ("folder", "starter", "gguf")
-    if agent is not None and is_here and isinstance(model, str) and stored_quantization(agent.model) not in DEQUANTISED:
+    if agent is not None and is_here and isinstance(model, str) and stored_quantization(agent.model) is None:
         reason, remedy = Hint(model).split_once("; ")
         if not any(reason in one.message for one in blockers):  # a start refuses it too
             message = f"the model of {agent.name} cannot be used: {reason}"
