@@ -192,6 +192,25 @@ def test_a_job_is_named_and_noted_on_its_page_and_the_list_shows_both(
     visitor.call("annotate_job", job_id=site.ids["training"], name="", note="")
 
 
+def test_tags_of_a_run_are_added_and_removed_on_its_page(
+    visit: Callable[[], Visitor], site: Site, browser: Any
+) -> None:
+    visitor, address = visit(), f"/runs/{site.ids['run']}"
+    page = visitor.open(address)
+    page.get_by_label("Add a tag").fill("<b>gold</b>")
+    page.get_by_label("Add a tag").press("Enter")
+    page.get_by_role("link", name="<b>gold</b>", exact=True).wait_for()
+    with Visitor(browser, site.url, None) as reader:
+        assert reader.open(address).get_by_label("Add a tag").count() == 0
+    found = visitor.call("search_trajectories", filter={"tags": ["<b>gold</b>"]})["items"]
+    assert [one["id"] for one in found] == [site.ids["run"]]
+    page.get_by_role("button", name="Remove the tag <b>gold</b>").click()
+    page.get_by_role("link", name="<b>gold</b>", exact=True).wait_for(state="detached")
+    assert "<b>gold</b>" not in visitor.call("get_trajectory", trajectory_id=site.ids["run"])["trajectory"].get(
+        "tags", ()
+    )
+
+
 def test_a_job_beside_another_names_the_settings_in_which_they_differ(visit: Callable[[], Visitor], site: Site) -> None:
     page = visit().open(f"/jobs/{site.ids['training']}?with={site.ids['evaluation']}")
     page.get_by_text("Settings that differ").wait_for()
