@@ -78,6 +78,7 @@ def test_every_page_is_one_file_and_every_answer_has_the_policy(site: Site) -> N
     answers += [site.ask(path) for path in ("/static/app.js", "/static/none.js", "/api/none", "/none", "/api/session")]
     answers += [site.call("list_jobs", {}), site.call("none", {}), site.ask("/jobs", "DELETE")]
     assert [answer.status for answer in answers[10:]] == [200, 404, 404, 404, 200, 200, 404, 405]
+    assert set(answers[-1].headers["allow"].split(", ")) == {"GET", "HEAD"}
     for answer in answers:
         assert answer.headers["content-security-policy"] == POLICY
         assert answer.headers["x-content-type-options"] == "nosniff"

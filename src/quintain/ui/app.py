@@ -124,7 +124,11 @@ def _require(site: _Site, request: Request, *, changes: bool) -> None:
 async def _http_error(_: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 500)
     code = {404: "not_found", 405: "method"}.get(status, "invalid_input")
-    return error_response(InvalidInput("expected an address of this server, got another; open /", code=code))
+    allowed = getattr(error, "headers", None) or {}  # RFC 9110, section 15.5.6: a 405 names the methods in Allow
+    expected = f"the method {allowed['Allow']}" if "Allow" in allowed else "an address of this server"
+    answer = error_response(InvalidInput(f"expected {expected}, got another; open /", code=code))
+    answer.headers.update(allowed)
+    return answer
 
 
 async def _call_tool(site: _Site, request: Request) -> Response:

@@ -139,7 +139,10 @@ async def _not_found(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _wrong_method(request: Request, error: Exception) -> JSONResponse:
-    return refusal(405, "wrong_method", "expected a method that this path has, got another; correct the request")
+    allowed = getattr(error, "headers", None)  # RFC 9110, section 15.5.6: a 405 names the methods in Allow
+    return refusal(
+        405, "wrong_method", "expected a method that this path has, got another; correct the request", allowed
+    )
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
