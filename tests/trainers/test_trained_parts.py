@@ -20,8 +20,8 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import pack
 from quintain.trainers.loop.optimizer import adamw, update
 from quintain.trainers.models.adapters import merge_adapter, with_new_adapter
-from quintain.trainers.models.freezing import freeze_layers
 from quintain.trainers.models.loading import load_model
+from quintain.trainers.models.start_model import freeze_layers
 from quintain.trainers.reference_log_probs import adapters_off
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.runs import metric, resumed, rows_for, run, same, spec, weights

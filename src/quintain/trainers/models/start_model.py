@@ -1,4 +1,4 @@
-"""Freezing of the lowest blocks of a model (Lee et al. 2019, arXiv 1911.03090)."""
+"""The model that a training starts from: loaded with its adapters and heads, and its lowest blocks frozen."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from typing import Any
 import torch
 
 from quintain.errors import InvalidInput
-from quintain.trainers.models.loading import decoder_and_head
+from quintain.records.agent import ModelRef
+from quintain.records.hyperparameters.methods import TrainingConfig
+from quintain.trainers.models.loading import LoadedModel, decoder_and_head, load_model
+from quintain.trainers.models.value_head import has_own_critic, heads_of
+
+
+def load_to_train(ref: ModelRef, config: TrainingConfig, *, on_host: bool = False) -> LoadedModel:
+    """Load a model as a method trains it; arguments and errors as of `load_model` and `freeze_layers`."""
+    heads, own = heads_of(config), has_own_critic(config)
+    loaded = load_model(ref, lora=config.lora, train=True, heads=heads, own_critic=own, on_host=on_host)
+    freeze_layers(loaded.model, config.frozen_layers)
+    return loaded
 
 
 def freeze_layers(model: Any, n: int) -> None:
-    """Keep the weights of the lowest n blocks and of the embeddings; n = 0 keeps none.
+    """Keep the weights of the lowest n blocks and of the embeddings (Lee et al. 2019, arXiv 1911.03090); n = 0 keeps none.
 
     Embeddings that are the weights of the output layer too are trained on.
 
