@@ -23,6 +23,7 @@ from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip
 from quintain.trainers.data.coreset import text_features, unit_rows
+from quintain.trainers.data.example_selection import written_text
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, Floats
 from quintain.trainers.engine.forward import Engine
@@ -124,9 +125,7 @@ class GradientModel:
         began = time.monotonic()
         gradient = self._gradient(example)
         ended = time.monotonic()
-        rows = example.rows
-        text = " ".join(self.maker.renderer.decode(row.token_ids[row.supervised].tolist()) for row in rows)
-        features = text_features([text])[0]
+        features = text_features([written_text(self.maker.renderer, example)])[0]
         self.gradient_s += ended - began
         self.text_s += time.monotonic() - ended
         return Features(unit_rows(gradient[None])[0], features)

@@ -79,6 +79,11 @@ def mean_losses(
     return [-float(np.concatenate([scores[row] for row in e.rows]).mean(dtype=np.float64)) for e in examples]
 
 
+def written_text(renderer: Renderer, example: Example) -> str:
+    """Return the text of the tokens in the loss of an example."""
+    return " ".join(renderer.decode(row.token_ids[row.supervised].tolist()) for row in example.rows)
+
+
 def _coreset(
     config: CoresetConfig,
     examples: Sequence[Example],
@@ -89,10 +94,7 @@ def _coreset(
 ) -> list[int]:
     needs_loss = config.method in ("loss", "hybrid")
     losses = mean_losses(engine, examples, spec.config.batch_tokens, passes) if needs_loss else [0.0] * len(examples)
-    texts = [
-        " ".join(renderer.decode(row.token_ids[row.supervised].tolist()) for row in example.rows)
-        for example in examples
-    ]
+    texts = [written_text(renderer, example) for example in examples]
     kept = coreset(config, losses, text_features(texts), seed=spec.seed)
     return sorted(kept)  # in the dataset's order, which the seed of the run then shuffles
 
