@@ -28,6 +28,7 @@ from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, Floats
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models.loading import decoder_and_head, eval_mode, is_adapter, load_model
+from quintain.trainers.models.start_model import blocks_of
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,7 @@ def _observed(model: Any) -> tuple[torch.nn.Parameter, ...]:
         if adapter:
             return tuple(adapter)
     decoder, _ = decoder_and_head(model)
-    lists = [module for module in decoder.modules() if isinstance(module, torch.nn.ModuleList) and len(module)]
-    block = max(lists, key=len)[-1] if lists else decoder
-    found = tuple(p for p in block.parameters() if p.is_floating_point())
+    found = tuple(p for p in [decoder, *blocks_of(decoder)][-1].parameters() if p.is_floating_point())
     if not found:
         raise InvalidInput(
             f"expected a last block with weights of floating point, got none in a {type(model).__name__}; use the agent before "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,12 @@ def load_to_train(ref: ModelRef, config: TrainingConfig, *, on_host: bool = Fals
     return loaded
 
 
+def blocks_of(decoder: Any) -> Sequence[torch.nn.Module]:
+    """Return the blocks of a decoder: its own first list of modules, else the first within, as in BERT's; empty without one."""
+    modules = (*decoder.children(), *decoder.modules())
+    return next((list(m) for m in modules if isinstance(m, torch.nn.ModuleList) and len(m)), [])
+
+
 def freeze_layers(model: Any, n: int) -> None:
     """Keep the weights of the lowest n blocks and of the embeddings (Lee et al. 2019, arXiv 1911.03090); n = 0 keeps none.
 
@@ -32,9 +39,9 @@ def freeze_layers(model: Any, n: int) -> None:
     if not n:
         return
     decoder, head = decoder_and_head(model)
-    blocks = next((m for m in decoder.children() if isinstance(m, torch.nn.ModuleList) and len(m)), None)
-    if blocks is None or n >= len(blocks):
-        most = 0 if blocks is None else len(blocks) - 1
+    blocks = blocks_of(decoder)
+    if n >= len(blocks):
+        most = max(len(blocks) - 1, 0)
         raise InvalidInput(f"frozen_layers: expected at most {most} for this model, got {n}; set it to {most} or less")
     tied = {id(parameter) for parameter in head.parameters()} if head is not None else set()
     embeddings = [m for m in decoder.modules() if isinstance(m, torch.nn.Embedding)]
