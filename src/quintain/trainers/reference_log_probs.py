@@ -26,7 +26,7 @@ from quintain.records.hyperparameters.methods import DPOConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_row
-from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.distributed.sharding import full, is_sharded
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.objectives import objective_of
@@ -59,7 +59,7 @@ def with_reference(
     identity: str,
     batch_tokens: int,
     warn: Warn = lambda code, message: None,
-    passes: SharedPasses | None = None,
+    passes: SharedPasses = OWN_PASSES,
 ) -> list[Example]:
     """Return the examples with `ref_logprob` in every row, under the engine's current model.
 
@@ -75,7 +75,7 @@ def with_reference(
         return list(examples)
     key = _key(identity, rows)
     path = cache / f"reference-{key}.safetensors" if cache else None
-    passes, logprobs = passes or SharedPasses(), None
+    logprobs = None
     if path:
         logprobs = passes.group.from_first(lambda: _read(path, key, warn))
     if logprobs is None:
@@ -96,10 +96,10 @@ class References:
     """
 
     def __init__(
-        self, engine: Engine, spec: TrainSpec, folder: Path, reporter: Reporter, passes: SharedPasses | None = None
+        self, engine: Engine, spec: TrainSpec, folder: Path, reporter: Reporter, passes: SharedPasses = OWN_PASSES
     ) -> None:
         self._engine = engine
-        self._passes = passes or SharedPasses()
+        self._passes = passes
         self._spec = spec
         self._folder = folder
         self._reporter = reporter
@@ -116,7 +116,7 @@ class References:
         engine: Engine,
         directory: Path,
         reporter: Reporter,
-        passes: SharedPasses | None = None,
+        passes: SharedPasses = OWN_PASSES,
     ) -> References:
         """Remember the start model.
 

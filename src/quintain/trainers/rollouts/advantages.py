@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import GRPOConfig, OnlineConfig, PPOConfig
 from quintain.trainers.data.streams import Example, TokenRow, split_by_row
-from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.losses.returns import (
     baselines,
@@ -112,8 +112,8 @@ class RolloutAdvantages:
     2501.03262, eq. 3 and 5); the forms with a baseline subtract it from the returns of all actions of a run.
     """
 
-    def __init__(self, config: PPOConfig, engine: Engine, passes: SharedPasses | None = None) -> None:
-        self._config, self._engine, self._passes = config, engine, passes or SharedPasses()
+    def __init__(self, config: PPOConfig, engine: Engine, passes: SharedPasses = OWN_PASSES) -> None:
+        self._config, self._engine, self._passes = config, engine, passes
         self._constraint = Constraint(config.constraint) if config.constraint else None
         self.kl_coefficient = config.kl_coefficient
 
@@ -212,7 +212,7 @@ class RolloutAdvantages:
             )
 
 
-def rollout_stage(config: OnlineConfig, engine: Engine, passes: SharedPasses | None = None) -> RolloutStage | None:
+def rollout_stage(config: OnlineConfig, engine: Engine, passes: SharedPasses = OWN_PASSES) -> RolloutStage | None:
     """Return what completes the examples of a rollout; None for methods whose examples are complete."""
     if isinstance(config, PPOConfig):
         return RolloutAdvantages(config, engine, passes)
