@@ -30,7 +30,7 @@ from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.distributed.sharding import full, is_sharded
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.objectives import objective_of
-from quintain.trainers.models.loading import LoadedModel, eval_mode, is_adapter, trainable
+from quintain.trainers.models.loading import LoadedModel, is_adapter, trainable
 from quintain.trainers.models.quantization import scales_of
 
 Warn = Callable[[str, str], None]
@@ -280,10 +280,9 @@ def _computed(
     """Return log-probs of all supervised tokens, rows in the order given; float32 [N]."""
     # A split example comes back as several with the same row objects, so scores are kept by row.
     scored: dict[TokenRow, NDArray[np.float32]] = {}
-    with eval_mode(engine.model):
-        for start in range(0, len(examples), _TOGETHER):
-            part = examples[start : start + _TOGETHER]
-            scored |= passes.score(engine, part, batch_tokens, lambda rows: engine.logprobs(rows).logprobs.float())
+    for start in range(0, len(examples), _TOGETHER):
+        part = examples[start : start + _TOGETHER]
+        scored |= passes.score(engine, part, batch_tokens, lambda rows: engine.logprobs(rows).logprobs.float())
     whole = np.concatenate([np.empty(0, np.float32), *(scored[row] for row in rows)])
     if bad := int((~np.isfinite(whole)).sum()):
         raise TrainingFailed(

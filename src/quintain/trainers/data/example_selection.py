@@ -20,7 +20,6 @@ from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.distributed.process_group import ProcessGroup
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.checkpoints import disk_errors_explained
-from quintain.trainers.models.loading import eval_mode
 from quintain.trainers.rendering.renderer import Renderer
 
 
@@ -71,8 +70,7 @@ def mean_losses(
     engine: Engine, examples: Sequence[Example], batch_tokens: int, passes: SharedPasses = OWN_PASSES
 ) -> list[float]:
     """Return the mean negative log-likelihood of each example under the model, in nats a token."""
-    with eval_mode(engine.model):
-        scores = passes.score(engine, examples, batch_tokens, lambda rows: engine.logprobs(rows).logprobs)
+    scores = passes.score(engine, examples, batch_tokens, lambda rows: engine.logprobs(rows).logprobs)
     return [-float(np.concatenate([scores[row] for row in e.rows]).mean(dtype=np.float64)) for e in examples]
 
 

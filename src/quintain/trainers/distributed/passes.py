@@ -16,6 +16,7 @@ from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_
 from quintain.trainers.distributed.process_group import ONE_PROCESS, ProcessGroup, collective_errors_explained
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import computed_tokens, micro_batches
+from quintain.trainers.models.loading import eval_mode
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class SharedPasses:
         batch_tokens: int,
         score: Callable[[Sequence[TokenRow]], torch.Tensor],
     ) -> dict[TokenRow, NDArray[Any]]:
-        """Return the scores of the supervised tokens of each row, computed in shares. Collective.
+        """Return scores of the supervised tokens of each row, in eval mode and computed in shares. Collective.
 
         Args:
             engine: Its prefix sharing decides the cost of a batch.
@@ -69,7 +70,7 @@ class SharedPasses:
         rows = list(dict.fromkeys(rows_of(examples)))
         number = {row: i for i, row in enumerate(rows)}
         own: dict[int, NDArray[Any]] = {}
-        with self.running():
+        with self.running(), eval_mode(engine.model):
             for batch in self.batches(engine, examples, batch_tokens):
                 together = rows_of(batch)
                 if not together:

@@ -22,7 +22,6 @@ from quintain.trainers.losses.returns import (
     next_kl_coefficient,
     whiten,
 )
-from quintain.trainers.models.loading import eval_mode
 from quintain.trainers.rollouts.constraint import ConstrainedGroups, Constraint, constrained_advantages
 from quintain.trainers.rollouts.role_baselines import RoleBaselines
 from quintain.trainers.rollouts.source import RolloutStage
@@ -171,8 +170,7 @@ class RolloutAdvantages:
         self, examples: Sequence[Example], score: Callable[[Sequence[TokenRow]], torch.Tensor]
     ) -> dict[TokenRow, Array]:
         """Return what the live model gives for the supervised tokens of each row, float64 [n, ...]."""
-        with eval_mode(self._engine.model):
-            scores = self._passes.score(self._engine, examples, self._config.batch_tokens, score)
+        scores = self._passes.score(self._engine, examples, self._config.batch_tokens, score)
         return {row: found.astype(np.float64) for row, found in scores.items()}
 
     def _estimate(self, task: Sequence[ActionRun]) -> None:
