@@ -17,7 +17,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow
 from quintain.records.jobs.job import TrainSpec
 from quintain.trainers.data.streams import Example, TokenStreams, streams_of, token_row
-from quintain.trainers.data.teacher_tokens import top_arrays, with_own, with_top
+from quintain.trainers.data.teacher_tokens import top_arrays, with_top
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import candidate_logprobs, top_tokens
 from quintain.trainers.losses.advantages import divergence_advantages
@@ -77,7 +77,7 @@ def test_the_reverse_divergence_by_hand() -> None:
     (advantages,) = divergence_advantages([teacher], [old])
     assert advantages.tolist() == pytest.approx([1.151293, -1.151293, 0.0], abs=1e-6)
     row = token_row([5, 6, 7], [False, True, True], old_logprob=[0.0, *old[:2]], advantage=[0.0, *advantages[:2]])
-    found, totals = streams(with_own(row, teacher[:2]))
+    found, totals = streams(row.with_supervised("teacher_logprobs", teacher[:2, None]))
     logprobs = torch.tensor(logs(0.21, 0.5), requires_grad=True)
     output = distill_loss(logprobs, found, totals, **CLIP)
     assert output.loss.item() == pytest.approx(-0.028782, abs=1e-5)
@@ -104,7 +104,7 @@ def test_a_policy_that_learns_from_its_own_samples_comes_to_its_teacher() -> Non
         tokens = torch.multinomial(old.exp(), 64, replacement=True, generator=generator)
         (advantages,) = divergence_advantages([teacher[tokens].numpy()], [old[tokens].numpy()])
         row = token_row(range(65), [False] + [True] * 64, advantage=[0, *advantages], old_logprob=[0, *old[tokens]])
-        found, totals = streams(with_own(row, teacher[tokens].numpy()))
+        found, totals = streams(row.with_supervised("teacher_logprobs", teacher[tokens, None].numpy()))
         (gradient,) = torch.autograd.grad(
             distill_loss(policy.log_softmax(-1)[tokens], found, totals, **CLIP).loss, policy
         )

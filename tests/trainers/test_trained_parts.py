@@ -10,6 +10,7 @@ import pytest
 import torch
 from peft import LoraConfig as PeftLora
 from peft import get_peft_model
+from transformers import BertConfig, BertLMHeadModel
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
@@ -20,8 +21,8 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import pack
 from quintain.trainers.loop.optimizer import adamw, update
 from quintain.trainers.models.adapters import merge_adapter, with_new_adapter
-from quintain.trainers.models.freezing import freeze_layers
 from quintain.trainers.models.loading import load_model
+from quintain.trainers.models.start_model import freeze_layers
 from quintain.trainers.reference_log_probs import adapters_off
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.runs import metric, resumed, rows_for, run, same, spec, weights
@@ -139,6 +140,15 @@ def test_frozen_blocks_and_embeddings_that_are_not_the_output_layer_stay() -> No
         assert not any("layers.1." in name or name == "norm.weight" for name in frozen)
     with pytest.raises(InvalidInput, match="expected at most 1 for this model, got 2"):
         freeze_layers(tiny_model(TOKENIZER), 2)
+
+
+def test_blocks_within_a_part_of_a_decoder_are_frozen_too() -> None:
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 1}
+    model = BertLMHeadModel(BertConfig(vocab_size=50, is_decoder=True, **sizes))
+    freeze_layers(model, 1)
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+    assert any("encoder.layer.0." in name for name in frozen)
+    assert not any("encoder.layer.1." in name for name in frozen)
 
 
 PARTS: dict[str, dict[str, Any]] = {

@@ -139,15 +139,15 @@ def _quotas(sizes: Mapping[str, int], weights: Mapping[str, float], most: int | 
         unit = left / math.fsum(weights[name] for name in open_)
         short = {name: n for name, n in open_.items() if n <= weights[name] * unit}
         if not short:
-            return quotas | _rounded({name: weights[name] * unit for name in open_}, left)
+            return quotas | rounded_shares({name: weights[name] * unit for name in open_}, left)
         quotas |= short
         left -= sum(short.values())
         open_ = {name: n for name, n in open_.items() if name not in short}
     return quotas
 
 
-def _rounded(shares: Mapping[str, float], total: int) -> dict[str, int]:
-    """Round to integers that sum to the total, by largest remainder."""
+def rounded_shares(shares: Mapping[str, float], total: int) -> dict[str, int]:
+    """Round shares to integers that sum to the total, by largest remainder; of equal remainders the first name gains."""
     whole = {name: math.floor(share) for name, share in shares.items()}
     rest = sorted(shares, key=lambda name: (whole[name] - shares[name], name))
     for name in rest[: total - sum(whole.values())]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quintain.datasets.sampling import rounded_shares
 from quintain.environments.scripted_policy import expert_of_parts
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TaskSource, TimeStep
@@ -61,11 +61,7 @@ class Mixture(PartSource):
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """Return `n` tasks, apportioned to the parts by largest remainder and interleaved; each names its part."""
         total = sum(self._weights.values())
-        shares = {reference: n * self._weights[reference] / total for reference in self.parts}
-        counts = {reference: math.floor(share) for reference, share in shares.items()}
-        rest = sorted(shares, key=lambda reference: (counts[reference] - shares[reference], reference))
-        for reference in rest[: n - sum(counts.values())]:
-            counts[reference] += 1
+        counts = rounded_shares({part: n * self._weights[part] / total for part in self.parts}, n)
         placed: list[tuple[float, Task]] = []
         taken: dict[str, Task] = {}
         for reference, count in counts.items():

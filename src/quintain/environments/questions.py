@@ -13,7 +13,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJ
 from quintain.checkers.check import CHECKS, check, kind_of_check, uncheckable
 from quintain.environments.scripted_policy import policy_by_prompt, submitted_answer
 from quintain.environments.tasks.task_files import prompt_fault, read_tasks
-from quintain.environments.tool_calls import read_call, tool_schemas
+from quintain.environments.tool_calls import read_call, tool_schemas, verdict
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
@@ -52,8 +52,7 @@ def _verdict(checked: CheckResult) -> TimeStep:
             terminated=True,
             info={"unchecked": checked.reason},
         )
-    verdict = Observation(content="Right." if checked.value >= 1 else "Wrong.")
-    return TimeStep(observations=(verdict,), reward=checked.value, terminated=True)
+    return verdict(checked.value)
 
 
 def judge_text(task: Task, text: str) -> TimeStep:

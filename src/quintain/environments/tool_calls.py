@@ -79,6 +79,12 @@ def unreadable(action: Action) -> str:
     return f"the arguments of {action.tool} are not valid JSON: {(action.raw_args or '')[:80]!r}"
 
 
+def verdict(reward: float, info: Mapping[str, Any] | None = None) -> TimeStep:
+    """Return the last step of an episode: `Right.` from a reward of 1 on, else `Wrong.`."""
+    shown = Observation(content="Right." if reward >= 1 else "Wrong.")
+    return TimeStep(observations=(shown,), reward=reward, terminated=True, info=dict(info or {}))
+
+
 def refusal(text: str) -> Observation:
     """Return the observation of a call that was not carried out."""
     return Observation(content=f"Error: {text}.", is_error=True)

@@ -48,7 +48,7 @@ def opening_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 def turn_prefixes(run: Trajectory) -> list[tuple[Step, ...]]:
     """Return, per agent step, the steps from the agent's first to just before the agent's next one."""
-    turns = [place for place, step in enumerate(run.steps) if step.actor is Actor.AGENT]
+    turns = run.agent_places
     ends = [*turns[1:], len(run.steps)]
     return [run.steps[turns[0] : end] for end in ends[: len(turns)]]
 

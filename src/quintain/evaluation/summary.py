@@ -127,11 +127,11 @@ def mean_results(results: Sequence[EpisodeResult]) -> Means:
     whole = [result for result in results if result.status is not OutcomeStatus.ERROR]
     costs = [result.metrics[COST] for result in results if COST in result.metrics]
     return Means(
-        reward=_mean(rewards),
-        turns=_mean([result.turns for result in whole]),
-        output_tokens=_mean([result.output_tokens for result in whole]),
-        duration_s=_mean([result.duration_s for result in whole]),
-        cost_usd=_mean(costs) if len(costs) == len(results) else None,
+        reward=mean(rewards),
+        turns=mean([result.turns for result in whole]),
+        output_tokens=mean([result.output_tokens for result in whole]),
+        duration_s=mean([result.duration_s for result in whole]),
+        cost_usd=mean(costs) if len(costs) == len(results) else None,
         n_unknown=sum(result.status is OutcomeStatus.UNKNOWN for result in results),
         n_error=sum(result.status is OutcomeStatus.ERROR for result in results),
     )
@@ -198,7 +198,8 @@ def _rates_by_environment(results: Iterable[EpisodeResult], suite: Suite) -> dic
     return {name: success_rate(group) for name, group in sorted(groups.items())} if len(groups) > 1 else {}
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean of some values; None of none."""
     return math.fsum(values) / len(values) if values else None
 
 

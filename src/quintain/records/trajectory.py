@@ -249,8 +249,12 @@ class Trajectory(Record):
     @property
     def agent_steps(self) -> tuple[Step, ...]:
         """The agent's turns."""
-        agent = Actor.AGENT
-        return tuple([step for step in self.steps if step.actor is agent])
+        return tuple([step for step in self.steps if step.actor is Actor.AGENT])
+
+    @property
+    def agent_places(self) -> list[int]:
+        """Places of the agent's turns among the steps."""
+        return [place for place, step in enumerate(self.steps) if step.actor is Actor.AGENT]
 
     @property
     def own_steps(self) -> tuple[Step, ...]:
@@ -318,8 +322,6 @@ class Trajectory(Record):
 
 
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
 _ENCODED_AT_ONCE = 100
 """Steps of a long run that are encoded at once."""
 

@@ -23,10 +23,12 @@ from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip
 from quintain.trainers.data.coreset import text_features, unit_rows
+from quintain.trainers.data.example_selection import written_text
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, Floats
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models.loading import decoder_and_head, eval_mode, is_adapter, load_model
+from quintain.trainers.models.start_model import blocks_of
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,7 @@ class GradientModel:
         began = time.monotonic()
         gradient = self._gradient(example)
         ended = time.monotonic()
-        rows = example.rows
-        text = " ".join(self.maker.renderer.decode(row.token_ids[row.supervised].tolist()) for row in rows)
-        features = text_features([text])[0]
+        features = text_features([written_text(self.maker.renderer, example)])[0]
         self.gradient_s += ended - began
         self.text_s += time.monotonic() - ended
         return Features(unit_rows(gradient[None])[0], features)
@@ -177,9 +177,7 @@ def _observed(model: Any) -> tuple[torch.nn.Parameter, ...]:
         if adapter:
             return tuple(adapter)
     decoder, _ = decoder_and_head(model)
-    lists = [module for module in decoder.modules() if isinstance(module, torch.nn.ModuleList) and len(module)]
-    block = max(lists, key=len)[-1] if lists else decoder
-    found = tuple(p for p in block.parameters() if p.is_floating_point())
+    found = tuple(p for p in [decoder, *blocks_of(decoder)][-1].parameters() if p.is_floating_point())
     if not found:
         raise InvalidInput(
             f"expected a last block with weights of floating point, got none in a {type(model).__name__}; use the agent before "

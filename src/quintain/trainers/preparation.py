@@ -28,9 +28,8 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare
 from quintain.trainers.loop.identity import weight_samples
 from quintain.trainers.loop.precision import Format, choose, hold_base
-from quintain.trainers.models.freezing import freeze_layers
-from quintain.trainers.models.loading import LoadedModel, is_adapter, load_model, pick_device, stored_heads
-from quintain.trainers.models.value_head import has_own_critic, heads_of
+from quintain.trainers.models.loading import LoadedModel, is_adapter, pick_device, stored_heads
+from quintain.trainers.models.start_model import freeze_layers, load_to_train
 
 
 def with_heads(spec: TrainSpec, rows: Sequence[Row]) -> TrainSpec:
@@ -146,14 +145,9 @@ def _start_model(spec: TrainSpec, rows: Sequence[Row]) -> LoadedModel:
         from quintain.trainers.models.new_trunk import new_trunk
 
         loaded = new_trunk(rows, spec.seed)
-    else:
-        heads, own = heads_of(config), has_own_critic(config)
-        on_host = config.sharding == "full"
-        loaded = load_model(
-            spec.start_model, lora=config.lora, train=True, heads=heads, own_critic=own, on_host=on_host
-        )
-    freeze_layers(loaded.model, config.frozen_layers)
-    return loaded
+        freeze_layers(loaded.model, config.frozen_layers)
+        return loaded
+    return load_to_train(spec.start_model, config, on_host=config.sharding == "full")
 
 
 def _tuned(spec: TrainSpec, model: Any, directory: Path, *, acts: bool) -> tuple[Machine, Format]:

@@ -26,11 +26,11 @@ from quintain.records.hyperparameters.methods import DPOConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_row
-from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.distributed.sharding import full, is_sharded
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.objectives import objective_of
-from quintain.trainers.models.loading import LoadedModel, eval_mode, is_adapter, trainable
+from quintain.trainers.models.loading import LoadedModel, is_adapter, trainable
 from quintain.trainers.models.quantization import scales_of
 
 Warn = Callable[[str, str], None]
@@ -59,7 +59,7 @@ def with_reference(
     identity: str,
     batch_tokens: int,
     warn: Warn = lambda code, message: None,
-    passes: SharedPasses | None = None,
+    passes: SharedPasses = OWN_PASSES,
 ) -> list[Example]:
     """Return the examples with `ref_logprob` in every row, under the engine's current model.
 
@@ -75,7 +75,7 @@ def with_reference(
         return list(examples)
     key = _key(identity, rows)
     path = cache / f"reference-{key}.safetensors" if cache else None
-    passes, logprobs = passes or SharedPasses(), None
+    logprobs = None
     if path:
         logprobs = passes.group.from_first(lambda: _read(path, key, warn))
     if logprobs is None:
@@ -96,10 +96,10 @@ class References:
     """
 
     def __init__(
-        self, engine: Engine, spec: TrainSpec, folder: Path, reporter: Reporter, passes: SharedPasses | None = None
+        self, engine: Engine, spec: TrainSpec, folder: Path, reporter: Reporter, passes: SharedPasses = OWN_PASSES
     ) -> None:
         self._engine = engine
-        self._passes = passes or SharedPasses()
+        self._passes = passes
         self._spec = spec
         self._folder = folder
         self._reporter = reporter
@@ -116,7 +116,7 @@ class References:
         engine: Engine,
         directory: Path,
         reporter: Reporter,
-        passes: SharedPasses | None = None,
+        passes: SharedPasses = OWN_PASSES,
     ) -> References:
         """Remember the start model.
 
@@ -280,10 +280,9 @@ def _computed(
     """Return log-probs of all supervised tokens, rows in the order given; float32 [N]."""
     # A split example comes back as several with the same row objects, so scores are kept by row.
     scored: dict[TokenRow, NDArray[np.float32]] = {}
-    with eval_mode(engine.model):
-        for start in range(0, len(examples), _TOGETHER):
-            part = examples[start : start + _TOGETHER]
-            scored |= passes.score(engine, part, batch_tokens, lambda rows: engine.logprobs(rows).logprobs.float())
+    for start in range(0, len(examples), _TOGETHER):
+        part = examples[start : start + _TOGETHER]
+        scored |= passes.score(engine, part, batch_tokens, lambda rows: engine.logprobs(rows).logprobs.float())
     whole = np.concatenate([np.empty(0, np.float32), *(scored[row] for row in rows)])
     if bad := int((~np.isfinite(whole)).sum()):
         raise TrainingFailed(

@@ -12,7 +12,7 @@ import torch
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.score import Component, Score, StepScore
-from quintain.records.trajectory import Actor, Trajectory
+from quintain.records.trajectory import Trajectory
 from quintain.trainers.data.streams import Example, TokenRow, rows_of
 from quintain.trainers.data.value_positions import Reading, read_run, read_steps
 from quintain.trainers.engine.forward import Engine
@@ -132,7 +132,7 @@ class RewardModel:
             value, *parts = torch.sigmoid(numbers[0]).tolist()
             by_name = dict(zip(self.head.names[1:], parts, strict=True))
             return RunValue(value, float(numbers[0, 0]), (), by_name, states)
-        of_place = {place: n for n, place in enumerate(i for i, s in enumerate(run.steps) if s.actor is Actor.AGENT)}
+        of_place = {place: n for n, place in enumerate(run.agent_places)}
         places = [int(row.step_index[place]) for row in reading.rows for place in row.places]
         heads = [dict(zip(self.head.names, chances, strict=True)) for chances in torch.sigmoid(numbers).tolist()]
         values = [by_head.get("value", sum(by_head.values()) / len(by_head)) for by_head in heads]

@@ -13,7 +13,7 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.trainers.data.example_files import read_examples, write_examples
 from quintain.trainers.data.streams import Example, Floats, Ints, TokenRow, rows_of, split_by_row
-from quintain.trainers.data.teacher_tokens import with_own, with_top
+from quintain.trainers.data.teacher_tokens import with_top
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.other_tokens import top_tokens
 from quintain.trainers.engine.packing import micro_batches
@@ -117,5 +117,5 @@ def cached_with_teacher(
 
 def _scored(row: TokenRow, scores: RowScores) -> TokenRow:
     if scores.ids is None:
-        return with_own(row, scores.logprobs[:, 0])
+        return row.with_supervised("teacher_logprobs", scores.logprobs)
     return with_top(row, scores.ids, scores.logprobs)

@@ -6,15 +6,13 @@ connect, if its launcher has chosen it.
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from pathlib import Path
 
 from quintain.jobs.devices import widest_training
 from quintain.jobs.directory import JobDirectory
 from quintain.worker.processes import parent_watch
-from quintain.worker.processes.attempt import configure_process, home_of, launch_ranks, run_attempt
+from quintain.worker.processes.attempt import configure_process, exit_at_once, home_of, launch_ranks, run_attempt
 
 
 def main(arguments: list[str]) -> int:
@@ -32,7 +30,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)  # everything is written: exit handlers of libraries must not delay the end of the job
+    exit_at_once(main(sys.argv[1:]))

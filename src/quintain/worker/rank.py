@@ -6,7 +6,6 @@ The first one runs the job. The others take part in its trainings, and do nothin
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -20,7 +19,7 @@ from quintain.records.jobs.job import JobError
 from quintain.trainers.distributed.process_group import LOST, ProcessGroup, initialize
 from quintain.trainers.models.libraries import import_libraries
 from quintain.worker.processes import parent_watch
-from quintain.worker.processes.attempt import configure_process, failure_of, home_of, run_attempt
+from quintain.worker.processes.attempt import configure_process, exit_at_once, failure_of, home_of, run_attempt
 from quintain.worker.rollouts.concurrent_rollouts import playing_partner
 
 logger = logging.getLogger(__name__)
@@ -92,7 +91,4 @@ def _follow(group: ProcessGroup) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)  # everything is written: exit handlers of libraries must not delay the end of the job
+    exit_at_once(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.environments.inventory.tasks import ENVIRONMENT_ID, FAMILY, Case, Item, build_case
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey, chosen_names
-from quintain.environments.tool_calls import read_call, refusal, tool_schemas
+from quintain.environments.tool_calls import read_call, refusal, tool_schemas, verdict
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Observation, Task
@@ -99,9 +99,7 @@ class Warehouse:
         if isinstance(arguments, TimeStep):
             return arguments
         if isinstance(arguments, Submit):
-            right = normalise(arguments.answer) == normalise(case.answer)
-            verdict = Observation(content="Right." if right else "Wrong.")
-            return TimeStep(observations=(verdict,), reward=float(right), terminated=True)
+            return verdict(float(normalise(arguments.answer) == normalise(case.answer)))
         if isinstance(arguments, Key):
             return TimeStep(observations=(Observation(content=str(case.answer)),))
         return TimeStep(observations=(_look(case.items, arguments),))

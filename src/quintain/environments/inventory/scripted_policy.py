@@ -38,17 +38,17 @@ def _lookup(field: str, a: str) -> Script:
     yield Move(f"Its {field} {value}.", "submit", {"answer": value})
 
 
-def _both(a: str, b: str) -> Generator[Move, str, list[str]]:
-    """Find two items and return their ids."""
+def _compared(field: str, a: str, b: str) -> Generator[Move, str, str]:
+    """Find two items, and return their comparison by a field."""
     found = yield Move(f"Find the {a}.", "search", {"query": a})
     first = _id_of(found, a)
     found = yield Move(f"The {a} {first}. Find the {b}.", "search", {"query": b})
-    return [first, _id_of(found, b)]
+    second = _id_of(found, b)
+    return (yield Move(f"The {b} {second}. Compare.", "compare", {"item_ids": [first, second], "field": field}))
 
 
 def _compare(direction: str, field: str, a: str, b: str) -> Script:
-    ids = yield from _both(a, b)
-    result = yield Move(f"The {b} {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
+    result = yield from _compared(field, a, b)
     yield _answer(result, direction)
 
 
@@ -68,8 +68,7 @@ def _answer(result: str, direction: str) -> Move:
 
 
 def _total(field: str, a: str, b: str) -> Script:
-    ids = yield from _both(a, b)
-    result = yield Move(f"The {b} {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
+    result = yield from _compared(field, a, b)
     x, y = (int(line.split()[-1]) for line in result.splitlines())
     yield Move(f"{x} + {y} = {x + y}.", "submit", {"answer": x + y})
 

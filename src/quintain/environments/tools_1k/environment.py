@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 from quintain.environments.configuration import BM25
 from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
-from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable
+from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable, verdict
 from quintain.environments.tools_1k.catalogue import (
     ENVIRONMENT_ID,
     FAMILY,
@@ -187,8 +187,7 @@ def _finish(need: Need, tool: Tool, args: dict[str, Any], figures: dict[str, flo
     right_tool = tool.name == need.tool.name
     right = right_tool and _same_arguments(need.args, args)
     metrics = {**figures, "tool_correct": float(right_tool), "arguments_correct": float(right)}
-    verdict = Observation(content="Right." if right else "Wrong.")
-    return TimeStep(observations=(verdict,), reward=float(right), terminated=True, info={"metrics": metrics})
+    return verdict(float(right), {"metrics": metrics})
 
 
 def _same_arguments(wanted: dict[str, Any], actual: dict[str, Any]) -> bool:

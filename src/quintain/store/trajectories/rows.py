@@ -12,7 +12,6 @@ from pydantic_core import PydanticSerializationError
 from quintain.errors import InvalidInput
 from quintain.records.text import require_clean
 from quintain.records.trajectory import (
-    Actor,
     AgentInfo,
     Content,
     ImagePart,
@@ -151,8 +150,7 @@ def text_of_first_turn(trajectory: Trajectory) -> str | None:
 
 def opening_hash(trajectory: Trajectory) -> str:
     """Hash the steps before the agent's first. Runs of one session with different openings are unrelated."""
-    first = next(i for i, step in enumerate(trajectory.steps) if step.actor is Actor.AGENT)
-    cut = {"steps": trajectory.steps[:first], "task": Task(), "tools": ()}
+    cut = {"steps": trajectory.steps[: trajectory.agent_places[0]], "task": Task(), "tools": ()}
     return trajectory.model_copy(update=cut).identity
 
 

@@ -68,8 +68,7 @@ def stored_scores(services: Services, run: Trajectory, shown: range) -> list[dic
 
     `steps` of an entry has the index in the run's steps, not among the agent's.
     """
-    places = [place for place, step in enumerate(run.steps) if step.actor is Actor.AGENT]
-    return [_entry(score, places, shown) for score in services.store.scores.current_of(run.id or "")]
+    return [_entry(score, run.agent_places, shown) for score in services.store.scores.current_of(run.id or "")]
 
 
 def _entry(score: Score, places: Sequence[int], shown: range) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import torch
 from quintain.trainers.acting.kv_cache import Batch, Row, gather, has_columns, is_whole_batch
 from quintain.trainers.acting.static_steps import StaticSteps, has_fixed_shapes
 from quintain.trainers.engine.rotary import Rotary
+from quintain.trainers.engine.self_check import is_single
 from quintain.trainers.models.loading import eval_mode
 
 Caching = Literal["batched", "single", "none"]
@@ -209,7 +210,6 @@ def _fed(decoder: Decoder, rows: Sequence[Sequence[int]]) -> torch.Tensor:
 
 def _bound(model: Any) -> float:
     """Return the maximum relative difference of logits by rounding; a wrong cache gives differences of about 1."""
-    exact = model.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(model.device.type)
-    if not exact:
+    if not is_single(model):
         return 0.3
     return 1e-3 if model.device.type == "cpu" else 1e-2  # float32 may be TF32 on CUDA

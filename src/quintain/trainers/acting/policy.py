@@ -34,7 +34,8 @@ from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms
 from quintain.trainers.acting.sampling import Draws, TokenLimits, pick, widest_float
 from quintain.trainers.acting.static_steps import StaticSteps
 from quintain.trainers.models.loading import LoadedModel, eval_mode, is_adapter, load_model
-from quintain.trainers.rendering.renderer import Renderer, shared_prefix
+from quintain.trainers.rendering.chat_template import shared_prefix
+from quintain.trainers.rendering.renderer import Renderer
 
 _SHARED_PREFIX = 16
 """Minimum shared prefix in tokens for which a separate pass pays."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quintain.records.trajectory import Actor, Trajectory
+from quintain.records.trajectory import Trajectory
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer, Rendering
 
@@ -35,7 +35,7 @@ def chunk(
     whole = renderer.render(trajectory, max_length, weight)
     if not whole.truncated_turns:
         return whole
-    turns = tuple(index for index, step in enumerate(trajectory.steps) if step.actor is Actor.AGENT)
+    turns = trajectory.agent_places
     blocks = _Blocks(renderer, trajectory, turns, max_length, weight)
     rows: list[TokenRow] = []
     truncated, guess, start = 0, _FIRST_GUESS, blocks.trained_from(0)
@@ -58,7 +58,7 @@ class _Blocks:
 
     renderer: Renderer
     trajectory: Trajectory
-    turns: tuple[int, ...]
+    turns: list[int]
     """Step index of the agent turn that each block ends with."""
     max_length: int
     weight: float

@@ -16,11 +16,10 @@ from quintain.trainers.data.example_files import read_examples, write_examples
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.replay_buffer import ReplayBuffer
 from quintain.trainers.data.streams import Example
-from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.distributed.process_group import ProcessGroup
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.checkpoints import disk_errors_explained
-from quintain.trainers.models.loading import eval_mode
 from quintain.trainers.rendering.renderer import Renderer
 
 
@@ -43,14 +42,13 @@ def select(
     maker: ExampleMaker,
     engine: Engine,
     directory: Path,
-    passes: SharedPasses | None = None,
+    passes: SharedPasses = OWN_PASSES,
 ) -> Selection:
     """Choose a coreset, add examples of the replay buffer, and rank by difficulty, as the settings require.
 
     Rows of another tokenizer or template, and longer rows than `maker` allows, are not replayed. Replayed examples are kept in
     `directory` for a resumed run.
     """
-    passes = passes or SharedPasses()
     config, chosen = spec.config, Selection(dataset.examples)
     if not isinstance(config, SFTConfig):
         return chosen
@@ -69,14 +67,16 @@ def select(
 
 
 def mean_losses(
-    engine: Engine, examples: Sequence[Example], batch_tokens: int, passes: SharedPasses | None = None
+    engine: Engine, examples: Sequence[Example], batch_tokens: int, passes: SharedPasses = OWN_PASSES
 ) -> list[float]:
     """Return the mean negative log-likelihood of each example under the model, in nats a token."""
-    with eval_mode(engine.model):
-        scores = (passes or SharedPasses()).score(
-            engine, examples, batch_tokens, lambda rows: engine.logprobs(rows).logprobs
-        )
+    scores = passes.score(engine, examples, batch_tokens, lambda rows: engine.logprobs(rows).logprobs)
     return [-float(np.concatenate([scores[row] for row in e.rows]).mean(dtype=np.float64)) for e in examples]
+
+
+def written_text(renderer: Renderer, example: Example) -> str:
+    """Return the text of the tokens in the loss of an example."""
+    return " ".join(renderer.decode(row.token_ids[row.supervised].tolist()) for row in example.rows)
 
 
 def _coreset(
@@ -89,10 +89,7 @@ def _coreset(
 ) -> list[int]:
     needs_loss = config.method in ("loss", "hybrid")
     losses = mean_losses(engine, examples, spec.config.batch_tokens, passes) if needs_loss else [0.0] * len(examples)
-    texts = [
-        " ".join(renderer.decode(row.token_ids[row.supervised].tolist()) for row in example.rows)
-        for example in examples
-    ]
+    texts = [written_text(renderer, example) for example in examples]
     kept = coreset(config, losses, text_features(texts), seed=spec.seed)
     return sorted(kept)  # in the dataset's order, which the seed of the run then shuffles
 

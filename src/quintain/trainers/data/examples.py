@@ -28,7 +28,7 @@ from quintain.records.hyperparameters.methods import (
     SFTConfig,
     TrainingConfig,
 )
-from quintain.records.trajectory import Actor, Trajectory
+from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.example_batch import ExampleBatch as ExampleBatch
@@ -113,7 +113,7 @@ class ExampleMaker:
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
             values = step_values_of(row.trajectory, row.step_values)
             batch.unweighted.update(filter(None, [unweighted_reason(values, positive=True)]))
-            by_step = dict(zip(_agent_indices(row.trajectory), step_weights(values), strict=True))
+            by_step = dict(zip(row.trajectory.agent_places, step_weights(values), strict=True))
             rows = [replace(r, weight=r.weight * r.at_steps(by_step, 1.0)) for r in rows]
         return Example(tuple(rows), (0,) * len(rows), (_reward(row) or 0.0,), 1.0, _key(row.trajectory))
 
@@ -172,7 +172,7 @@ class ExampleMaker:
         known = [
             [np.nan if (label := labels.get(head)) is None else label for head in heads] for labels in labels_of(row)
         ]
-        labels = dict(zip(_agent_indices(row.trajectory), known, strict=True))
+        labels = dict(zip(row.trajectory.agent_places, known, strict=True))
         rows = tuple(r for r in (with_labels(r, labels, len(heads)) for r in reading.rows) if r.n_supervised)
         if not rows:
             return "no_step_labels"
@@ -317,7 +317,7 @@ class ExampleMaker:
         trajectory = group.trajectories[place]
         values = step_values_of(trajectory, group.step_values[place] if group.step_values else ())
         batch.unweighted.update(filter(None, [unweighted_reason(values)]))
-        by_step = dict(zip(_agent_indices(trajectory), step_advantages(advantage, values), strict=True))
+        by_step = dict(zip(trajectory.agent_places, step_advantages(advantage, values), strict=True))
         return [replace(row, advantage=row.at_steps(by_step, advantage)) for row in rows]
 
 
@@ -374,10 +374,6 @@ def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> lis
         if shared < max(len(left), len(right)):
             break
     return sides
-
-
-def _agent_indices(trajectory: Trajectory) -> list[int]:
-    return [i for i, step in enumerate(trajectory.steps) if step.actor is Actor.AGENT]
 
 
 def _agent_text(rows: Sequence[TokenRow]) -> list[bytes]:

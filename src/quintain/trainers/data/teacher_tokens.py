@@ -18,12 +18,7 @@ def with_top(row: TokenRow, ids: Ints, logprobs: Floats) -> TokenRow:
     """Return the row with a teacher's likeliest tokens, [n, k], at its n supervised places."""
     all_ids = np.zeros((len(row), ids.shape[1]), np.int32)
     all_ids[row.places] = ids
-    return replace(row, teacher_ids=all_ids, teacher_logprobs=_spread(row, logprobs))
-
-
-def with_own(row: TokenRow, logprobs: Floats) -> TokenRow:
-    """Return the row with a teacher's log-probs of its own tokens, [n], at its n supervised places."""
-    return replace(row, teacher_logprobs=_spread(row, logprobs[:, None]))
+    return replace(row, teacher_ids=all_ids).with_supervised("teacher_logprobs", logprobs)
 
 
 def top_arrays(places: Sequence[Alternatives], k: int) -> tuple[Ints, Floats]:
@@ -70,9 +65,3 @@ def _recorded(sampled: SampledTokens | None, tokens: Ints, fingerprint: str) -> 
 
 def _masked(row: TokenRow, supervised: Bools) -> TokenRow:
     return replace(row, supervised=supervised, weight=np.where(supervised, row.weight, 0).astype(np.float32))
-
-
-def _spread(row: TokenRow, values: Floats) -> Floats:
-    full = np.full((len(row), values.shape[1]), np.nan, np.float32)
-    full[row.places] = values
-    return full

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from quintain.records.seeds import stable_seed
 from quintain.trainers.data.streams import Example, TokenRow, rows_of, split_by_row
-from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
+from quintain.trainers.distributed.process_group import ONE_PROCESS, ProcessGroup, collective_errors_explained
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import computed_tokens, micro_batches
+from quintain.trainers.models.loading import eval_mode
 
 
 @dataclass(frozen=True)
 class SharedPasses:
     """How the processes of a run share its passes; of one process, all are its own."""
 
-    group: ProcessGroup = field(default_factory=ProcessGroup)
+    group: ProcessGroup = ONE_PROCESS
     seed: int = 0
     """Seed of the run."""
     sharded: bool = False
@@ -58,7 +59,7 @@ class SharedPasses:
         batch_tokens: int,
         score: Callable[[Sequence[TokenRow]], torch.Tensor],
     ) -> dict[TokenRow, NDArray[Any]]:
-        """Return the scores of the supervised tokens of each row, computed in shares. Collective.
+        """Return scores of the supervised tokens of each row, in eval mode and computed in shares. Collective.
 
         Args:
             engine: Its prefix sharing decides the cost of a batch.
@@ -69,7 +70,7 @@ class SharedPasses:
         rows = list(dict.fromkeys(rows_of(examples)))
         number = {row: i for i, row in enumerate(rows)}
         own: dict[int, NDArray[Any]] = {}
-        with self.running():
+        with self.running(), eval_mode(engine.model):
             for batch in self.batches(engine, examples, batch_tokens):
                 together = rows_of(batch)
                 if not together:
@@ -78,6 +79,10 @@ class SharedPasses:
                 parts = split_by_row(score(together).cpu().numpy(), together)
                 own |= {number[row]: part for row, part in zip(together, parts, strict=True)}
         return {rows[i]: part for shares in self.group.gather(own) for i, part in shares.items()}
+
+
+OWN_PASSES = SharedPasses()
+"""Passes of a process alone."""
 
 
 def deal(examples: Sequence[Example], batch_tokens: int, size: int, *, share: bool) -> list[list[list[Example]]]:

@@ -147,6 +147,9 @@ class ProcessGroup:
             return None
 
 
+ONE_PROCESS = ProcessGroup()
+"""The group of a process that no launcher has started with others."""
+
 _groups: list[ProcessGroup] = []
 """The group of this process, once it has connected to the others."""
 
@@ -158,7 +161,7 @@ def group_of(processes: int) -> ProcessGroup:
         InvalidInput: No launcher has started the others (`no_process_group`).
     """
     if processes == 1:
-        return ProcessGroup()
+        return ONE_PROCESS
     if not _groups:
         raise InvalidInput(
             f"expected {processes} processes of a launcher, got one alone; start them with "

@@ -124,6 +124,12 @@ def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> tuple[to
     return scores.sub_(total.unsqueeze(-1)).exp_(), (sinks - total).exp_()
 
 
+def row_products(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Return sum_d grad * out, at least float32 [G, h, n]."""
+    wide = at_least_float32(out.dtype)
+    return (grad.to(wide) * out.to(wide)).sum(-1)
+
+
 class BlockAttention(torch.autograd.Function):
     """Attention of queries [G, H/G, T, D] to keys [G, T, D] with values [G, T, E]: a group of heads shares its keys."""
 
@@ -180,8 +186,7 @@ class BlockAttention(torch.autograd.Function):
             rows, n = block.queries, block.queries.stop - block.queries.start
             g, k = grad[:, :, rows], block.of(key)
             q = (query[:, :, rows] * scoring.scale).flatten(1, 2)
-            wide = at_least_float32(out.dtype)
-            d = (g.to(wide) * out[:, :, rows].to(wide)).sum(-1)
+            d = row_products(g, out[:, :, rows])
             g = g.flatten(1, 2)
             with block.products():
                 slope = of_sinks = None

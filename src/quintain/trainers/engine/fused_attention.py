@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from quintain.trainers.engine.block_attention import path_slice
+from quintain.trainers.engine.block_attention import path_slice, row_products
 from quintain.trainers.engine.head import at_least_float32
 from quintain.trainers.engine.packing import Range, Segment
 
@@ -88,12 +88,6 @@ def _attend(
     """Return output and log-sum-exp of one range of keys."""
     out, lse = _flash(query, key, value, 0.0, causal, scale=scale)
     return out, lse.reshape(query.shape[:3])
-
-
-def _row_products(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return sum_d grad * out, [G, h, n]."""
-    wide = at_least_float32(out.dtype)
-    return (grad.to(wide) * out.to(wide)).sum(-1)
 
 
 class FusedAttention(torch.autograd.Function):
@@ -202,4 +196,4 @@ def _merge_parts(
 
 def _sink_gradient(sinks: torch.Tensor, lse: torch.Tensor, grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Return the gradient of the sinks by each query, [...]: a sink's share exp(s - L) times -sum_d grad * out."""
-    return -(sinks - lse).exp() * _row_products(grad, out)
+    return -(sinks - lse).exp() * row_products(grad, out)

@@ -157,9 +157,13 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
     return ratio if ratio == ratio else float("inf")
 
 
+def is_single(x: Any) -> bool:
+    """Whether a tensor or a model is in float32 or wider, and no autocast narrows it."""
+    return x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(x.device.type)
+
+
 def apart(computed: torch.Tensor, own: torch.Tensor, name: str = "hidden states") -> str | None:
     """Return by how much states differ from the model's own beyond rounding; None if they agree."""
-    exact = own.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(own.device.type)
-    bound = (1e-4 if own.device.type == "cpu" else 5e-3) if exact else 0.1  # float32 may be TF32 on CUDA
+    bound = (1e-4 if own.device.type == "cpu" else 5e-3) if is_single(own) else 0.1  # float32 may be TF32 on CUDA
     ratio = distance(computed, own) if computed.shape == own.shape else float("inf")
     return None if ratio <= bound else f"{name} differ from the model's own by {ratio:.1e} relative"

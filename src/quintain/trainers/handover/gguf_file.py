@@ -32,7 +32,8 @@ from quintain.trainers.handover.llama_cpp import LlamaCpp, model_served
 from quintain.trainers.handover.parity import TEXTS, Measurement, Probes, parity_error
 from quintain.trainers.models.loading import LoadedModel, load_model
 from quintain.trainers.models.model_files import model_files
-from quintain.trainers.rendering.renderer import Renderer, shared_prefix
+from quintain.trainers.rendering.chat_template import shared_prefix
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS
 
 _FILE_TYPES: Mapping[GgufType, gguf.LlamaFileType] = {

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Message
-from quintain.trainers.rendering.renderer import Renderer, shared_prefix
+from quintain.trainers.rendering.chat_template import shared_prefix
+from quintain.trainers.rendering.renderer import Renderer
 
 _SYSTEM, _USER, _ASSISTANT = "SYSTEM-TEXT", "USER-TEXT", "ASSISTANT-TEXT"
 _TEXTS = {"system": _SYSTEM, "user": _USER, "assistant": _ASSISTANT}

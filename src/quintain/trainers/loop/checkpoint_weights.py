@@ -30,7 +30,11 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
     """Write weights so that the folder is one of a model, with its tokenizer, or of an adapter."""
     places = _places(model)
     main = _ADAPTER if is_adapter(model) else _MODEL
-    tensors = {places[name].name: tensor for name, tensor in weights.items() if places[name].file == main}
+
+    def stored_in(file: str) -> dict[str, torch.Tensor]:
+        return {places[name].name: tensor for name, tensor in weights.items() if places[name].file == file}
+
+    tensors = stored_in(main)
     if is_adapter(model):
         model.peft_config["default"].save_pretrained(str(folder))
         tensors = own_embeddings(model) | tensors
@@ -47,7 +51,7 @@ def write_weights(folder: Path, model: Any, weights: dict[str, torch.Tensor], to
         save_tokenizer(tokenizer, folder)
     save_file(tensors, folder / main, {"format": "pt"})
     if (head := head_of(model)) is not None:
-        save_head(head.names, {places[n].name: t for n, t in weights.items() if places[n].file == FILE_NAME}, folder)
+        save_head(head.names, stored_in(FILE_NAME), folder)
 
 
 def read_weights(folder: Path, model: Any) -> None:

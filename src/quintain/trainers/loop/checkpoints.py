@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 
 from quintain.errors import Conflict, Unavailable
 from quintain.files import sha256_of
-from quintain.trainers.distributed.process_group import ProcessGroup, collective_errors_explained
+from quintain.trainers.distributed.process_group import ONE_PROCESS, ProcessGroup, collective_errors_explained
 from quintain.trainers.distributed.sharding import (
     gather_full,
     has_shards,
@@ -83,7 +83,7 @@ def save_checkpoint(
     identity: str,
     keep: int,
     tokenizer: Any = None,
-    group: ProcessGroup | None = None,
+    group: ProcessGroup = ONE_PROCESS,
 ) -> Path:
     """Write a checkpoint, each process its shards, and delete the oldest beyond `keep`. Collective.
 
@@ -93,7 +93,6 @@ def save_checkpoint(
     Raises:
         Unavailable: The disk refuses the checkpoint; earlier ones stay.
     """
-    group = group or ProcessGroup()
     path = folder / f"step-{progress.step:08d}"
     sharded, weights = is_sharded(model), _weights_to_save(model, group)
     if not (group.is_first or sharded):
@@ -119,14 +118,13 @@ def save_checkpoint(
 
 
 def save_best(
-    folder: Path, model: Any, step: int, *, identity: str, tokenizer: Any = None, group: ProcessGroup | None = None
+    folder: Path, model: Any, step: int, *, identity: str, tokenizer: Any = None, group: ProcessGroup = ONE_PROCESS
 ) -> None:
     """Replace `best` by the current trainable weights. Collective.
 
     Raises:
         Unavailable: The disk refuses them.
     """
-    group = group or ProcessGroup()
     weights = _weights_to_save(model, group)
     if not group.is_first:
         return
@@ -218,12 +216,12 @@ def disk_errors_explained(path: Path, checkpoints: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _aside(path: Path, writers: ProcessGroup | None = None) -> Iterator[Path]:
+def _aside(path: Path, writers: ProcessGroup = ONE_PROCESS) -> Iterator[Path]:
     """Yield an empty folder for the contents of `path`; remove it if the disk refuses them. Collective of its writers."""
     aside = path.with_name(f".{path.name}.partial")
     with disk_errors_explained(path, path.parent):
         try:
-            if writers is None or writers.is_first:
+            if writers.is_first:
                 shutil.rmtree(aside, ignore_errors=True)
                 aside.mkdir(parents=True)
             yield aside

@@ -24,9 +24,8 @@ from quintain.trainers.engine.other_tokens import sampled_nll
 from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.optimizer import stochastically_rounded
 from quintain.trainers.loop.precision import Format, hold_base
-from quintain.trainers.models.freezing import freeze_layers
-from quintain.trainers.models.loading import LoadedModel, eval_mode, load_model, trainable, write_tensors
-from quintain.trainers.models.value_head import has_own_critic, heads_of
+from quintain.trainers.models.loading import LoadedModel, eval_mode, trainable, write_tensors
+from quintain.trainers.models.start_model import load_to_train
 
 _FILE_NAME = "ewc.safetensors"
 
@@ -94,9 +93,7 @@ def weight_penalty(
         kept = spec.earlier.agent
         if kept is not None and kept.model != spec.agent.model:
             ref = kept.model.model_copy(update={"quantization": spec.config.quantization or kept.model.quantization})
-            heads, own = heads_of(spec.config), has_own_critic(spec.config)
-            model = load_model(ref, lora=spec.config.lora, train=True, heads=heads, own_critic=own).model
-            freeze_layers(model, spec.config.frozen_layers)
+            model = load_to_train(ref, spec.config).model
             hold_base(model, spec.config, number_format)
             _require_same_weights(trainable(model), trainable(loaded.model), kept.id or kept.name)
             engine = Engine.of(model, share_prefixes=engine.shares, autocast=engine.autocast)

@@ -68,11 +68,9 @@ def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> l
     Returns:
         One a step. All A where fewer than two rewards are known or all are equal.
     """
-    known = finite_or_nan(step_rewards)
-    scored = known[~np.isnan(known)]
-    if len(scored) < 2 or np.ptp(scored) <= 1e-9 * np.abs(scored).max():
+    deviation = group_advantages(step_rewards, scale=False)
+    if deviation is None:
         return [advantage] * len(step_rewards)
-    deviation = np.nan_to_num(known - scored.mean(), nan=0.0)
     return [float(a) for a in advantage + _SPREAD * abs(advantage) * deviation / np.abs(deviation).max()]
 
 

@@ -99,7 +99,7 @@ def save_exactly(tokenizer: Any, folder: Path) -> None:
         folder: Its folder, without a `config.json`, which would decide the class.
 
     Raises:
-        Unfaithful: It loads as another one in both ways.
+        UnfaithfulCopy: It loads as another one in both ways.
     """
     path = folder / "tokenizer_config.json"
     for own in ({}, {"tokenizer_class": "TokenizersBackend", "padding_side": tokenizer.padding_side}):

@@ -68,13 +68,18 @@ def put_back(omitted: str, turn: str, prompt: str, *, apart: bool = False) -> st
     return f"{omitted}\n{turn}" if omitted and apart else omitted + turn
 
 
-def common(left: str, right: str, *, tags: bool = True) -> int:
+def shared_prefix(*sequences: Sequence[object]) -> int:
+    """Return the number of leading items that the sequences share."""
+    return sum(1 for _ in takewhile(lambda items: items.count(items[0]) == len(items), zip(*sequences, strict=False)))
+
+
+def common(left: str, right: str) -> int:
     """Return the length of the common prefix of two texts, without a tag in which they differ.
 
-    `<think>` and `<tool_call>` share two characters, which belong to neither prompt nor turn alone. Without `tags` they count.
+    `<think>` and `<tool_call>` share two characters, which belong to neither prompt nor turn alone.
     """
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
-    cut = re.search(r"<[^<>]*\Z", left[:shared]) if tags else None
+    shared = shared_prefix(left, right)
+    cut = re.search(r"<[^<>]*\Z", left[:shared])
     return cut.start() if cut else shared
 
 

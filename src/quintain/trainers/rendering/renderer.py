@@ -290,11 +290,6 @@ def _row(chain: Sequence[_Segment], weight: float) -> TokenRow:
     )
 
 
-def shared_prefix(*sequences: Sequence[object]) -> int:
-    """Return the number of leading items that the sequences share."""
-    return sum(1 for _ in takewhile(lambda items: len(set(items)) == 1, zip(*sequences, strict=False)))
-
-
 def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Renderer:
     has_template = bool(getattr(tokenizer, "chat_template", None))
     source = FALLBACK_TEMPLATE

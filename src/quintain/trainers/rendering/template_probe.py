@@ -13,7 +13,7 @@ from quintain.records.protocols import Message
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.calls import TurnReader
-from quintain.trainers.rendering.chat_template import ChatTemplate, ThoughtPlace, Turn, common
+from quintain.trainers.rendering.chat_template import ChatTemplate, ThoughtPlace, Turn, common, shared_prefix
 
 _ARGUMENTS: dict[str, Any] = {
     "text": "\n é \"quoted\" 'so' \\n\n{}\n",
@@ -161,7 +161,7 @@ def _surroundings(template: ChatTemplate) -> tuple[ChatTemplate, tuple[str, str]
     messages = (*_ASKED, _ANSWERED)
     asked, finished = (template.text(chat, PROBE_TOOLS, prompt=False) for chat in (_ASKED, messages))
     if asked == template.text(_ASKED, PROBE_TOOLS, prompt=True):
-        ending = asked[len(asked) - common(asked[::-1], finished[::-1], tags=False) :]
+        ending = asked[len(asked) - shared_prefix(asked[::-1], finished[::-1]) :]
         template = replace(template, always_prompts=template.spellings.without_first(ending))
     finished = template.text(messages, PROBE_TOOLS, prompt=False)
     kept = common(finished, template.text((*messages, _ASKED[1]), PROBE_TOOLS, prompt=True))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import GRPOConfig, OnlineConfig, PPOConfig
 from quintain.trainers.data.streams import Example, TokenRow, split_by_row
-from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.losses.returns import (
     baselines,
@@ -22,7 +22,6 @@ from quintain.trainers.losses.returns import (
     next_kl_coefficient,
     whiten,
 )
-from quintain.trainers.models.loading import eval_mode
 from quintain.trainers.rollouts.constraint import ConstrainedGroups, Constraint, constrained_advantages
 from quintain.trainers.rollouts.role_baselines import RoleBaselines
 from quintain.trainers.rollouts.source import RolloutStage
@@ -112,8 +111,8 @@ class RolloutAdvantages:
     2501.03262, eq. 3 and 5); the forms with a baseline subtract it from the returns of all actions of a run.
     """
 
-    def __init__(self, config: PPOConfig, engine: Engine, passes: SharedPasses | None = None) -> None:
-        self._config, self._engine, self._passes = config, engine, passes or SharedPasses()
+    def __init__(self, config: PPOConfig, engine: Engine, passes: SharedPasses = OWN_PASSES) -> None:
+        self._config, self._engine, self._passes = config, engine, passes
         self._constraint = Constraint(config.constraint) if config.constraint else None
         self.kl_coefficient = config.kl_coefficient
 
@@ -171,8 +170,7 @@ class RolloutAdvantages:
         self, examples: Sequence[Example], score: Callable[[Sequence[TokenRow]], torch.Tensor]
     ) -> dict[TokenRow, Array]:
         """Return what the live model gives for the supervised tokens of each row, float64 [n, ...]."""
-        with eval_mode(self._engine.model):
-            scores = self._passes.score(self._engine, examples, self._config.batch_tokens, score)
+        scores = self._passes.score(self._engine, examples, self._config.batch_tokens, score)
         return {row: found.astype(np.float64) for row, found in scores.items()}
 
     def _estimate(self, task: Sequence[ActionRun]) -> None:
@@ -212,7 +210,7 @@ class RolloutAdvantages:
             )
 
 
-def rollout_stage(config: OnlineConfig, engine: Engine, passes: SharedPasses | None = None) -> RolloutStage | None:
+def rollout_stage(config: OnlineConfig, engine: Engine, passes: SharedPasses = OWN_PASSES) -> RolloutStage | None:
     """Return what completes the examples of a rollout; None for methods whose examples are complete."""
     if isinstance(config, PPOConfig):
         return RolloutAdvantages(config, engine, passes)

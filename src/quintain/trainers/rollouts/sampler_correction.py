@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from quintain.trainers.data.streams import Example, TokenRow
-from quintain.trainers.distributed.passes import SharedPasses
+from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.reference_log_probs import with_reference
 
@@ -19,7 +19,7 @@ def with_importance_weights(
     *,
     cap: float,
     batch_tokens: int,
-    passes: SharedPasses | None = None,
+    passes: SharedPasses = OWN_PASSES,
 ) -> list[Example]:
     """Return the examples as if the engine's current model had sampled them, with truncated importance weights.
 

@@ -20,7 +20,7 @@ import torch
 from quintain.records.dataset import GroupRow
 from quintain.trainers.data.example_files import packed, unpacked
 from quintain.trainers.data.streams import Example
-from quintain.trainers.distributed.process_group import ProcessGroup
+from quintain.trainers.distributed.process_group import ONE_PROCESS, ProcessGroup
 from quintain.trainers.rollouts.reward_model_term import RewardModelTerm, mean_of
 
 
@@ -56,7 +56,7 @@ class RolloutSource:
         reward_model: RewardModelTerm | None = None,
         figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
         clock: Callable[[], float] = time.perf_counter,
-        group: ProcessGroup | None = None,
+        group: ProcessGroup = ONE_PROCESS,
         before: Callable[[], None] = lambda: None,
         all_collect: bool = False,
     ) -> None:
@@ -80,7 +80,7 @@ class RolloutSource:
             all_collect: Whether `collect` is called in every process; its result is that of the first one.
         """
         self._before, self._all_collect = before, all_collect
-        self._group = group or ProcessGroup()
+        self._group = group
         self._collect, self._make, self._clock, self._reward_model = collect, make, clock, reward_model
         self._updates, self._figures_of, self._stage = updates_per_rollout, figures_of, stage
         self._minibatches, self._seed = minibatches, seed

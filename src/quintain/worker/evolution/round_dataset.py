@@ -10,7 +10,7 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
 from quintain.worker.job_kinds.rollouts import RESULT
-from quintain.worker.rollouts.job_rewards import Rewards, step_values
+from quintain.worker.rollouts.job_rewards import Rewards, batches_of, step_values
 from quintain.worker.rollouts.online_rollouts import reward_of
 
 
@@ -257,8 +257,6 @@ def _chance(seed: int, key: str) -> float:
     return (stable_seed(seed, key) >> 10) / 2**53
 
 
-_TASKS = 16
-"""Tasks whose runs a reward values together."""
 _KINDS: dict[str, DatasetKind] = {"sft": "sft", "bc": "sft", "dpo": "dpo", "grpo": "grpo"}
 
 
@@ -332,8 +330,7 @@ def _scores(rewards: Rewards, places: Iterable[tuple[str, tuple[Path, int]]]) ->
     for task, place in places:
         tasks.setdefault(task, []).append(place)
     values: dict[str, RunWorth] = {}
-    groups = iter(tasks.values())
-    while batch := list(islice(groups, _TASKS)):
+    for batch in batches_of(tasks.values()):
         runs = [[episode_at(place).run for place in of_task] for of_task in batch]
         scores = rewards.score(runs)
         if scores is None:

@@ -63,7 +63,7 @@ class _Conversation:
 
 
 class RemotePolicy:
-    """`records.seams.Policy` for a model behind an endpoint. Its methods are called from one thread."""
+    """`records.protocols.Policy` for a model behind an endpoint. Its methods are called from one thread."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class Ledger:
         with self._lock:
             if not self._closed:
                 write_line(self._descriptor, json.dumps(dict(more)))
-                _add(self._total, more)
+                self._total.update(more)
 
     def close(self) -> None:
         """Close the file."""
@@ -98,13 +98,8 @@ def cost_report(usd: float | None, unknown: int) -> dict[str, Any]:
 def _read(directory: Path) -> Counter[str]:
     total = Counter[str]()
     for line in iterate_lines(directory / _FILE):
-        _add(total, json.loads(line))
+        total.update(json.loads(line))
     return total
-
-
-def _add(total: Counter[str], more: Mapping[str, int]) -> None:
-    for name, n in more.items():
-        total[name] += n
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from quintain.records.agent import Sampling
 from quintain.records.protocols import Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens, Usage
 from quintain.trainers.acting.episode import Episode
-from quintain.trainers.rendering.renderer import Renderer, shared_prefix
+from quintain.trainers.rendering.chat_template import shared_prefix
+from quintain.trainers.rendering.renderer import Renderer
 
 
 @dataclass

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from quintain.environments import configuration
 from quintain.environments.configuration import configure_retrieval
@@ -147,3 +150,10 @@ def _recorded(directory: JobDirectory, attempt: int) -> set[str]:
     """Return the types of the events of an attempt."""
     with directory.events.open("rb") as lines:
         return {event.type for event in map(JobEvent.model_validate_json, lines) if event.attempt == attempt}
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """End this process with everything written: exit handlers of libraries must not delay the end of the job."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)

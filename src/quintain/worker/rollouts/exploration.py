@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,6 @@ from quintain.worker.job_inputs import note_reason, read_scores, scored_runs
 
 if TYPE_CHECKING:
     from quintain.worker.rollouts.job_rewards import Rewards
-
-_GROUPS = 16
-"""Tasks whose runs models value together."""
 
 
 class Exploration:
@@ -59,13 +56,11 @@ class Exploration:
         """Score what models have to value, whole groups of a task at a time; return False if the job was asked to stop."""
         if self._rewards is None or not self._rewards.uses_models:
             return True
+        from quintain.worker.rollouts.job_rewards import batches_of
+
         self._reporter.phase("scoring")
         try:
-            groups = iter(_by_task(self._directory))
-            while batch := list(islice(groups, _GROUPS)):
-                if not self._score(batch):
-                    return False
-            return True
+            return all(map(self._score, batches_of(_by_task(self._directory))))
         finally:
             self._rewards.close()
 

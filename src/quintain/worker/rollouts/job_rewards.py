@@ -6,15 +6,15 @@ A run without a value is left out of its group and counted, never 0.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from quintain.datasets.step_labels import score_labels
+from quintain.evaluation.summary import mean
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow, Row, StepValues
 from quintain.records.labels.calibration import Calibration
@@ -38,7 +38,16 @@ PREFIX = "reward/"
 _FEWEST_ALIKE = 10
 """Runs from which on a part with one value in all of them is reported."""
 _BATCH_GROUPS = 16
-"""Groups of stored rows that are valued together."""
+"""Groups that are valued together."""
+
+T = TypeVar("T")
+
+
+def batches_of(groups: Iterable[T]) -> Iterator[list[T]]:
+    """Yield groups in batches whose runs are valued together."""
+    rest = iter(groups)
+    while batch := list(islice(rest, _BATCH_GROUPS)):
+        yield batch
 
 
 class Rewards:
@@ -122,9 +131,8 @@ class Rewards:
         Groups get new rewards, pairs are ordered by them, single runs get it as their reward. Runs without a value leave their
         group; other rows with such a run, and pairs of equal value, are left out.
         """
-        listed, rewarded = list(rows), list[Row]()
-        for at in range(0, len(listed), _BATCH_GROUPS):
-            batch = [(row, _identified(row)) for row in listed[at : at + _BATCH_GROUPS]]
+        rewarded = list[Row]()
+        for batch in batches_of((row, _identified(row)) for row in rows):
             scores = self.score([runs for _, runs in batch])
             if scores is None:
                 return None
@@ -148,7 +156,7 @@ class Rewards:
             for parts in self._figures.get(key, ()):
                 for name, value in parts.items():
                     found[name].append(value)
-        return {f"{PREFIX}{name}": _mean(values) for name, values in found.items()}
+        return {f"{PREFIX}{name}": mean(values) for name, values in found.items()}
 
     def report(self) -> dict[str, Any]:
         """Return means of value and parts, why runs have none, and what judges cost, for the job's result."""
@@ -156,8 +164,8 @@ class Rewards:
         report: dict[str, Any] = {
             "reward": self.name,
             "scored": len(values),
-            "mean": _mean(values),
-            "parts": {name: _mean(of_part) for name, of_part in self._values.items() if name in self._spec.names},
+            "mean": mean(values),
+            "parts": {name: mean(of_part) for name, of_part in self._values.items() if name in self._spec.names},
             "unscored": dict(self._reasons.most_common()),
         }
         if self._judges:
@@ -212,10 +220,6 @@ class Rewards:
             self._values[self.name].append(score.value)
         else:
             note_reason(self._reasons, score.reason)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
 
 
 def _own_scorers(spec: RewardSpec) -> dict[str, Scorer]:

@@ -40,8 +40,7 @@ class SelfPlay:
 
     def opponent_of(self, iteration: int) -> int | None:
         """Return the iteration before which the rollout's earlier opponent was saved; None while there is none."""
-        spacing = -(-self.rollouts // self.config.pool_size)
-        versions = range(0, iteration, spacing)
+        versions = range(0, iteration, self._spacing)
         return Random(stable_seed(self.seed, "opponent", iteration)).choice(versions) if versions else None
 
     def games(
@@ -96,9 +95,13 @@ class SelfPlay:
         """Save the live weights before a rollout where a version is due."""
         from quintain.trainers.acting.replica import save_version
 
-        spacing = -(-self.rollouts // self.config.pool_size)
-        if iteration % spacing == 0:
+        if iteration % self._spacing == 0:
             save_version(loaded.model, self._file(iteration))
+
+    @property
+    def _spacing(self) -> int:
+        """Rollouts between two versions."""
+        return -(-self.rollouts // self.config.pool_size)
 
     def _file(self, iteration: int) -> Path:
         return self.folder / f"{iteration:06d}.safetensors"

@@ -74,7 +74,7 @@ def corrected_run(run: Trajectory, correction: Correction, rater: str) -> Trajec
         InvalidInput: the run has no such step, a tool that the agent did not have or arguments that do not fit its schema,
             or nothing is different.
     """
-    places = [place for place, step in enumerate(run.steps) if step.actor is Actor.AGENT]
+    places = run.agent_places
     if correction.step >= len(places):
         raise InvalidInput(
             f"correction.step is {correction.step}; the run has {len(places)} agent steps, valid: 0..{len(places) - 1}"
