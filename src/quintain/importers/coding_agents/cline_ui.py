@@ -31,8 +31,8 @@ _REST = re.compile(r"\n*^<(?:environment_details|feedback|file_content)\b", re.M
 
 def _detect(probe: Probe) -> float:
     """Match entries that are said or asked, among them a request to the model or the task."""
-    rows = [row for row in probe.rows if isinstance(row, dict)]
-    if probe.shape != "array" or not any(row.get("say") in ("task", "text", "api_req_started") for row in rows):
+    begun = any(row.get("say") in ("task", "text", "api_req_started") for row in probe.objects)
+    if probe.shape != "array" or not begun:
         return 0.0
     return if_most(0.96, probe, lambda row: {"ts", "type"} <= row.keys() and row.get("type") in ("say", "ask"))
 

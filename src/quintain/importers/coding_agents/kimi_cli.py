@@ -34,7 +34,7 @@ def _detect(probe: Probe) -> float:
     """Match messages among the program's marks, or events in their envelope."""
     if probe.shape != "lines":
         return 0.0
-    rows = [row for row in probe.rows if isinstance(row, dict)]
+    rows = probe.objects
     if any(map(is_record, rows)):
         return if_most(0.96, probe, lambda row: "." in as_text(row.get("type")) or "protocol_version" in row)
     if any(as_text(row.get("role")) in _MARKS for row in rows):
