@@ -135,7 +135,7 @@ def allowed_models(run: Trajectory, patterns: Sequence[str]) -> bool:
             `anthropic/claude-sonnet-4-5`); `restricted` is every model whose terms restrict training; one with `!`
             before it excludes. With exclusions alone all others are allowed.
     """
-    models = {written_by(step, run) for step in run.agent_steps if step.train is not False and not step.copied_context}
+    models = {written_by(step, run) for step in run.agent_steps if not step.is_masked}
     return all(_is_named(model, patterns) for model in models)
 
 

@@ -119,6 +119,6 @@ def require_calls(runs: Iterable[Trajectory]) -> None:
 
 def _why_not(step: Step, result: Observation | None) -> str:
     """Return why a call with this result does not count; empty if it does."""
-    if step.train is False or step.copied_context:
+    if step.is_masked:
         return "masked_call"
     return "failed_call" if result is not None and result.is_error else ""

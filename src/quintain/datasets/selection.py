@@ -354,6 +354,6 @@ def _unmet(run: Trajectory, curation: Curation) -> str | None:
 
 def is_trainable(step: Step) -> bool:
     """Whether a step has content to train on."""
-    if step.actor is not Actor.AGENT or step.train is False or step.copied_context:
+    if step.actor is not Actor.AGENT or step.is_masked:
         return False
     return bool(step.actions or (step.thought or "").strip() or text_of(step.message).strip())

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from quintain.errors import InvalidInput
 from quintain.records.dataset import PairRow, Row, StepLabelRow
 from quintain.records.score import Score, StepScore
-from quintain.records.trajectory import Actor, Step, Trajectory
+from quintain.records.trajectory import Trajectory
 from quintain.records.wording import list_names
 
 
@@ -25,7 +25,7 @@ class StepLabels(NamedTuple):
 
 def recorded_labels(run: Trajectory) -> tuple[float | None, ...]:
     """Return the recorded reward of each agent step; None if missing or not trainable."""
-    return tuple(step.reward if _counts(step) else None for step in run.agent_steps)
+    return tuple(None if step.is_masked else step.reward for step in run.agent_steps)
 
 
 def outcome_labels(run: Trajectory, value: float) -> tuple[float | None, ...]:
@@ -33,7 +33,7 @@ def outcome_labels(run: Trajectory, value: float) -> tuple[float | None, ...]:
 
     The outcome is a weak label for steps: good steps of failed runs count as bad.
     """
-    return tuple(value if _counts(step) else None for step in run.agent_steps)
+    return tuple(None if step.is_masked else value for step in run.agent_steps)
 
 
 def score_labels(run: Trajectory, scores: Sequence[Score]) -> StepLabels:
@@ -48,7 +48,7 @@ def score_labels(run: Trajectory, scores: Sequence[Score]) -> StepLabels:
             verdicts[verdict.step].append(verdict)
     labels, parts = list[float | None](), list[dict[str, float] | None]()
     for place, step in enumerate(run.agent_steps):
-        scores_of_step = verdicts[place] if _counts(step) else []
+        scores_of_step = [] if step.is_masked else verdicts[place]
         values = [one.value for one in scores_of_step if one.value is not None]
         labels.append(fmean(values) if values else None)
         names = dict.fromkeys(name for one in scores_of_step for name in one.parts)
@@ -125,7 +125,3 @@ def reason_against(labels: tuple[float | None, ...]) -> str | None:
     if not known:
         return "no_step_labels"
     return None if all(0 <= label <= 1 for label in known) else "step_label_range"
-
-
-def _counts(step: Step) -> bool:
-    return step.actor is Actor.AGENT and step.train is not False and not step.copied_context

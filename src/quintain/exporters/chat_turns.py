@@ -64,7 +64,7 @@ class Turn(NamedTuple):
     @property
     def trained(self) -> bool:
         """Whether this is a turn of the agent that may be trained on."""
-        return self.step is not None and self.step.train is not False and not self.step.copied_context
+        return self.step is not None and not self.step.is_masked
 
 
 def turns_of(run: Trajectory, losses: Losses) -> list[Turn]:

@@ -43,6 +43,11 @@ class Probe:
         return frozenset().union(*(row for row in (*self.rows, self.document) if isinstance(row, dict)))
 
     @property
+    def objects(self) -> list[dict[str, Any]]:
+        """The rows that are objects."""
+        return [row for row in self.rows if isinstance(row, dict)]
+
+    @property
     def first(self) -> dict[str, Any]:
         """The document, or the first row if it is an object; else {}."""
         if self.document is not None:

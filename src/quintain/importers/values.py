@@ -91,9 +91,9 @@ def as_count(value: Any) -> int | None:
     return int(known) if known is not None and 0 <= known < 2**53 and known == int(known) else None
 
 
-def parse_json_text(value: Any) -> Any:
-    """Parse a string that is a JSON object or array; return any other value unchanged."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in {"{", "["}:
+def parse_json_text(value: Any, mark: str = "") -> Any:
+    """Parse a string that is a JSON object or array and contains the mark; return any other value unchanged."""
+    if not isinstance(value, str) or mark not in value or value.lstrip()[:1] not in {"{", "["}:
         return value
     try:
         known = json.loads(value, parse_constant=refuse_constant)
@@ -175,15 +175,16 @@ def parse_time(value: Any) -> datetime | None:
 
 _WHOLE = ("prompt_tokens", "promptTokens", "promptTokenCount", "prompt_token_count", "inputUsage", "prompt")
 """Input tokens that include cached tokens."""
-_FRESH = ("input_tokens", "inputTokens", "input")
+_FRESH = ("input_tokens", "inputTokens", "input", "inputOther", "input_other", "tokensIn")
 """Input tokens; records that count the cache separately exclude it here."""
 _CACHED = (
     *("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens_cache_read", "input_tokens_cache_write"),
     *("cacheReadInputTokens", "cacheWriteInputTokens", "cacheCreationInputTokens", "cacheRead", "cacheWrite"),
+    *("inputCacheRead", "inputCacheCreation", "input_cache_read", "input_cache_creation", "cacheReads", "cacheWrites"),
 )
 _OUTPUT = (
     *("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount"),
-    *("candidates_token_count", "outputUsage", "output", "completion"),
+    *("candidates_token_count", "outputUsage", "output", "completion", "tokensOut"),
 )
 _THOUGHT = ("thoughts", "reasoning", "thoughtsTokenCount", "thoughts_token_count")
 """Output tokens of thoughts, where they are counted apart from the answer."""

@@ -129,6 +129,11 @@ class Step(Record):
     extra: dict[str, Any] = Field(default_factory=dict)
 
     @property
+    def is_masked(self) -> bool:
+        """Whether no training uses this turn: it is marked so, or copied context."""
+        return self.train is False or self.copied_context
+
+    @property
     def calls_with_results(self) -> list[tuple[Action, Observation | None]]:
         """Each call with its result: by id where both have one, else by place."""
         results = self.observations
@@ -324,7 +329,6 @@ class Trajectory(Record):
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _ENCODED_AT_ONCE = 100
 """Steps of a long run that are encoded at once."""
-
 _PLAIN = frozenset({str, int, bool, type(None)})
 """Types of arguments that pydantic serializes like the standard library. Floats differ."""
 

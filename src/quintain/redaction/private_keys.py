@@ -54,15 +54,15 @@ def _decoration(before: str) -> str:
     return _COUNTERS.sub("", before)
 
 
-def _end_of_lines(text: str, start: int, prefix: str) -> int | None:
+def _end_of_lines(text: str, at: int, start: int) -> int | None:
     """Return the end of the lines of a key that begin at a position; None if no full line follows.
 
     Args:
         text: Any text.
-        start: The position behind the first line of the block.
-        prefix: What stands before that line.
+        at: The position of the block.
+        start: The position behind its first line.
     """
-    known = {"", _decoration(prefix)}
+    known = {"", _decoration(text[max(_line_start(text, at), at - 48) : at])}
     found: int | None = None
     position = start
     while position < min(len(text), start + _MAX_KEY):
@@ -89,7 +89,7 @@ def _private_key(text: str, at: int) -> Span | None:
     begin = head.end()
     if end := _END.search(text, begin, begin + _MAX_KEY):
         return Span(at, end.end(), "private_key") if _BODY.fullmatch(text, begin, end.start()) else None
-    cut = _end_of_lines(text, begin, text[max(_line_start(text, at), at - 48) : at])
+    cut = _end_of_lines(text, at, begin)
     return Span(at, cut, "private_key") if cut is not None else None
 
 
@@ -154,7 +154,7 @@ def _wrapped_private_key(text: str, at: int) -> Span | None:
         return Span(*found.span(), "private_key") if _BEGIN.search(content.decode("latin-1")) else None
     if len(found.group()) > _LINES_OF_BASE64:
         return Span(*found.span(), "private_key")
-    below = _end_of_lines(text, found.end(), text[max(_line_start(text, at), at - 48) : at])
+    below = _end_of_lines(text, at, found.end())
     return Span(at, below or found.end(), "private_key")
 
 

@@ -14,7 +14,7 @@ from quintain.exporters.chat_turns import Losses
 from quintain.exporters.formats.parquet import has_pyarrow, write_json_columns
 from quintain.exporters.formats.trl import FEATURES, trl_lines
 from quintain.exporters.protocol import Export, Exporter, Rows
-from quintain.exporters.split_files import Line, front_matter, write_lines, write_splits
+from quintain.exporters.split_files import Line, front_matter, json_lines, write_splits
 from quintain.records.dataset import Dataset, Row, SplitName
 
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -37,7 +37,7 @@ class _SourceCounts:
             self.sources[run.source.format] += 1
             for step in run.agent_steps:
                 self.turns += 1
-                self.masked += step.train is False or step.copied_context
+                self.masked += step.is_masked
 
 
 def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
@@ -50,13 +50,10 @@ def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
         yield from lines
 
     def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
-        if in_parquet:
-            name = f"{split}.parquet"
-            return name, write_json_columns(lines, folder / name, features)
-        name = f"{split}.jsonl"
-        return name, write_lines(lines, folder / name)
+        name = f"{split}.parquet"
+        return name, write_json_columns(lines, folder / name, features)
 
-    export = write_splits(dataset, rows, convert, write)
+    export = write_splits(dataset, rows, convert, write if in_parquet else json_lines(folder))
     (folder / "README.md").write_text(_card(dataset, export, counts), encoding="utf-8")
     export.notes["nothing was uploaded; the card's license is `unknown` until you state one"] = None
     if not in_parquet:

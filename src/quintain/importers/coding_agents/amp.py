@@ -14,13 +14,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, object_rows
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.message_parts import visible_content
-from quintain.importers.values import (
-    as_dict,
-    as_list,
-    as_text,
-    dicts_in,
-    nonblank,
-)
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
 _RECORDED = "results are the output of each run as the program recorded it: the model may have seen other words"
 

@@ -223,9 +223,7 @@ class Graph:
 
 def _needed(row: dict[str, Any]) -> dict[str, Any]:
     """Return a line without the program's own record of a result, unless the model's view of it is missing."""
-    content = as_dict(row.get("message")).get("content")
-    blocks = content if isinstance(content, list) else [content]
-    if "toolUseResult" not in row or any(as_dict(block).get("content", block) is None for block in blocks):
+    if "toolUseResult" not in row or any(as_dict(block).get("content", block) is None for block in blocks_in(row)):
         return row
     return {key: value for key, value in row.items() if key != "toolUseResult"}
 

@@ -38,7 +38,7 @@ _SEVERAL = "several models wrote this task and its messages do not name theirs: 
 def _detect(probe: Probe) -> float:
     """Match chat messages in the program's file, or with the program's record of the model."""
     whole = as_dict(probe.document)
-    rows = dicts_in(whole.get("messages")) if whole else [row for row in probe.rows if isinstance(row, dict)]
+    rows = dicts_in(whole.get("messages")) if whole else probe.objects
     if probe.shape not in ("array", "object") or not rows or not all(map(is_message, rows)):
         return 0.0
     if any(map(_stated_model, rows)):

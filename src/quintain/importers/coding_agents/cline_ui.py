@@ -23,12 +23,6 @@ _NOTE = "the log is what a person saw: the arguments of calls have the names of 
 _CALLS = {"command": ("execute_command", "command"), "completion_result": ("attempt_completion", "result")}
 """Kind of an entry that is a call by itself -> tool, and the argument that the person saw."""
 _SPOKEN = ("task", "user_feedback")
-_TOKENS = {
-    "tokensIn": "input_tokens",
-    "cacheReads": "cache_read_input_tokens",
-    "cacheWrites": "cache_creation_input_tokens",
-    "tokensOut": "output_tokens",
-}
 _HEAD = re.compile(r"^\[(\w+)[^\n]*\] Result:\n?", re.MULTILINE)
 """How an answer to a call begins."""
 _REST = re.compile(r"\n*^<(?:environment_details|feedback|file_content)\b", re.MULTILINE)
@@ -37,8 +31,8 @@ _REST = re.compile(r"\n*^<(?:environment_details|feedback|file_content)\b", re.M
 
 def _detect(probe: Probe) -> float:
     """Match entries that are said or asked, among them a request to the model or the task."""
-    rows = [row for row in probe.rows if isinstance(row, dict)]
-    if probe.shape != "array" or not any(row.get("say") in ("task", "text", "api_req_started") for row in rows):
+    begun = any(row.get("say") in ("task", "text", "api_req_started") for row in probe.objects)
+    if probe.shape != "array" or not begun:
         return 0.0
     return if_most(0.96, probe, lambda row: {"ts", "type"} <= row.keys() and row.get("type") in ("say", "ask"))
 
@@ -117,9 +111,8 @@ class _Writer:
         if rest.strip():
             self.script.add_message("user", rest, timestamp=time)
         self._typed = []
-        usage = {name: request[key] for key, name in _TOKENS.items() if key in request}
         model = nonblank(as_dict(row.get("modelInfo")).get("modelId"))
-        self._about = {"model": model, "usage": parse_usage(usage), "timestamp": time}
+        self._about = {"model": model, "usage": parse_usage(request), "timestamp": time}
 
 
 def _answers(sent: str, calls: list[dict[str, Any]]) -> tuple[list[tuple[str, str]], str]:

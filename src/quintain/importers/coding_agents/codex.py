@@ -149,13 +149,13 @@ def exec_runs(
 ) -> Iterator[Run]:
     """Yield the runs of such a file, one for each `thread.started`."""
     thread = _Events(line, report)
-    thread.take(line, row, report)
+    thread.take(line, row)
     for number, event in rest:
         if event.get("type") == "thread.started" and thread.script.has_acted:
-            yield from thread.run(report)
+            yield from thread.run()
             thread = _Events(number, report)
-        thread.take(number, event, report)
-    yield from thread.run(report)
+        thread.take(number, event)
+    yield from thread.run()
 
 
 class _Events:
@@ -169,7 +169,7 @@ class _Events:
         self._reply: dict[str, Any] = {}
         self._running: dict[str, dict[str, Any]] = {}
 
-    def take(self, line: int, event: dict[str, Any], report: Report) -> None:
+    def take(self, line: int, event: dict[str, Any]) -> None:
         kind, item = as_text(event.get("type")), as_dict(event.get("item"))
         if kind == "thread.started":
             self.session = nonblank(event.get("thread_id"))
@@ -178,18 +178,18 @@ class _Events:
             self._write([])
         elif kind in ("turn.failed", "error"):
             self.failure = nonblank(as_dict(event.get("error")).get("message"), event.get("message"), kind)
-            report.skip(kind)
+            self.report.skip(kind)
         elif kind == "item.started":
             self._running[as_text(item.get("id"))] = item
         elif kind == "item.completed" and item:
             self._running.pop(as_text(item.get("id")), None)
-            self._item(item, report)
+            self._item(item)
         elif kind == "item.completed":
-            report.reject(line, "expected an item in item.completed")
+            self.report.reject(line, "expected an item in item.completed")
         else:
-            report.skip(kind or "without type")
+            self.report.skip(kind or "without type")
 
-    def _item(self, item: dict[str, Any], report: Report) -> None:
+    def _item(self, item: dict[str, Any]) -> None:
         kind = nonblank(item.get("type"), item.get("item_type"))
         if kind in ("agent_message", "assistant_message", "reasoning"):
             if "content" in self._reply:
@@ -205,9 +205,9 @@ class _Events:
                 status = item.get("status")
                 failed = status in ("failed", "declined") or item.get("exit_code") not in (None, 0)
                 result = {"role": "tool", "tool_call_id": call["id"], "content": answer, "is_error": failed}
-                read_turns([result], self.script, report.refuse)
+                read_turns([result], self.script, self.report.refuse)
         else:
-            report.skip(f"item/{kind}")
+            self.report.skip(f"item/{kind}")
 
     def _write(self, calls: list[dict[str, Any]]) -> None:
         if self._reply or calls:
@@ -216,14 +216,14 @@ class _Events:
             read_turns([{"role": "assistant", **reply}], self.script, self.report.refuse)
         self._reply = {}
 
-    def run(self, report: Report) -> Iterator[Run]:
+    def run(self) -> Iterator[Run]:
         self._write([call for item in self._running.values() if (call := _call(item))])
-        report.note(_NO_TASK)
-        report.note("the log does not mark the end of a model reply: each call is a step of its own")
+        self.report.note(_NO_TASK)
+        self.report.note("the log does not mark the end of a model reply: each call is a step of its own")
         usage = total_usage(self._spent)
         yield from build_session_run(
             self.script,
-            report,
+            self.report,
             self.line,
             agent="codex",
             session=self.session,

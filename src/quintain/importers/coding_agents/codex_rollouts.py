@@ -27,15 +27,7 @@ from quintain.importers.transcripts.message_parts import (
 from quintain.importers.transcripts.responses_api import item_call
 from quintain.importers.transcripts.tool_schemas import inferred_tools, parse_tool_schemas
 from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.importers.values import (
-    as_dict,
-    as_text,
-    dicts_in,
-    nonblank,
-    parse_json_text,
-    parse_time,
-    parse_usage,
-)
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, parse_time, parse_usage
 
 ITEMS = {"message", "reasoning", "local_shell_call", "web_search_call"} | {
     f"{maker}_{end}" for maker in ("function", "custom_tool") for end in ("call", "call_output")

@@ -119,7 +119,8 @@ def _messages(request: dict[str, Any], about: dict[str, Any], report: Report) ->
     """Yield the messages of one request: the prompt, and the turns of the agent with the results of their calls."""
     message, when = request.get("message"), request.get("timestamp")
     parts = "".join(as_text(part.get("text")) for part in dicts_in(as_dict(message).get("parts")))
-    names = [name for each in _variables(request) if (name := nonblank(each.get("name")))]
+    variables = dicts_in(as_dict(request.get("variableData")).get("variables"))
+    names = [name for each in variables if (name := nonblank(each.get("name")))]
     prompt = nonblank(message, as_dict(message).get("text"), parts) or ""
     yield {"role": "user", "content": prompt, "timestamp": when} | ({"attached": names[:100]} if names else {})
     report.note(_PROMPTS)
@@ -140,10 +141,6 @@ def _model(request: dict[str, Any]) -> str | None:
     model = as_text(request.get("modelId")).removeprefix("copilot/")
     shown = as_text(as_dict(request.get("result")).get("details")).partition(" • ")[0]
     return (model if model != "auto" else "") or shown or None
-
-
-def _variables(request: dict[str, Any]) -> list[dict[str, Any]]:
-    return dicts_in(as_dict(request.get("variableData")).get("variables"))
 
 
 def _round(each: dict[str, Any], results: dict[str, Any], model: str | None) -> Iterator[dict[str, Any]]:

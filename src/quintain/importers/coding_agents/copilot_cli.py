@@ -16,13 +16,7 @@ from quintain.importers.row_reader import Importer, if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.chat_messages import SEALED, read_turns
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.importers.values import (
-    as_dict,
-    as_text,
-    dicts_in,
-    nonblank,
-    parse_time,
-)
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_time
 
 _CHOSEN = {
     "session.start": "selectedModel",
@@ -36,8 +30,8 @@ _SUBAGENTS = "the turns of subagents are left out: their result is that of the c
 
 def _detect(probe: Probe) -> float:
     """Match events, of which one names the program or is an answer with its requests."""
-    rows = [row for row in probe.rows if isinstance(row, dict)]
-    own = any("copilotVersion" in row["data"] or "toolRequests" in row["data"] for row in rows if _is_event(row))
+    events = filter(_is_event, probe.objects)
+    own = any("copilotVersion" in row["data"] or "toolRequests" in row["data"] for row in events)
     return if_most(0.96, probe, _is_event) if probe.shape == "lines" and own else 0.0
 
 

@@ -32,7 +32,7 @@ _TEXT_FORM = (
 
 def _detect(probe: Probe) -> float:
     """Match lines with a role and a message without one, rows with named calls, or the headings of the text form."""
-    rows = [row for row in probe.rows if isinstance(row, dict)]
+    rows = probe.objects
     if _is_text_form(probe.text):
         return 0.9 if _FOLDER in probe.path else 0.6
     if probe.shape == "lines" and any(map(_is_line, rows)):

@@ -19,11 +19,10 @@ _KINDS = {"system", "message", "reasoning", "tool_call", "tool_result", "complet
 
 def _detect(probe: Probe) -> float:
     """Match a call with its parameters, or the completion with the final text, among events of these kinds."""
-    rows = [row for row in probe.rows if isinstance(row, dict)]
     own = any(
         (row.get("type") == "tool_call" and {"toolName", "parameters"} <= row.keys())
         or (row.get("type") == "completion" and "finalText" in row)
-        for row in rows
+        for row in probe.objects
     )
     return if_most(0.95, probe, lambda row: as_text(row.get("type")) in _KINDS) if own else 0.0
 

@@ -13,13 +13,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, if_most, object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run, transcript_of
-from quintain.importers.values import (
-    as_dict,
-    as_list,
-    as_text,
-    dicts_in,
-    nonblank,
-)
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
 
 _PARTS = frozenset({"toolRequest", "toolResponse", "frontendToolRequest"})
 _APPLICATION = frozenset({"toolConfirmationRequest", "actionRequired", "systemNotification", "contextLengthExceeded"})
@@ -37,7 +31,7 @@ def _detect(probe: Probe) -> float:
             return 0.97
         held = dicts_in(probe.document.get("messages"))
         return 0.96 if all(map(_is_message, held)) and any(map(_is_marked, held)) else 0.0
-    rows = [row for row in probe.rows if isinstance(row, dict)]
+    rows = probe.objects
     if any(_is_event(row) and _is_marked(row["message"]) for row in rows):
         return if_most(0.96, probe, lambda row: _is_event(row) or as_text(row.get("type")) in _EVENTS)
     if probe.shape != "lines" or not rows or not any(map(_is_message, rows)):

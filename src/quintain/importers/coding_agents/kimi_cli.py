@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record, usage_of
+from quintain.importers.coding_agents.kimi_records import KimiRecords, blocks, is_record
 from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
@@ -34,7 +34,7 @@ def _detect(probe: Probe) -> float:
     """Match messages among the program's marks, or events in their envelope."""
     if probe.shape != "lines":
         return 0.0
-    rows = [row for row in probe.rows if isinstance(row, dict)]
+    rows = probe.objects
     if any(map(is_record, rows)):
         return if_most(0.96, probe, lambda row: "." in as_text(row.get("type")) or "protocol_version" in row)
     if any(as_text(row.get("role")) in _MARKS for row in rows):
@@ -120,7 +120,7 @@ class _Events:
                 more = as_text(payload.get("arguments_part"))
                 function["arguments"] = as_text(function.get("arguments")) + more
             elif kind == "StatusUpdate":
-                reply["usage"] = usage_of(payload.get("token_usage")) or reply.get("usage")
+                reply["usage"] = as_dict(payload.get("token_usage")) or reply.get("usage")
             else:
                 if reply.get("content") or reply.get("tool_calls"):
                     yield {"role": "assistant", "content": [], **reply}

@@ -18,12 +18,6 @@ from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.importers.values import as_count, as_dict, as_text, nonblank, parse_time
 
-_INPUT_COUNTS = (
-    ("inputOther", "input_other"),
-    ("inputCacheRead", "input_cache_read"),
-    ("inputCacheCreation", "input_cache_creation"),
-)
-"""Names of Kimi Code and of Kimi CLI."""
 _UNDONE = "turns that the user took back are left out"
 _CLEARED = "the context was cleared: after that the model no longer saw the earlier turns"
 
@@ -140,7 +134,7 @@ class KimiRecords:
         elif kind == "tool.result":
             self._results.append({"tool_call_id": event.get("toolCallId"), **_result(as_dict(event.get("result")))})
         elif kind == "step.end":
-            self._reply["usage"] = usage_of(event.get("usage"))
+            self._reply["usage"] = as_dict(event.get("usage"))
             if len(self._results) >= len(self._reply.get("tool_calls", ())):
                 self._end_step()
         else:
@@ -181,13 +175,3 @@ def _result(result: dict[str, Any]) -> dict[str, Any]:
 def _text_parts(content: Any) -> Any:
     turn = parse_message({"role": "user", "content": content}, "input", Report().refuse)
     return turn.content if turn is not None else ""
-
-
-def usage_of(counts: Any) -> dict[str, int] | None:
-    """Return token counts in the spelling of Kimi Code or of Kimi CLI."""
-    held = as_dict(counts)
-    read = [as_count(held.get(new, held.get(old))) for new, old in _INPUT_COUNTS]
-    written = as_count(held.get("output"))
-    if written is None or read[0] is None:
-        return None
-    return {"input_tokens": sum(n or 0 for n in read), "output_tokens": written}

@@ -16,7 +16,7 @@ _ROLES = {"Prompt": "user", "AssistantMessage": "assistant", "ToolResults": "use
 
 def _detect(probe: Probe) -> float:
     """Match lines of a message with parts that have a kind."""
-    return if_most(0.96, probe, _is_message) if any(isinstance(r, dict) and _is_message(r) for r in probe.rows) else 0.0
+    return if_most(0.96, probe, _is_message) if any(map(_is_message, probe.objects)) else 0.0
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:

@@ -26,7 +26,7 @@ _NO_HISTORY = (
 
 def _detect(probe: Probe) -> float:
     """Match runs, alone, in a session, or in the table of runs."""
-    return 0.98 if matching_share(probe, _has_runs, "messages", "runs", "run_data") > 0.5 else 0.0
+    return 0.98 if matching_share(probe, lambda row: bool(_runs(row)), "messages", "runs", "run_data") > 0.5 else 0.0
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
@@ -53,10 +53,6 @@ def _is_run(value: Any) -> bool:
 
 def _is_session(row: Mapping[str, Any]) -> bool:
     return "session_id" in row and {"session_data", "agent_data"} <= row.keys()
-
-
-def _has_runs(row: dict[str, Any]) -> bool:
-    return bool(_runs(row))
 
 
 def _runs(row: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer
-from quintain.importers.run_builder import build_session_run
+from quintain.importers.run_builder import build_session_run, transcript_of
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.message_parts import Result, join_messages, visible_content
 from quintain.importers.transcripts.transcript import make_call
@@ -93,7 +93,7 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 def _held(row: Any) -> list[Any]:
     """Return the messages of a record or of a list; [] if it has none."""
     places = [row, *(as_dict(row).get(key) for key in _LISTS)]
-    found = (parse_json_text(place) if isinstance(place, str) and '"role"' in place else place for place in places)
+    found = (parse_json_text(place, '"role"') for place in places)
     return next((v for v in found if isinstance(v, list) and v and all(map(_is_message, v[:20]))), [])
 
 
@@ -111,16 +111,14 @@ def _is_tool(part: dict[str, Any]) -> bool:
 
 
 def _run(messages: list[Any], row: dict[str, Any], report: Report, line: int | None) -> Iterator[Run]:
-    turns = [turn for message in dicts_in(messages) for turn in _turns(message, report)]
-    model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
-    model = model or nonblank(row.get("model"), row.get("modelId"))
+    script = transcript_of((turn for message in dicts_in(messages) for turn in _turns(message, report)), report)
     yield from build_session_run(
-        turns,
+        script,
         report,
         line,
         session_id=next(filter(None, map(as_name, (row.get("id"), row.get("chatId")))), None),
         agent="ai-sdk",
-        model=model,
+        model=nonblank(script.model, row.get("model"), row.get("modelId")),
     )
 
 

@@ -32,7 +32,7 @@ _RESULT = {"chat_history", "summary", "cost", "human_input"}
 
 def _detect(probe: Probe) -> float:
     """Match results of a chat, and messages with several results or with roles that contradict the names."""
-    rows = [row for row in probe.rows if isinstance(row, dict)]
+    rows = probe.objects
     if probe.shape in {"array", "lines"} and rows and all(map(is_message, rows)):
         return 0.95 if any(map(_has_responses, rows)) else 0.88 if _is_named(rows) else 0.0
     if probe.document is not None and _are_chats(probe.document):

@@ -12,7 +12,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, matching_share
-from quintain.importers.run_builder import build_run
+from quintain.importers.run_builder import build_run, transcript_of
 from quintain.importers.transcripts.chat_messages import SEALED, Turn
 from quintain.importers.transcripts.message_parts import Message, Result, simplify_content, visible_content
 from quintain.importers.transcripts.transcript import make_call
@@ -74,9 +74,8 @@ def _is_history(value: Any) -> bool:
 
 def _held(row: Any) -> list[Any] | None:
     """Return the history among the fields of a record, as a list or JSON text."""
-    fields = as_dict(row).values()
-    texts = (parse_json_text(value) if isinstance(value, str) and '"part_kind"' in value else value for value in fields)
-    return next((value for value in texts if _is_history(value)), None)
+    fields = (parse_json_text(value, '"part_kind"') for value in as_dict(row).values())
+    return next((value for value in fields if _is_history(value)), None)
 
 
 def _run(messages: list[Any], report: Report, line: int | None) -> Iterator[Run]:
@@ -94,13 +93,13 @@ def _run(messages: list[Any], report: Report, line: int | None) -> Iterator[Run]
             asked.insert(n, Turn("system", stated, fields={"timestamp": parse_time(message.get("timestamp"))}))
         turns += asked
     names = [nonblank(message.get("conversation_id")) for message in dicts_in(messages)]
-    model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
+    transcript = transcript_of(turns, report)
     yield from build_run(
-        turns,
+        transcript,
         report,
         line,
         session_id=next(filter(None, names), None),
-        agent=AgentInfo(name="pydantic-ai", model=model),
+        agent=AgentInfo(name="pydantic-ai", model=transcript.model),
     )
 
 

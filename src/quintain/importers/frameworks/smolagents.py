@@ -20,16 +20,7 @@ from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, append_turn, parse_message
 from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.importers.values import (
-    as_dict,
-    as_list,
-    as_text,
-    dicts_in,
-    nonblank,
-    parse_time,
-    parse_usage,
-    to_text,
-)
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage, to_text
 from quintain.records.trajectory import Task
 
 _ACTION = {"model_output", "observations", "error"}
@@ -40,7 +31,7 @@ _ENDS = {"AgentMaxStepsError": "max_steps", "AgentGenerationError": "AgentGenera
 
 def _detect(probe: Probe) -> float:
     """Match steps, or records with a list of steps."""
-    rows = [row for row in probe.rows if isinstance(row, dict)]
+    rows = probe.objects
     if probe.shape in {"array", "lines"} and any(map(_is_action, rows)) and all(map(_is_step, rows)):
         return 0.96
     return 0.96 if matching_share(probe, _has_run, "steps", "intermediate_steps") > 0.5 else 0.0
@@ -159,7 +150,7 @@ class _Writer:
         turn.fields |= _about(step)
         turn.fields["model"] = nonblank(as_dict(output.get("raw")).get("model"))
         append_turn(turn, self.script)
-        failure = _failure(error)
+        failure = nonblank(error.get("message"), error.get("type"))
         if not turn.calls:
             self._write_text(step, failure)
         else:
@@ -190,10 +181,6 @@ def _results(turn: Turn, step: dict[str, Any], failure: str | None, report: Repo
         failed = next(named, turn.calls[0])
         return [Result("\n".join(filter(None, [observed, failure])), failed["call_id"], True)]
     return _shared_results(observed, ids, report)
-
-
-def _failure(error: dict[str, Any]) -> str | None:
-    return nonblank(error.get("message"), error.get("type"))
 
 
 def _is_in_text(call: dict[str, Any], text: str) -> bool:

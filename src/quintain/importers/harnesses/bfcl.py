@@ -12,14 +12,15 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, matching_share, read_rows
 from quintain.importers.run_builder import build_run
 from quintain.importers.values import as_dict, as_list, as_name, as_text, dicts_in
-from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
+from quintain.records.trajectory import AgentInfo, Outcome, Task
 
 _RESULTS, _SCORES = "result", "score"
-_COUNTS = {"input_token_count", "output_token_count"}
+_COUNTS = ("input_token_count", "output_token_count")
 
 
 def _detect(probe: Probe) -> float:
@@ -64,9 +65,7 @@ def _run(
     test = as_name(row.get("id"))
     outcome = Outcome()
     if errors is not None and test is not None:
-        is_solved = test not in errors
-        status = OutcomeStatus.SUCCESS if is_solved else OutcomeStatus.FAILURE
-        outcome = Outcome(status=status, exit_status=errors.get(test) or None)
+        outcome = Outcome(status=status_of(test not in errors), exit_status=errors.get(test) or None)
     yield from build_run(
         _messages(row, report), report, line, task=Task(id=test), agent=AgentInfo(model=model), outcome=outcome
     )
@@ -74,7 +73,7 @@ def _run(
 
 def _messages(row: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
     for n, query in enumerate(dicts_in(row["inference_log"])):
-        counts = [_item(row.get(name), n) for name in ("input_token_count", "output_token_count")]
+        counts = [_item(row.get(name), n) for name in _COUNTS]
         yield from dicts_in(query.get("begin_of_turn_query"))
         for k, entries in enumerate(entries for name, entries in query.items() if name.startswith("step_")):
             usage = {name: _item(c, k) for name, c in zip(("input_tokens", "output_tokens"), counts, strict=True)}

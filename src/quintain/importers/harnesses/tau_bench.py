@@ -17,15 +17,7 @@ from quintain.importers.row_reader import Importer, read_rows
 from quintain.importers.run_builder import build_run
 from quintain.importers.transcripts.message_parts import plain_text
 from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
-from quintain.importers.values import (
-    as_dict,
-    as_name,
-    as_score,
-    dicts_in,
-    nonblank,
-    score_fields,
-    short_fields,
-)
+from quintain.importers.values import as_dict, as_name, as_score, dicts_in, nonblank, score_fields, short_fields
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 

@@ -23,12 +23,12 @@ from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
-    as_score,
     as_text,
     dicts_in,
     nonblank,
     parse_json_text,
     parse_usage,
+    score_fields,
 )
 
 _MODEL_KINDS = {"chat", "text_completion", "generate_content", "completion", "response", "LLM"}
@@ -134,10 +134,8 @@ def conversation(span: Span) -> str | None:
 def evaluations(span: Span) -> dict[str, float]:
     """Return evaluation scores (`gen_ai.evaluation.result`)."""
     events = [event.fields for event in span.events if event.name == "gen_ai.evaluation.result"]
-    scores = {
-        as_name(f.get("gen_ai.evaluation.name")): as_score(f.get("gen_ai.evaluation.score.value")) for f in events
-    }
-    return {key: value for key, value in scores.items() if key and value is not None}
+    scores = {as_name(f.get("gen_ai.evaluation.name")): f.get("gen_ai.evaluation.score.value") for f in events}
+    return score_fields({name: score for name, score in scores.items() if name})
 
 
 def span_inputs(span: Span, report: Report) -> list[Turn]:

@@ -44,13 +44,13 @@ from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
-    as_score,
     as_text,
     dicts_in,
     nonblank,
     parse_json_text,
     parse_time,
     parse_usage,
+    score_fields,
     short_fields,
 )
 
@@ -124,8 +124,8 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
 
 
 def _score(value: dict[str, Any]) -> dict[str, float]:
-    key, score = as_name(value.get("name")), as_score(value.get("value"))
-    return {key: score} if key is not None and score is not None else {}
+    key = as_name(value.get("name"))
+    return score_fields({key: value.get("value")}) if key is not None else {}
 
 
 def _scores_beside(log: LogFile) -> dict[str, dict[str, float]]:

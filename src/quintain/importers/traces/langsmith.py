@@ -38,13 +38,13 @@ from quintain.importers.values import (
     as_dict,
     as_list,
     as_name,
-    as_score,
     as_text,
     dicts_in,
     nonblank,
     parse_json_text,
     parse_time,
     parse_usage,
+    score_fields,
     short_fields,
     to_text,
 )
@@ -195,7 +195,6 @@ def _tool_call(run: dict[str, Any]) -> ToolCall:
 def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
     scores: dict[str, float] = {}
     for run in [*runs, root]:
-        for key, stats in as_dict(run.get("feedback_stats")).items():
-            score = as_score(stats["avg"] if isinstance(stats, dict) and "avg" in stats else stats)
-            scores |= {key: score} if score is not None else {}
+        feedback = as_dict(run.get("feedback_stats"))
+        scores |= score_fields({key: as_dict(stats).get("avg", stats) for key, stats in feedback.items()})
     return trace_outcome(nonblank(root.get("error")), scores)

@@ -66,12 +66,8 @@ def _found(row: Any) -> dict[str, Any]:
     known = as_dict(row)
     response = as_dict(parse_json_text(known.get("response")))
     places = (known, *(as_dict(held.get("databricks_output")).get("trace") for held in (known, response)))
-    found = (as_dict(place) for place in (*places, _text_of_trace(known.get("trace"))))
+    found = (as_dict(place) for place in (*places, parse_json_text(known.get("trace"), '"spans"')))
     return next((trace for trace in found if _spans(trace)), {})
-
-
-def _text_of_trace(value: Any) -> Any:
-    return parse_json_text(value) if isinstance(value, str) and '"spans"' in value else value
 
 
 def _spans(trace: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Report, Run
-from quintain.importers.run_builder import build_run
+from quintain.importers.run_builder import build_run, transcript_of
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import (
     ModelCall,
@@ -240,16 +240,16 @@ def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
         report.reject(trace.line, NO_MESSAGES)
     acted = [conversation for conversation in found if conversation.last is not None]
     for n, conversation in enumerate(acted or found[:1]):
-        turns = conversation.turns_with_results
-        model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
+        transcript = transcript_of(conversation.turns_with_results, report)
+        name = conversation.agent or trace.agent or "unknown"
         yield from build_run(
-            turns,
+            transcript,
             report,
             trace.line,
             key=f"{trace.id}/{n}" if n else trace.id,
             parent=trace.id if n else None,
             session_id=f"{trace.id}/{n}" if n else trace.id,
-            agent=AgentInfo(name=conversation.agent or trace.agent or "unknown", version=trace.version, model=model),
+            agent=AgentInfo(name=name, version=trace.version, model=transcript.model),
             tools=conversation.tools,
             outcome=None if n else trace.outcome,
             extra=trace.extra,

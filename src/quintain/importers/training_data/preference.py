@@ -88,7 +88,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
             line,
             report,
             outcome=Outcome(scores=_scores(row, place)),
-            agent=AgentInfo(model=_of_side(row, _MODELS, place) or _model(row)),
+            agent=AgentInfo(model=_model_of_side(row, place)),
             group_id=f"preference-{fingerprint(prompt)}",
             tags=(f"preference:{side}",),
             extra={PAIR_MARK: {"pair": f"pair-{pair}", "side": side}},
@@ -177,15 +177,11 @@ def _columns(row: dict[str, Any]) -> dict[str, Any]:
     return {**others, "tools": tools, "task_id": first_name(row, ("task_id", "prompt_id"))}
 
 
-def _model(row: dict[str, Any]) -> str | None:
-    return nonblank(row.get("model"))
-
-
-def _of_side(row: dict[str, Any], columns: tuple[tuple[str, str], ...], place: int) -> str | None:
+def _model_of_side(row: dict[str, Any], place: int) -> str | None:
+    """Return the model of the chosen answer (0) or of the rejected one (1), else that of the row."""
     metadata = as_dict(row.get("metadata"))
-    return next(
-        (v for pair in columns if (v := nonblank(row.get(pair[place])) or nonblank(metadata.get(pair[place])))), None
-    )
+    columns = [pair[place] for pair in _MODELS]
+    return nonblank(*(held.get(column) for column in columns for held in (row, metadata)), row.get("model"))
 
 
 def _scores(row: dict[str, Any], place: int) -> dict[str, float]:

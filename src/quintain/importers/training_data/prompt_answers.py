@@ -36,7 +36,7 @@ def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
 
 def with_completion(prompt: Sequence[Any], completion: Sequence[Any]) -> list[Any]:
     """Join prompt and completion into one chat; agent turns of the prompt are context and not in the loss."""
-    context = [{**m, "weight": 0} if m.get("role") == "assistant" and _unmarked(m) else m for m in prompt]
+    context = [{**m, "weight": 0} if m.get("role") == "assistant" and m.keys().isdisjoint(MASKS) else m for m in prompt]
     return [*context, *completion]
 
 
@@ -71,7 +71,3 @@ def _dialog(dialog: str) -> list[Any]:
     roles = {"Human": "user", "Assistant": "assistant"}
     pairs = zip(turns[::2], turns[1::2], strict=True)
     return [{"role": roles[speaker], "content": words.strip()} for speaker, words in pairs]
-
-
-def _unmarked(message: Mapping[str, Any]) -> bool:
-    return not any(key in message for key in MASKS)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, row_importer, task_of
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.training_data.prompt_answers import fingerprint
 from quintain.importers.values import as_written, nonblank
-from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
+from quintain.records.trajectory import AgentInfo, Outcome, Task
 
 _ASKED, _ANSWERED = ("question", "problem", "query"), ("response", "solution", "answer")
 """An `answer` beside one of the others is what it should be."""
@@ -67,7 +68,7 @@ def _solutions(
     task = Task(id=task_of(row).id, metadata={"answer": final.strip()} if stated else {})
     for model, solution in marked.items():
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": solution["solution"]}]
-        outcome = Outcome(status=OutcomeStatus.SUCCESS if solution["is_correct"] else OutcomeStatus.FAILURE)
+        outcome = Outcome(status=status_of(solution["is_correct"]))
         agent = AgentInfo(name=model, model=model)
         key = f"{fingerprint(question)}/{model}"  # models that write the same words are different runs
         yield from build_chat_run(messages, {}, line, report, task=task, agent=agent, outcome=outcome, episode_key=key)

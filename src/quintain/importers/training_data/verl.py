@@ -34,6 +34,7 @@ _TEMPLATES = (
     ),
 )
 _BARE = re.compile(r"\A(system|user)\n.*\nassistant\n\s*\Z", re.DOTALL)
+"""Matches a rendered prompt without its special tokens."""
 _UNMARKED = "the prompts were rendered by a template without its special tokens: each prompt is one user turn"
 
 
@@ -60,11 +61,6 @@ def rendered_messages(prompt: str, completion: str) -> list[dict[str, Any]] | No
             messages.append({"role": role, "content": content, **({"weight": 0} if is_context else {})})
         return messages
     return None
-
-
-def _is_unmarked(prompt: str) -> bool:
-    """Whether a text looks like a rendered prompt without its special tokens."""
-    return _BARE.match(prompt) is not None
 
 
 _ANSWERS = ("responses", "response", "completion", "output")
@@ -118,7 +114,7 @@ def _rendered(row: dict[str, Any], answer: list[Any], report: Report) -> list[di
     )
     if not isinstance(prompt, str) or not isinstance(completion, str):
         return None
-    if _is_unmarked(prompt):
+    if _BARE.match(prompt):
         report.note(_UNMARKED)
     return rendered_messages(prompt, completion)
 

@@ -229,15 +229,11 @@ def _message_from_atif(message: Any, where: str, fault: OnFault) -> Any:
             parts.append({"text": part["text"]})
         elif isinstance(source, Mapping) and part.get("type") == "image" and isinstance(source.get("path"), str):
             media_type = source.get("media_type")
-            kept = media_type if isinstance(media_type, str) else None
-            parts.append(_known({"uri": source["path"], "media_type": kept}))
+            stated = {"media_type": media_type} if isinstance(media_type, str) else {}
+            parts.append({"uri": source["path"], **stated})
         elif not isinstance(source, Mapping):
             fault(f"{where}[{n}] must be a part with `text` or with a `source`")
     return parts
-
-
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def raise_fault(sentence: str) -> None:

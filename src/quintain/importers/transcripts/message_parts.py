@@ -168,10 +168,7 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
         value = next((value[k] for k in ("tool_call", *_CALL_KEYS) if as_dict(value.get(k))), value)
         function = value.get("function", function)
         inner = as_dict(value.get("custom")) or as_dict(function) or value
-        function = {
-            **inner,
-            "name": nonblank(function, *(inner.get(key) for key in ("name", "toolName", "tool_name"))),
-        }
+        function = {**inner, "name": nonblank(function, *(inner.get(key) for key in ("name", "toolName", "tool_name")))}
     name, call_id, arguments = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
         refuse("call without a name", f"{where}: expected the tool's name to be non-empty text, got {name!r}")

@@ -12,7 +12,7 @@ _OF_MCP = {"content", "structuredContent", "isError", "_meta"}
 
 def unwrap_result(message: Mapping[str, Any], body: Any) -> Any:
     """Return the result within an object that repeats the call's id (Microsoft's Agent Framework); else the body."""
-    inner = as_dict(parse_json_text(body)) if not isinstance(body, str) or '"call_id"' in body else {}
+    inner = as_dict(parse_json_text(body, '"call_id"'))
     own = inner.get("call_id")
     return inner["result"] if own is not None and "result" in inner and own in message.values() else body
 

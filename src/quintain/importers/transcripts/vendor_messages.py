@@ -113,10 +113,7 @@ def chat_message(message: dict[str, Any]) -> dict[str, Any]:
     if chat["role"] != "assistant":
         return chat
     about = as_dict(held.get("response_metadata"))
-    model_fields = {
-        "model": nonblank(about.get("model_name"), about.get("model")),
-        "usage": held.get("usage_metadata"),
-    }
+    model_fields = {"model": nonblank(about.get("model_name"), about.get("model")), "usage": held.get("usage_metadata")}
     return chat | {key: value for key, value in model_fields.items() if value}
 
 

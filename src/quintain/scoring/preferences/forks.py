@@ -80,8 +80,7 @@ def path_of(run: Trajectory, task: str, value: float) -> Path:
     digests = bytearray()
     for step in run.steps:
         if step.actor is Actor.AGENT:
-            free = step.train is not False and not step.copied_context
-            digests += before + (_digest(_action(step)) if free else _UNTRAINED)
+            digests += before + (_UNTRAINED if step.is_masked else _digest(_action(step)))
         before = _digest([before.hex(), step.actor, *_written(step), _seen(step)])
     return Path(task, run.identified().id or "", value, bytes(digests))
 

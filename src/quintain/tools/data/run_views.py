@@ -56,11 +56,7 @@ class TextCut:
 def masked_steps(run: Trajectory, shown: range) -> tuple[int, ...]:
     """Return the indices of the agent's steps that no training uses: marked so, or copied context."""
     steps = run.steps
-    return tuple(
-        place
-        for place in shown
-        if steps[place].actor is Actor.AGENT and (steps[place].train is False or steps[place].copied_context)
-    )
+    return tuple(place for place in shown if steps[place].actor is Actor.AGENT and steps[place].is_masked)
 
 
 def stored_scores(services: Services, run: Trajectory, shown: range) -> list[dict[str, Any]]:

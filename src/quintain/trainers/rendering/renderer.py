@@ -208,7 +208,7 @@ class Renderer:
     def trains(self, step: Step) -> bool:
         """Whether an agent turn has loss: not if it is masked, copied, or has no sampled token."""
         sampled = self._sampled(step)
-        return step.train is not False and not step.copied_context and (sampled is None or bool(sampled.token_ids))
+        return not step.is_masked and (sampled is None or bool(sampled.token_ids))
 
     def _sampled(self, step: Step) -> SampledTokens | None:
         """Return the step's sampled ids if they belong to this template; a turn that is split cannot use them."""
