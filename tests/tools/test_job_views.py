@@ -153,7 +153,9 @@ def test_what_keeps_a_job_from_being_looked_after_is_in_its_view_and_in_the_list
     assert listed.next_step.startswith("job-1 is in trouble; look at it with ")
 
 
-def test_an_evaluation_shows_its_turns_before_its_first_batch_ends_and_after_a_cancel_what_is_left(waiting: Services) -> None:
+def test_an_evaluation_shows_its_turns_before_its_first_batch_ends_and_after_a_cancel_what_is_left(
+    waiting: Services,
+) -> None:
     job_id, now = stored(waiting, "job-1", EVALUATE, running=True), waiting.clock()
     turns = Activity(episodes=0, planned=40, turns=64, expected_turns=320, left_s=128.0)
     event = JobEvent(attempt=1, seq=0, time=now, type="activity", activity=turns)

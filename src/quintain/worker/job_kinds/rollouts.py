@@ -5,7 +5,7 @@ Both resume: episodes in `outputs/` are not played again, nor are those with a v
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +29,6 @@ from quintain.worker.rollouts.earlier_episodes import (
     RESULT,
     SETTINGS,
     EarlierEpisodes,
-    Key,
     settings_hash,
     taken_over_report,
 )
@@ -80,7 +79,7 @@ class _Acting:
             self.exploration = Exploration(spec, suite.plans, self.directory, reporter)
         results = list(self._finished_results())
         if left := _left(suite.plans, results):
-            results += self._take_over([(task_name(plan.task), plan.attempt) for plan in left])
+            results += self._take_over(left, results, len(suite.plans))
         if left := _left(suite.plans, results):
             results += self._play(left, results, len(suite.plans))
         partly = {"episodes": len(results), "planned": len(suite.plans)} | taken_over_report(self.taken_over)
@@ -140,15 +139,21 @@ class _Acting:
         player.open(plans)
         return player
 
-    def _take_over(self, left: Collection[Key]) -> Iterator[EpisodeResult]:
-        """Yield the results of those of these episodes that a job which this one resumes has played."""
+    def _take_over(self, plans: list[EpisodePlan], before: list[EpisodeResult], total: int) -> list[EpisodeResult]:
+        """Return the results of those of these episodes that a job which this one resumes has played."""
+        left = [(task_name(plan.task), plan.attempt) for plan in plans]
         players = 1 if self.spec.opponent is None else 2
         earlier = EarlierEpisodes(self.directory, self.settings_hash, left, self.reporter, players=players)
+        taken = list[EpisodeResult]()
         for run, result in earlier.take(left):
-            self.taken_over += 1
             if self.exploration:
                 self.exploration.record(run, result.repeat)
-            yield result
+            taken.append(result)
+        if taken:
+            self.taken_over += len(taken)
+            tally = tally_of([*before, *taken])
+            self.reporter.progress(tally.episodes, total, {}, tally.totals())
+        return taken
 
     def _finished_results(self) -> Iterator[EpisodeResult]:
         """Yield the results of episodes that an earlier attempt has written."""
