@@ -62,12 +62,19 @@ class Trajectories:
 
     def add_encoded(self, rows: Sequence[EncodedRun], now: datetime) -> list[InsertResult]:
         """Store rows from `encode_run` like `add_many`."""
-        if rows and not any(row.columns["session_id"] for row in rows):
+        if rows and not any(row.columns["session_id"] for row in rows) and not self._has_some(rows):
             # Savepoints and inserts that skip known rows cost SQLite a third more, and most batches are all new.
             with suppress(IntegrityError), write_transaction(self.engine) as connection:
                 return TrajectoryInserter(connection, now).add_new(rows)
         with write_transaction(self.engine) as connection:
             return TrajectoryInserter(connection, now).add(rows)
+
+    def _has_some(self, rows: Sequence[EncodedRun]) -> bool:
+        """Whether some of these runs are stored, such as those that a resumed job has taken over."""
+        identities = [row.columns["identity"] for row in rows]
+        with read_transaction(self.engine) as connection:
+            found = (select(_c.seq).where(_c.identity.in_(chunk)).limit(1) for chunk in chunks(identities))
+            return any(connection.scalar(query) is not None for query in found)
 
     def get(self, trajectory_id: str) -> Trajectory:
         """Return the trajectory with this id.
