@@ -119,7 +119,7 @@ def test_a_job_that_resumes_another_takes_over_its_episodes_with_a_verdict_and_e
     resuming(tmp_path / "other", changed, "third")
     assert "taken_over" not in measured("other", changed).report
     ((code, message),) = warnings(tmp_path / "other")
-    assert (code, message.split(" are played again")[0]) == (
+    assert (code, message.split(" are not taken over")[0]) == (
         "played_again",
         "5 episodes of the job that this one resumes",
     )

@@ -95,9 +95,7 @@ class _Side:
         self.taken_over = 0
         """Episodes of the jobs that this one resumes."""
         self.results = list(self._finished())
-        tasks = [task_name(plan.task) for plan in suite.plans]
-        left = self._left(tasks)
-        self._earlier = EarlierEpisodes(directory, self._settings, left, reporter, side=name)
+        self._earlier = EarlierEpisodes(directory, self._settings, reporter, side=name)
 
     def play(self, tasks: list[Task], *, remaining: int) -> None:
         """Play the episodes of these tasks that have no result yet, neither here nor in a job that this one resumes."""

@@ -143,7 +143,7 @@ class _Acting:
         """Return the results of those of these episodes that a job which this one resumes has played."""
         left = [(task_name(plan.task), plan.attempt) for plan in plans]
         players = 1 if self.spec.opponent is None else 2
-        earlier = EarlierEpisodes(self.directory, self.settings_hash, left, self.reporter, players=players)
+        earlier = EarlierEpisodes(self.directory, self.settings_hash, self.reporter, players=players)
         taken = list[EpisodeResult]()
         for run, result in earlier.take(left):
             if self.exploration:

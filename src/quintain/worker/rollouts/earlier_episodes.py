@@ -53,18 +53,16 @@ class EarlierEpisodes:
         self,
         folder: Path,
         settings: str,
-        wanted: Collection[Key],
         reporter: Reporter,
         *,
         side: str = "",
         players: int = 1,
     ) -> None:
-        """Find them, and warn of those that have to be played again because something else has changed.
+        """Find them, and warn of those that are no use any more because something else has changed.
 
         Args:
             folder: Folder of the job, or of its stage.
             settings: Hash of what its episodes are played under.
-            wanted: Episodes that the job lacks.
             reporter: Receives the runs that are taken over.
             side: Name of the agent in a comparison, which is in the keys of its episodes.
             players: Number of runs of an episode.
@@ -79,10 +77,10 @@ class EarlierEpisodes:
                     changed.add(key)
                 elif played.result.status is not OutcomeStatus.ERROR and len(played.offsets) == players:
                     self._found.setdefault(key, played)
-        if again := changed.intersection(wanted).difference(self._found):
+        if again := changed.difference(self._found):
             reporter.warn(
                 "played_again",
-                f"{len(again)} episodes of the job that this one resumes are played again: the environment, its tasks or the "
+                f"{len(again)} episodes of the job that this one resumes are not taken over: the environment, its tasks or the "
                 "settings are others now, or are not known",
             )
 
