@@ -12,10 +12,13 @@ import psutil
 import pytest
 from sqlalchemy import update
 
+from jobs.conftest import now
 from quintain.errors import Conflict, NotFound
 from quintain.jobs.launch import RAY_VARIABLE, URL_VARIABLE
 from quintain.jobs.launchers.contract import ClusterOptions
-from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.jobs.job import EvaluateSpec, JobStatus, SelftestSpec
 from quintain.store.database.engine import write_transaction
 from quintain.store.database.tables import jobs as table
 
@@ -124,6 +127,31 @@ def test_a_suspended_job_is_not_dead_a_cancelled_one_stops_at_a_step_and_resume_
     jobs.runner.cancel(resumed.id)
     jobs.wait(resumed.id, JobStatus.CANCELLED)
     assert jobs.store.jobs.progress(resumed.id)[0].step == stopped.step + 1
+
+
+def test_a_resumed_evaluation_plays_what_the_cancelled_one_left_and_every_episode_is_stored_once(jobs: JobHome) -> None:
+    expert = Agent(id="expert", name="expert", model=ModelRef(source="expert", path="expert"))
+    spec = EvaluateSpec(agent=expert, environment="quintain/inventory", n_tasks=400, concurrency=1)
+    cancelled = jobs.runner.start(spec).job
+    jobs.wait_for_step(cancelled.id, 3)
+    jobs.runner.cancel(cancelled.id)
+    played = jobs.wait(cancelled.id, JobStatus.CANCELLED).step or 0
+    assert 3 <= played < 400
+    resumed = jobs.wait(jobs.runner.resume(cancelled.id).id, JobStatus.SUCCEEDED)
+    assert resumed.result is not None
+    assert resumed.result.report["taken_over"]["episodes"] == played
+
+    def runs_of(job_id: str | None) -> set[str]:
+        return {run.id or "" for run in jobs.store.trajectories.iterate(TrajectoryFilter(job_id=job_id))}
+
+    everything, before, after = (runs_of(job_id) for job_id in (None, cancelled.id, resumed.id))
+    assert (len(before), after, len(after)) == (played, everything, 400)
+    found = jobs.store.evaluations.get(resumed.result.evaluation_id or "")
+    assert {result.trajectory_id for result in found.results} == everything
+    taken, own = min(before), min(after - before)
+    done = [jobs.store.lineage.forget([run], now(), dry_run=True) for run in (taken, own)]
+    assert [one.made_by for one in done] == [(cancelled.id, resumed.id), (resumed.id,)]
+    assert [one.touched.evaluations for one in done] == [(found.id,)] * 2
 
 
 def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace_with_its_children(jobs: JobHome) -> None:

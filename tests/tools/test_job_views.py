@@ -153,13 +153,17 @@ def test_what_keeps_a_job_from_being_looked_after_is_in_its_view_and_in_the_list
     assert listed.next_step.startswith("job-1 is in trouble; look at it with ")
 
 
-def test_an_evaluation_shows_its_turns_before_its_first_batch_ends(waiting: Services) -> None:
+def test_an_evaluation_shows_its_turns_before_its_first_batch_ends_and_after_a_cancel_what_is_left(
+    waiting: Services,
+) -> None:
     job_id, now = stored(waiting, "job-1", EVALUATE, running=True), waiting.clock()
     turns = Activity(episodes=0, planned=40, turns=64, expected_turns=320, left_s=128.0)
     event = JobEvent(attempt=1, seq=0, time=now, type="activity", activity=turns)
     waiting.store.jobs.ingest_spans([Span(job_id, "events.jsonl", 0, 1, [event])], now)
     view = get_job(waiting, job_id)
     assert (view.activity, view.eta_s) == (turns, 128.0)
+    waiting.store.jobs.finish(job_id, 1, JobStatus.CANCELLED, now)
+    assert "plays the episodes that are left" in get_job(waiting, job_id).next_step
 
 
 def test_the_wait_for_the_end_outlasts_a_change_of_phase_and_a_cancelled_job_is_not_to_be_cancelled(

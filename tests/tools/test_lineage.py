@@ -17,6 +17,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.imports import TakenOver
 from quintain.records.jobs.handover import ExportAgentSpec, Provenance
 from quintain.records.jobs.job import JobStatus, PreviewSpec, TrainSpec
 from quintain.records.lineage import LineageEdge
@@ -37,7 +38,7 @@ from quintain.tools.jobs.plots import _columns, lineage_figure
 from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent
 from quintain.tools.training.start import start_training
-from store_shelves import base_agent, job, measured, trained, training
+from store_shelves import base_agent, job, measured, rollout, trained, training
 from terminal import quintain
 from tools.stored_records import add_runs
 from trajectory_runs import NOW, answer, run, user
@@ -440,6 +441,22 @@ def test_copies_in_datasets_exports_and_finished_jobs_are_deleted_on_request(
     assert services.store.datasets.member_ids(again.dataset_id) == [runs[3]]
     repeated = forget(services, runs[0], dry_run=False, copies=True)
     assert (repeated.runs, repeated.before, repeated.removed) == (0, 1, ())
+
+
+def test_the_copy_in_a_job_that_took_a_run_over_goes_with_the_copy_in_the_job_that_played_it(
+    services: Services, home: Path
+) -> None:
+    (added,) = services.store.trajectories.add_many([run("t", user("one"), answer("a"), job_id="job-cancelled")], NOW)
+    played, base = added.id, base_agent(services.store)
+    for job_id, status in (("job-cancelled", JobStatus.CANCELLED), ("job-resumed", JobStatus.SUCCEEDED)):
+        job(services.store, job_id, rollout(base), status)
+        outputs = home / "jobs" / job_id / "outputs"
+        outputs.mkdir(parents=True)
+        for name in ("trajectory", "taken_over"):
+            (outputs / f"{name}.jsonl").write_text(f'{{"id": "{played}"}}\n')
+    services.store.trajectories.take_over("job-resumed", [TakenOver(trajectory_id=played)])
+    done = forget(services, played, dry_run=False, copies=True)
+    assert (done.copies, [*home.glob("jobs/*/outputs/*")]) == ((), [])
 
 
 def test_a_dry_run_at_the_terminal_names_the_runs_that_a_filter_chooses(

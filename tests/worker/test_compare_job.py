@@ -11,7 +11,7 @@ from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.jobs.job import CompareSpec, EvaluateSpec
 from quintain.worker.job_kinds import compare
 from trainers.runs import Killed
-from worker.job_folder import Stopping, outputs, trajectories
+from worker.job_folder import Stopping, outputs, resuming, trajectories
 
 EXPERT = Agent(id="expert", name="expert", model=ModelRef(source="expert", path="expert"))
 
@@ -37,10 +37,15 @@ def test_a_comparison_stops_when_it_is_sure_and_resumes_after_its_death(tmp_path
     with pytest.raises(Killed):
         compare.run(spec, folder, Stopping(folder, kill_at=4))
     assert len(trajectories(folder)) == 8
+    other = resuming(tmp_path / "job-2", spec, "job-1").path
+    continued = compare.run(spec, other, Stopping(other))
+    assert continued.report["taken_over"]["episodes"] == len(outputs(other, "taken_over")) == 8
+    assert (continued.trajectories.count, len(trajectories(other))) == (16, 16)
     result = compare.run(spec, folder, Stopping(folder))
     runs = trajectories(folder)
     assert len({run.id for run in runs}) == len(runs) == 16
     (comparison,) = map(Comparison.model_validate, outputs(folder, "comparison"))
+    assert continued.report["sequential"] == result.report["sequential"]
     assert result.comparison_id == comparison.id == "cmp-1"
     test = comparison.sequential
     assert test is not None

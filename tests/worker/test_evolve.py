@@ -159,8 +159,7 @@ def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patie
 def test_a_stopped_evolution_is_continued_by_a_job_that_keeps_finished_stages(
     tmp_path: Path, tiny_agent: Agent
 ) -> None:
-    """It stops when it has explored for the second time, and before it has chosen: that is explored anew, for the runs stay with
-    the other job; the first round is not."""
+    """It stops when it has explored for the second time, and before it has chosen: nothing of that is played again."""
     given = spec(tiny_agent, tmp_path, threshold=None, start_from="last")
     stopped = play(tmp_path, given, stop_at=12)
     assert stopped.is_partial
@@ -179,8 +178,15 @@ def test_a_stopped_evolution_is_continued_by_a_job_that_keeps_finished_stages(
     runs = trajectories(tmp_path / "job-2")
     assert sum("round:2" in run.tags for run in runs) == 4
     assert not [run for run in runs if "round:1" in run.tags]
-    assert (result.trajectories.count, result.trajectories.filter) == (len(runs), {"job_id": "job-2"})
-    assert result.report["taken_over"]["episodes"] == 2 + 4 + 2, "the start, and the first round: explored and measured"
+    explored = {run.id for run in trajectories(tmp_path / "job-1")}
+    assert {run.id for run in runs if "round:2" in run.tags} < explored
+    taken = {record["trajectory_id"] for record in outputs(tmp_path / "job-2", "taken_over")}
+    assert taken == explored
+    assert result.report["taken_over"]["episodes"] == 2 + 4 + 2 + 4, (
+        "the start, the first round, and the second exploration"
+    )
+    played = taken | {run.id for run in runs}
+    assert (result.trajectories.count, result.trajectories.filter) == (len(played), {"job_id": "job-2"})
 
 
 @pytest.mark.parametrize(("split", "words"), [("held_out", "held-out tasks"), ("train", "training tasks")])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
-from quintain.records.jobs.job import JobResult
+from quintain.records.jobs.job import JobResult, SelftestSpec
 from quintain.records.jobs.run_jobs import ReplaySpec
 from quintain.records.score import Score
 from quintain.records.trajectory import (
@@ -18,7 +19,7 @@ from quintain.records.trajectory import (
     Trajectory,
 )
 from quintain.worker.job_kinds import replay
-from worker.job_folder import Stopping, expert_runs, runs_file, scores, warnings
+from worker.job_folder import Stopping, expert_runs, resuming, runs_file, scores, warnings
 
 
 def run_stage(folder: Path, runs: list[Trajectory], after: int = 0, **spec: Any) -> JobResult:
@@ -134,3 +135,17 @@ def test_a_stopped_job_goes_on_with_the_runs_that_are_left(tmp_path: Path) -> No
     assert run_stage(tmp_path / "job", runs, after=1) == JobResult(report={"replayed": 1, "planned": 3})
     whole = run_stage(tmp_path / "job", runs)
     assert (whole.n, whole.report["reproduced"], len(scores(tmp_path / "job"))) == (3, 3, 3)
+
+
+def test_a_job_that_resumes_another_keeps_its_values_and_computes_the_others(tmp_path: Path) -> None:
+    runs = expert_runs(4)
+    run_stage(tmp_path / "first", runs, after=3)
+    lines = tmp_path / "first" / "outputs" / "score.jsonl"
+    records = [json.loads(line) for line in lines.read_bytes().splitlines()]
+    records[0]["record"]["value"] = 0.25
+    records[1]["record"] |= {"value": None, "status": "unscored", "reason": "the environment was away"}
+    lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+    resuming(tmp_path / "second", SelftestSpec(), "first")
+    assert run_stage(tmp_path / "second", runs).n == 4
+    by_run = {score.trajectory_id: score.value for score in scores(tmp_path / "second")}
+    assert [by_run[run.id or ""] for run in runs] == [0.25, 1.0, 1.0, 1.0]

@@ -12,7 +12,7 @@ import pytest
 from fake_endpoint import Answer, Asked, says, serving
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent, Sampling
-from quintain.records.jobs.job import EvaluateSpec, JobResult, RolloutSpec
+from quintain.records.jobs.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.labels.reward import JudgePart, RewardPart, RewardSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.rubrics import RUBRICS
@@ -21,7 +21,7 @@ from quintain.worker.job_kinds import rollouts
 from quintain.worker.processes.reporter import FileReporter
 from quintain.worker.rollouts.exploration import action_sequence
 from scripted_judges import by_run
-from worker.job_folder import Stopping, evaluation, outputs, scores, trajectories
+from worker.job_folder import Stopping, evaluation, outputs, resuming, scores, trajectories, warnings
 
 SHORT = Sampling(temperature=0.05, max_new_tokens=12)
 Play = Callable[..., JobResult]
@@ -79,6 +79,50 @@ def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path, play: 
     assert (rate["n"], rate["value"]) == (whole.n, whole.success_rate)
     assert rate["ci_low"] <= rate["value"] <= rate["ci_high"]
     assert 1 / 3 <= whole.report["distinct_action_sequences"] <= 1
+
+
+def test_a_job_that_resumes_another_takes_over_its_episodes_with_a_verdict_and_ends_as_a_whole_one(
+    tmp_path: Path, tiny_agent: Agent
+) -> None:
+    """The first is stopped, the second before its first episode, and the third ends; one episode had ended in an error."""
+    spec = EvaluateSpec(
+        agent=tiny_agent, environment="quintain/inventory", n_tasks=5, sampling=SHORT, max_turns=2, concurrency=1
+    )
+
+    def measured(job: str, spec: EvaluateSpec, **stop: Any) -> JobResult:
+        return rollouts.run(spec, tmp_path / job, Stopping(tmp_path / job, **stop))
+
+    whole = measured("whole", spec)
+    measured("first", spec, kind="trajectory", after=3)
+    lines = tmp_path / "first" / "outputs" / "trajectory.jsonl"
+    records = [json.loads(line) for line in lines.read_bytes().splitlines()]
+    records[1]["record"]["extra"]["episode_result"]["status"] = "error"
+    lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+    resuming(tmp_path / "second", spec, "first")
+    assert measured("second", spec, kind="taken_over", after=1).report == {
+        "episodes": 2,
+        "planned": 5,
+        "taken_over": {"episodes": 2, "note": "played by the job that this one resumes"},
+    }
+    resuming(tmp_path / "third", spec, "second")
+    result = measured("third", spec)
+    assert result.report["taken_over"]["episodes"] == 2
+    assert written(tmp_path / "third") == written(tmp_path / "whole")
+    taken = [record["record"]["id"] for record in (records[0], records[2])]
+    assert [record["trajectory_id"] for record in outputs(tmp_path / "third", "taken_over")] == taken
+    assert result.trajectories == TrajectorySet(count=5, filter={"job_id": "third"})
+    apart = {"id", "job_id", "results", "failures", "mean_duration_s", "means_by_type", "means_by_difficulty"}
+    found, expected = (evaluation(tmp_path / job).model_dump(exclude=apart) for job in ("third", "whole"))
+    assert (found, len(evaluation(tmp_path / "third").results)) == (expected, 5)
+    assert result.success_rate == whole.success_rate
+    changed = spec.model_copy(update={"max_turns": 1})
+    resuming(tmp_path / "other", changed, "third")
+    assert "taken_over" not in measured("other", changed).report
+    ((code, message),) = warnings(tmp_path / "other")
+    assert (code, message.split(" are not taken over")[0]) == (
+        "played_again",
+        "5 episodes of the job that this one resumes",
+    )
 
 
 def test_each_run_contains_its_scheduled_temperature_and_unscored_runs_are_reported(tmp_path: Path, play: Play) -> None:

@@ -7,6 +7,7 @@ shim.json       number and processes of the attempt that began last
 heartbeat       a counter, rewritten by the shim every few seconds
 events.jsonl    `JobEvent` lines appended by the worker
 outputs/        `<kind>.jsonl` with `Envelope` lines for the store
+resumed_from    id of the job that this one resumes, whose folder is beside this one
 cancel          exists if cancellation was requested
 exit.json       how the newest attempt ended
 attempts.jsonl  ends of killed attempts (exits.py)
@@ -31,7 +32,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetOutput
 from quintain.records.evaluation import Comparison, Evaluation
-from quintain.records.imports import FileStamp, RunLink
+from quintain.records.imports import FileStamp, RunLink, TakenOver
 from quintain.records.jobs.job import Job, JobSpec
 from quintain.records.labels.preference import Preference
 from quintain.records.record import STORED, Instant, Record
@@ -44,6 +45,7 @@ SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec, config=ConfigDict(defer_build=
 
 OUTPUTS: Mapping[str, type[Record]] = {
     "trajectory": Trajectory,
+    "taken_over": TakenOver,
     "dataset": DatasetOutput,
     "agent": Agent,
     "evaluation": Evaluation,
@@ -120,6 +122,7 @@ class JobDirectory:
         self.cancel = path / "cancel"
         self.checkpoints = path / "checkpoints"
         self.stages = path / STAGES
+        self.resumed_from = path / "resumed_from"
 
     def prepare(self, job: Job) -> None:
         """Create the directory unless it exists. A resumed job starts with copies of the earlier job's checkpoints."""
@@ -130,6 +133,7 @@ class JobDirectory:
             source = JobDirectory(self.path.parent / job.resumed_from)
             _copy_from(source.stages, self.stages)
             _copy_from(source.checkpoints, self.checkpoints)
+            write_atomically(self.resumed_from, job.resumed_from.encode())
         self.checkpoints.mkdir(exist_ok=True)
         write_atomically(self.spec, SPEC.dump_json(job.spec))
 
@@ -206,6 +210,15 @@ def _end_of(path: Path, max_bytes: int) -> _End:
 def run_name(folder: Path) -> str:
     """Return the name of a run: the job id, followed by the stage within a recipe."""
     return f"{folder.parents[1].name}-{folder.name}" if folder.parent.name == STAGES else folder.name
+
+
+def earlier_folders(folder: Path) -> Iterator[Path]:
+    """Yield where the jobs that a job resumes have what this folder has, a job's or one of its stages', newest first."""
+    job = folder.parents[1] if folder.parent.name == STAGES else folder
+    place = folder.relative_to(job)
+    while (resumed_from := JobDirectory(job).resumed_from).exists():
+        job = job.parent / resumed_from.read_text()
+        yield job / place
 
 
 def _copy_from(source: Path, target: Path) -> None:

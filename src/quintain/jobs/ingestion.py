@@ -184,6 +184,8 @@ def _store_part(store: Store, directory: JobDirectory, part: _NewOutputs, now: d
     errors: list[str] = []
     if part.kind == "link":
         store.trajectories.link(part.records)
+    elif part.kind == "taken_over":
+        store.trajectories.take_over(directory.path.name, part.records)
     elif part.kind in in_batches:
         errors = _add_valid(in_batches[part.kind], part.records, now)
     else:

@@ -76,6 +76,12 @@ class RunLink(Record):
     continues: str | None = None
 
 
+class TakenOver(Record):
+    """A run of a job that another one resumes, which counts as a run of that one, too."""
+
+    trajectory_id: str
+
+
 class ImportReport(Record):
     """Result of importing a file or folder."""
 

@@ -94,7 +94,7 @@ class Forgotten(Record):
     before: tuple[str, ...] = Field(default=(), description="Forgotten earlier.")
     scores_removed: int = 0
     sources: tuple[str, ...] = Field(default=(), description="Files from which these runs were imported.")
-    made_by: tuple[str, ...] = Field(default=(), description="Jobs that produced these runs.")
+    made_by: tuple[str, ...] = Field(default=(), description="Jobs that produced these runs, or have taken them over.")
     replay_buffers: tuple[str, ...] = Field(default=(), description="Replay buffers that may contain parts of them.")
     touched: AffectedRecords = AffectedRecords()
     twins: tuple[str, ...] = Field(default=(), description="Stored runs with the same content under other ids.")

@@ -7,7 +7,7 @@ import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
 from quintain.files import sha256_of
-from quintain.jobs.directory import output_records
+from quintain.jobs.directory import earlier_folders, output_records
 from quintain.records.jobs.job import EvaluateDatasetSpec, PreviewSpec, TrainSpec
 from quintain.records.jobs.recipe import EarlierSkill
 from quintain.records.jobs.run_jobs import RunsFile
@@ -118,6 +118,8 @@ def score_each(
 ) -> ScoringProgress:
     """Output a score for each run that no earlier attempt of the job has finished, and warn of those without a value.
 
+    The values of the jobs that it resumes are output again, not computed again.
+
     Args:
         runs: All runs.
         directory: The job's folder.
@@ -125,6 +127,10 @@ def score_each(
         score: Scores the runs that it gets, in order. Its score is None if the job was asked to stop.
     """
     done = dict(scored_runs(directory))
+    for before in chain.from_iterable(map(read_scores, earlier_folders(directory))):
+        if before.value is not None and before.trajectory_id not in done:
+            reporter.output("score", before)
+            done[before.trajectory_id] = True
     left = (run for run in runs.stream() if run.id not in done)
     for found in score(takewhile(lambda _: not reporter.should_stop(), left)):
         if found is None:

@@ -23,6 +23,7 @@ from quintain.records.protocols import Reporter
 from quintain.records.record import Record
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
+from quintain.worker.rollouts.earlier_episodes import take_over_stage
 
 
 class StageResult(Record):
@@ -148,6 +149,8 @@ def run_stage(
         named: Maps the trained agent to the one that is stored.
     """
     if (finished := read_stage(folder)) is not None:
+        if not _is_own(folder):
+            take_over_stage(folder, reporter)
         return finished
     if reporter.should_stop():
         return None
@@ -188,8 +191,8 @@ class EvolutionStages:
     """Steps of finished stages."""
     episodes: int = 0
     """Episodes that this job played."""
-    inherited_episodes: int = 0
-    """Episodes of the job that this one resumes, stored under that job's id."""
+    taken_over: int = 0
+    """Episodes of the job that this one resumes."""
 
     def folder(self, name: str) -> Path:
         """Return the folder of a stage."""
@@ -223,10 +226,9 @@ class EvolutionStages:
             raise EvolutionStopped
         self.steps += finished.steps
         played = finished.result.trajectories.count if finished.result.trajectories else 0
-        if _is_own(folder):
-            self.episodes += played
-        else:
-            self.inherited_episodes += played
+        taken = finished.result.report.get("taken_over", {}).get("episodes", 0) if _is_own(folder) else played
+        self.taken_over += taken
+        self.episodes += played - taken
         return finished
 
 

@@ -12,8 +12,9 @@ from sqlalchemy import Connection, delete, func, select, update
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.store.database.documents import chunks, not_found_error
 from quintain.store.database.engine import leave_no_copy, upsert
-from quintain.store.database.tables import dataset_members, forgotten_sessions, scores
+from quintain.store.database.tables import dataset_members, forgotten_sessions, links, scores
 from quintain.store.database.tables import trajectories as table
+from quintain.store.lineage.links import TAKEN_OVER
 from quintain.store.preferences import delete_preferences
 from quintain.store.trajectories.inserts import remove_tags
 from quintain.store.trajectories.text_index import purge_deleted_text
@@ -32,6 +33,7 @@ class RemovedContent(NamedTuple):
     scores: int
     sources: tuple[str, ...]
     made_by: tuple[str, ...]
+    """Jobs that played the runs, or have taken them over."""
 
 
 def read_content(connection: Connection, ids: Sequence[str]) -> RemovedContent:
@@ -56,8 +58,17 @@ def read_content(connection: Connection, ids: Sequence[str]) -> RemovedContent:
         before=tuple(run_id for run_id in wanted if known[run_id].forgotten_at is not None),
         scores=removed,
         sources=tuple(uri for uri in sources if uri),
-        made_by=tuple(dict.fromkeys(row.job_id for row in fresh if row.job_id)),
+        made_by=(*dict.fromkeys(row.job_id for row in fresh if row.job_id), *_taken_over_by(connection, fresh)),
     )
+
+
+def _taken_over_by(connection: Connection, runs: Sequence[Any]) -> Sequence[str]:
+    """Return the jobs that have taken over some of these runs, and so have them in their folders."""
+    found: dict[str, None] = {}
+    for chunk in chunks([row.id for row in runs]):
+        taken = links.c.source_kind == TAKEN_OVER, links.c.source_id.in_(chunk)
+        found |= dict.fromkeys(connection.scalars(select(links.c.target_id).distinct().where(*taken)))
+    return list(found)
 
 
 def remove_content(connection: Connection, ids: Sequence[str], now: datetime) -> None:

@@ -15,8 +15,8 @@ from quintain.records.dataset import SplitName
 from quintain.store.database.tables import dataset_members, links, scores, trajectories
 from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
-from quintain.store.lineage.links import REPLAY_BUFFER, Ref, makes_training_runs, trains_online
-from quintain.store.trajectories.filters import in_split
+from quintain.store.lineage.links import REPLAY_BUFFER, TAKEN_OVER, Ref, makes_training_runs, trains_online
+from quintain.store.trajectories.filters import in_split, of_job
 
 MAX_SINGLE_RUNS = 10
 """Up to this number, runs of a set are separate nodes."""
@@ -78,7 +78,7 @@ def run_set_filter(ref: Ref) -> ColumnElement[bool]:
     if ref.kind == MEMBERS:
         m = dataset_members.c
         return _t.id.in_(select(m.trajectory_id).where(m.dataset_id == ref.id))
-    mine = _t.job_id == ref.id
+    mine = of_job(ref.id)
     return mine & (IS_ROLLOUT if ref.kind == ROLLOUTS else ~IS_ROLLOUT)
 
 
@@ -118,7 +118,8 @@ def _targets_of_run(connection: Connection, run_id: str, *, trained: bool = Fals
     found = [Ref("score", f"{run_id}/{scorer}") for scorer in scorers] + [Ref("dataset", held) for held in datasets]
     run = connection.execute(select(_t.job_id, IS_ROLLOUT.label("played")).where(_t.id == run_id)).first()
     if run is not None and run.job_id is not None:
-        found += _outputs_from_runs(connection, run.job_id, played=bool(run.played))
+        for job_id in (run.job_id, *(ref.id for ref in linked_targets(connection, Ref(TAKEN_OVER, run_id)))):
+            found += _outputs_from_runs(connection, job_id, played=bool(run.played))
     return found
 
 
@@ -142,7 +143,7 @@ def linked_targets(connection: Connection, ref: Ref) -> list[Ref]:
 
 
 def _refs(connection: Connection, query: Select[str, str]) -> list[Ref]:
-    return [Ref(kind, found) for kind, found in connection.execute(query) if kind != REPLAY_BUFFER]
+    return [Ref(kind, found) for kind, found in connection.execute(query) if kind not in {REPLAY_BUFFER, TAKEN_OVER}]
 
 
 def reachable(first: Iterable[Ref], neighbours: Callable[[Ref], Iterable[Ref]]) -> list[Ref]:
@@ -192,7 +193,7 @@ def tasks_trained_on(
     """
     held = select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)
     held = held if split is None else held.where(in_split(split))
-    members = or_(_t.id.in_(held), _t.job_id == source_id)
+    members = or_(_t.id.in_(held), of_job(source_id))
     learned = training_runs_filter(*training_sources(connection, [agent_id]))
 
     def tasks(runs: ColumnElement[bool]) -> Select[Any]:

@@ -32,6 +32,10 @@ REPLAY_BUFFER = "replay"
 """Source kind of a replay buffer, which is identified by name and is not a record."""
 
 
+TAKEN_OVER = "taken_over"
+"""Source kind of a run that a job has taken over from the job that it resumes."""
+
+
 class Ref(NamedTuple):
     """Reference to a stored record."""
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Engine, func, or_, select
+from sqlalchemy import ColumnElement, Engine, Select, func, or_, select
 
 from quintain.errors import Unavailable
 from quintain.records.dataset import SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.store.database.tables import dataset_members, datasets, trajectory_tags
+from quintain.store.database.engine import read_transaction
+from quintain.store.database.tables import dataset_members, datasets, links, trajectory_tags
 from quintain.store.database.tables import trajectories as table
+from quintain.store.lineage.links import TAKEN_OVER
 from quintain.store.trajectories.text_index import (
     MATCHED_SEQ,
     TEXT_INDEX,
@@ -42,7 +44,6 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
     key: ColumnElement[int] = _c.seq
     agent = filter.agent and filter.agent.removeprefix("agent:")
     equal = {
-        "job_id": filter.job_id,
         # A label without a version is a bare name, and bare names do not contain "@".
         "agent_label" if agent and "@" in agent else "agent": agent,
         "environment": filter.environment,
@@ -53,6 +54,8 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
         "personal_data": filter.personal_data,
     }
     found += [_c[name] == value for name, value in equal.items() if value is not None]
+    if filter.job_id is not None:
+        found.append(of_job(filter.job_id) if _has_taken_over(engine, filter.job_id) else _c.job_id == filter.job_id)
     if filter.tags:
         found += _tag_conditions(list(dict.fromkeys(filter.tags)))
         key = _t.seq
@@ -83,6 +86,22 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
             elif (runs := runs_with_short(engine, text)) is not None:
                 found.append(_c.seq.in_(runs))
     return FilterClause(tuple(found), key)
+
+
+def of_job(job_id: str) -> ColumnElement[bool]:
+    """Return the condition that a job played a run, or has taken it over from the job that it resumes."""
+    return or_(_c.job_id == job_id, _c.id.in_(_taken_over(job_id)))
+
+
+def _taken_over(job_id: str) -> Select[str]:
+    here = links.c.target_kind == "job", links.c.target_id == job_id
+    return select(links.c.source_id).where(*here, links.c.source_kind == TAKEN_OVER)
+
+
+def _has_taken_over(engine: Engine, job_id: str) -> bool:
+    """Whether a job has runs of another one. Without, the index of the jobs' runs gives them in order."""
+    with read_transaction(engine) as connection:
+        return connection.scalar(_taken_over(job_id).limit(1)) is not None
 
 
 def in_split(split: SplitName) -> ColumnElement[bool]:

@@ -17,12 +17,13 @@ from sqlalchemy.exc import IntegrityError
 from quintain.errors import Conflict, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.filters import Page, TrajectoryFilter, TrajectorySummary
-from quintain.records.imports import RunLink
+from quintain.records.imports import RunLink, TakenOver
 from quintain.records.trajectory import Trajectory
 from quintain.store.database.documents import chunks, json_of, not_found_error
 from quintain.store.database.engine import read_transaction, write_transaction
 from quintain.store.database.paging import fetch_rows
 from quintain.store.database.tables import trajectories as table
+from quintain.store.lineage.links import TAKEN_OVER, Link, Ref, add_links
 from quintain.store.trajectories.filters import filter_clause
 from quintain.store.trajectories.inserts import InsertResult, TrajectoryInserter, add_run_links, overwrite
 from quintain.store.trajectories.rows import EncodedRun, encode_document, encode_run
@@ -61,12 +62,19 @@ class Trajectories:
 
     def add_encoded(self, rows: Sequence[EncodedRun], now: datetime) -> list[InsertResult]:
         """Store rows from `encode_run` like `add_many`."""
-        if rows and not any(row.columns["session_id"] for row in rows):
+        if rows and not any(row.columns["session_id"] for row in rows) and not self._has_some(rows):
             # Savepoints and inserts that skip known rows cost SQLite a third more, and most batches are all new.
             with suppress(IntegrityError), write_transaction(self.engine) as connection:
                 return TrajectoryInserter(connection, now).add_new(rows)
         with write_transaction(self.engine) as connection:
             return TrajectoryInserter(connection, now).add(rows)
+
+    def _has_some(self, rows: Sequence[EncodedRun]) -> bool:
+        """Whether some of these runs are stored, such as those that a resumed job has taken over."""
+        identities = [row.columns["identity"] for row in rows]
+        with read_transaction(self.engine) as connection:
+            found = (select(_c.seq).where(_c.identity.in_(chunk)).limit(1) for chunk in chunks(identities))
+            return any(connection.scalar(query) is not None for query in found)
 
     def get(self, trajectory_id: str) -> Trajectory:
         """Return the trajectory with this id.
@@ -133,6 +141,11 @@ class Trajectories:
                     subagents = [ids[name] for name in link.subagents if name in ids]
                     size += _set_links(connection, ids[link.identity], subagents, ids.get(link.continues or ""))
         return len(named) - len(ids)
+
+    def take_over(self, job_id: str, runs: Sequence[TakenOver]) -> None:
+        """Count runs as a job's, too, which the job that it resumes has played."""
+        with write_transaction(self.engine) as connection:
+            add_links(connection, (Link(Ref(TAKEN_OVER, run.trajectory_id), Ref("job", job_id)) for run in runs))
 
     def search(
         self, filter: TrajectoryFilter, *, limit: int = 50, cursor: str | None = None

@@ -297,7 +297,8 @@ def _deletable(services: Services, done: Forgotten, *, copies: bool) -> Iterable
         if folder.resolve().is_relative_to(settings.home.resolve()):
             yield folder
         yield from sorted(settings.exports_dir.glob(f"{dataset_id}-*"))
-    for parts, job_ids in (("inputs", _learning(services, done.touched)), ("outputs/trajectory.jsonl", done.made_by)):
+    played = [(f"outputs/{kind}.jsonl", done.made_by) for kind in ("trajectory", "taken_over")]
+    for parts, job_ids in (("inputs", _learning(services, done.touched)), *played):
         for job_id in job_ids:
             if services.store.jobs.get(job_id).status not in UNFINISHED:
                 folder = settings.jobs_dir / job_id

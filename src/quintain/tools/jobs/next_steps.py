@@ -12,6 +12,7 @@ from quintain.records.jobs.job import (
     TERMINAL,
     UNFINISHED,
     CompareSpec,
+    EvaluateSpec,
     EvolveSpec,
     ImportSpec,
     Job,
@@ -49,8 +50,10 @@ def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
     if job.status is JobStatus.INTERRUPTED:
         return Hint(f"Continue it{' from its newest checkpoint' * has_checkpoint} with ", resume, ".")
     if job.status in TERMINAL - {JobStatus.SUCCEEDED}:
-        way = f"{'continues from its newest checkpoint' if has_checkpoint else 'begins again'} with the same settings"
-        return Hint(_cause(job), "; ", resume, f" {way}.")
+        way = "continues from its newest checkpoint" if has_checkpoint else "begins again"
+        if isinstance(job.spec, RolloutSpec | EvaluateSpec | CompareSpec):
+            way = "plays the episodes that are left"
+        return Hint(_cause(job), "; ", resume, f" {way} with the same settings.")
     return _after_success(services, job, job.result) if job.result is not None else Hint("Done.")
 
 

@@ -32,6 +32,7 @@ from quintain.worker.evolution.stage_specs import (
     selection_tasks,
     training_spec,
 )
+from quintain.worker.rollouts.earlier_episodes import taken_over_report
 from quintain.worker.stages import EvolutionStages, EvolutionStopped, StageResult
 
 
@@ -186,7 +187,9 @@ class _Evolution:
         return JobResult(
             evaluation_id=ids[1],
             dataset_id=result.dataset_id,
-            trajectories=TrajectorySet(count=self.stages.episodes, filter={"job_id": self.stages.directory.name}),
+            trajectories=TrajectorySet(
+                count=self.stages.episodes + self.stages.taken_over, filter={"job_id": self.stages.directory.name}
+            ),
             **after.result.model_dump(include={"success_rate", "n", "n_error", "n_unknown"}),
             final_loss=best.final_loss,
             report=self._report(stopped) | chosen,
@@ -213,12 +216,7 @@ class _Evolution:
     def _report(self, stopped: str) -> dict[str, Any]:
         rounds = [report.model_dump(mode="json", exclude_none=True) for report in self.rounds]
         report: dict[str, Any] = {"rounds": rounds, "stopped": stopped}
-        if self.stages.inherited_episodes:
-            report["taken_over"] = {
-                "episodes": self.stages.inherited_episodes,
-                "note": "runs of stages that the resumed job finished",
-            }
-        return report
+        return report | taken_over_report(self.stages.taken_over)
 
 
 def _evaluation_of(finished: StageResult) -> Evaluation:

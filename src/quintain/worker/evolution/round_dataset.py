@@ -36,7 +36,7 @@ from quintain.records.record import Record
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
-from quintain.worker.job_kinds.rollouts import RESULT
+from quintain.worker.rollouts.earlier_episodes import RESULT
 from quintain.worker.rollouts.job_rewards import Rewards, batches_of, step_values
 from quintain.worker.rollouts.online_rollouts import reward_of
 

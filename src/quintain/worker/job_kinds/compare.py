@@ -1,12 +1,12 @@
 """Job kind `compare`: two agents play the same tasks in turn until their comparison is decided.
 
 Both play a few tasks, then the results so far are tested; the test stays valid under such looks. Resumes: episodes in `outputs/`
-are not played again.
+are not played again, nor are those with a verdict of a job that this one resumes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quintain.environments.registry import open_source
@@ -20,10 +20,11 @@ from quintain.records.jobs.job import CompareSpec, EvaluateSpec, JobResult, Traj
 from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.trajectory import Task
 from quintain.worker.actors.playing import expert_policy
-from quintain.worker.job_kinds.rollouts import RESULT, episode_settings, with_result
+from quintain.worker.job_kinds.rollouts import episode_settings, with_result
 from quintain.worker.policies.creation import policy_of_job
 from quintain.worker.policies.request_ledger import spending_report
 from quintain.worker.rollouts.acting_reports import TurnReports, report_errors
+from quintain.worker.rollouts.earlier_episodes import RESULT, EarlierEpisodes, settings_hash, taken_over_report
 from quintain.worker.rollouts.exploration import task_name
 
 
@@ -39,15 +40,15 @@ def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
         seed=spec.a.seed,
         max_turns=spec.a.max_turns,
     )
+    sides = [_Side(name, side, source, directory, reporter, suite) for name, side in (("a", spec.a), ("b", spec.b))]
     tasks = [plan.task for plan in suite.plans]
-    sides = [_Side(name, side, source, directory, reporter, tasks) for name, side in (("a", spec.a), ("b", spec.b))]
     test, played = None, 0
     while played < len(tasks) and (test is None or test.decision == "undecided"):
         look = tasks[played : played + spec.tasks_per_look]
         for side in sides:
             side.play(look, remaining=len(tasks) - played - len(look))
         if reporter.should_stop():
-            return JobResult(report={"tasks": played, "planned": len(tasks)})
+            return JobResult(report={"tasks": played, "planned": len(tasks)} | _taken_over(sides))
         played += len(look)
         order = [task_name(task) for task in tasks[:played]]
         test = decide(sides[0].results, sides[1].results, order, spec.a.repeats, len(tasks))
@@ -63,9 +64,14 @@ def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
     comparison = compare(evaluations, names, spec.comparison_id, None, sequential=test)
     reporter.output("comparison", comparison)
     report |= {"sequential": test.model_dump(mode="json"), "evaluations": [item.id for item in evaluations]}
+    report |= _taken_over(sides)
     n = sum(len(side.results) for side in sides)
     runs = TrajectorySet(count=n, filter={"job_id": directory.name})
     return JobResult(comparison_id=comparison.id, trajectories=runs, report=report)
+
+
+def _taken_over(sides: Sequence[_Side]) -> dict[str, object]:
+    return taken_over_report(sum(side.taken_over for side in sides))
 
 
 class _Side:
@@ -78,24 +84,30 @@ class _Side:
         source: TaskSource,
         directory: Path,
         reporter: Reporter,
-        tasks: list[Task],
+        suite: Suite,
     ) -> None:
         self.name, self.spec = name, spec
         self.folder = directory / STAGES / name
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._source, self._directory, self._reporter, self._tasks = source, directory, reporter, tasks
+        self._source, self._directory, self._reporter, self._suite = source, directory, reporter, suite
         self._policy: Policy | None = None
-        self.results = list(_finished(directory, f"{run_name(directory)}/{name}/"))
+        self._settings = settings_hash(suite, spec)
+        self.taken_over = 0
+        """Episodes of the jobs that this one resumes."""
+        self.results = list(self._finished())
+        self._earlier = EarlierEpisodes(directory, self._settings, reporter, side=name)
 
     def play(self, tasks: list[Task], *, remaining: int) -> None:
-        """Play the episodes of these tasks that have no result yet."""
+        """Play the episodes of these tasks that have no result yet, neither here nor in a job that this one resumes."""
         spec, reporter = self.spec, self._reporter
-        known = {(result.task_id, result.repeat) for result in self.results}
+        names = [task_name(task) for task in tasks]
+        for _, result in self._earlier.take(self._left(names)):
+            self.taken_over += 1
+            self.results.append(result)
+        by_name = dict(zip(names, tasks, strict=True))
         plans = [
-            EpisodePlan(task, repeat, key=f"{run_name(self._directory)}/{self.name}/{task_name(task)}/{repeat}")
-            for repeat in range(spec.repeats)
-            for task in tasks
-            if (task_name(task), repeat) not in known
+            EpisodePlan(by_name[name], repeat, key=f"{run_name(self._directory)}/{self.name}/{name}/{repeat}")
+            for name, repeat in self._left(names)
         ]
         if not plans or reporter.should_stop():
             return
@@ -104,7 +116,7 @@ class _Side:
         settings = episode_settings(spec, self._source, self._directory)
         turns = TurnReports(reporter, before=len(self.results), after=remaining * spec.repeats)
         for episode in run_episodes(self._source, policy, plans, settings, reporter.should_stop, on_turn=turns):
-            reporter.output("trajectory", with_result(episode, getattr(policy, "precision", None)))
+            reporter.output("trajectory", with_result(episode, getattr(policy, "precision", None), self._settings))
             self.results.append(episode.result)
 
     def evaluate(self, suite: Suite) -> Evaluation:
@@ -119,21 +131,26 @@ class _Side:
     def _open(self) -> Policy:
         if self._policy is None:
             self._reporter.phase("loading_model")
-            plans = [EpisodePlan(task) for task in self._tasks]
             self._policy = policy_of_job(
                 self.spec,
                 self.folder,
                 self._reporter,
-                lambda: expert_policy(self.spec.environment, self._source, plans),
+                lambda: expert_policy(self.spec.environment, self._source, self._suite.plans),
             )
         return self._policy
 
+    def _left(self, tasks: Sequence[str]) -> list[tuple[str, int]]:
+        """Return the episodes of these tasks without a result, all tasks once, then all again."""
+        known = {(result.task_id, result.repeat) for result in self.results}
+        planned = ((name, repeat) for repeat in range(self.spec.repeats) for name in tasks)
+        return [episode for episode in planned if episode not in known]
 
-def _finished(directory: Path, prefix: str) -> Iterator[EpisodeResult]:
-    """Yield the results of an agent's episodes that an earlier attempt has written."""
-    for _, fields in output_records(directory, "trajectory"):
-        if fields["episode_key"].startswith(prefix):
-            yield EpisodeResult.model_validate(fields["extra"][RESULT])
+    def _finished(self) -> Iterator[EpisodeResult]:
+        """Yield the results of the agent's episodes that an earlier attempt has written."""
+        for _, fields in output_records(self._directory, "trajectory"):
+            if fields["episode_key"].startswith(f"{fields['job_id']}/{self.name}/"):
+                self.taken_over += fields["job_id"] != run_name(self._directory)
+                yield EpisodeResult.model_validate(fields["extra"][RESULT])
 
 
 def _figures(test: SequentialTest) -> dict[str, float | None]:

@@ -1,6 +1,6 @@
 """Job kinds `rollout` and `evaluate`: an agent acts in an environment, episode by episode.
 
-Both resume: episodes in `outputs/` are not played again.
+Both resume: episodes in `outputs/` are not played again, nor are those with a verdict of a job that this one resumes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from quintain.worker.actors.pool import ActorPool, actors_for
 from quintain.worker.policies.creation import agent_info, as_games
 from quintain.worker.policies.request_ledger import spending_report
 from quintain.worker.rollouts.acting_reports import TurnReports, report_errors
+from quintain.worker.rollouts.earlier_episodes import (
+    RESULT,
+    SETTINGS,
+    EarlierEpisodes,
+    settings_hash,
+    taken_over_report,
+)
 from quintain.worker.rollouts.exploration import Exploration, task_name
-
-RESULT = "episode_result"
-"""Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""
 
 PRECISION = "precision"
 """Key of `Trajectory.extra` with the number format of a local model's weights while it acted."""
@@ -50,6 +54,9 @@ class _Acting:
     reporter: Reporter
     source: TaskSource
     exploration: Exploration | None = None
+    settings_hash: str = ""
+    taken_over: int = 0
+    """Episodes of the jobs that this one resumes."""
 
     def run(self) -> JobResult:
         spec, reporter = self.spec, self.reporter
@@ -63,6 +70,7 @@ class _Acting:
             excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
             opponent=None if spec.opponent is None else spec.opponent.id or spec.opponent.name,
         )
+        self.settings_hash = settings_hash(suite, spec)
         idle = self._solved_idly(suite.plans)
         suite = suite._replace(plans=tuple(plan for plan in suite.plans if task_name(plan.task) not in idle))
         if spec.opponent is not None:
@@ -70,11 +78,11 @@ class _Acting:
         if isinstance(spec, RolloutSpec):
             self.exploration = Exploration(spec, suite.plans, self.directory, reporter)
         results = list(self._finished_results())
-        done = {(result.task_id, result.repeat) for result in results}
-        left = [plan for plan in suite.plans if (task_name(plan.task), plan.attempt) not in done]
-        if left:
+        if left := _left(suite.plans, results):
+            results += self._take_over(left, results, len(suite.plans))
+        if left := _left(suite.plans, results):
             results += self._play(left, results, len(suite.plans))
-        partly = {"episodes": len(results), "planned": len(suite.plans)}
+        partly = {"episodes": len(results), "planned": len(suite.plans)} | taken_over_report(self.taken_over)
         if reporter.should_stop() and len(results) < len(suite.plans):
             return JobResult(report=partly)
         if self.exploration is not None and not self.exploration.finish():
@@ -108,7 +116,7 @@ class _Acting:
                     if episode.policy:
                         self.reporter.output("trajectory", episode.trajectory)
                         continue
-                    self.reporter.output("trajectory", with_result(episode, player.precision))
+                    self.reporter.output("trajectory", with_result(episode, player.precision, self.settings_hash))
                     if self.exploration:
                         self.exploration.record(episode.trajectory, episode.result.repeat)
                     fresh.append(episode.result)
@@ -131,11 +139,28 @@ class _Acting:
         player.open(plans)
         return player
 
+    def _take_over(self, plans: list[EpisodePlan], before: list[EpisodeResult], total: int) -> list[EpisodeResult]:
+        """Return the results of those of these episodes that a job which this one resumes has played."""
+        left = [(task_name(plan.task), plan.attempt) for plan in plans]
+        players = 1 if self.spec.opponent is None else 2
+        earlier = EarlierEpisodes(self.directory, self.settings_hash, self.reporter, players=players)
+        taken = list[EpisodeResult]()
+        for run, result in earlier.take(left):
+            if self.exploration:
+                self.exploration.record(run, result.repeat)
+            taken.append(result)
+        if taken:
+            self.taken_over += len(taken)
+            tally = tally_of([*before, *taken])
+            self.reporter.progress(tally.episodes, total, {}, tally.totals())
+        return taken
+
     def _finished_results(self) -> Iterator[EpisodeResult]:
         """Yield the results of episodes that an earlier attempt has written."""
         for _, fields in output_records(self.directory, "trajectory"):
             if RESULT not in fields["extra"]:  # of an opponent
                 continue
+            self.taken_over += fields["job_id"] != run_name(self.directory)
             result = EpisodeResult.model_validate(fields["extra"][RESULT])
             if self.exploration:
                 self.exploration.record(Trajectory.model_validate(fields), result.repeat)
@@ -148,6 +173,7 @@ class _Acting:
         players = 1 if spec.opponent is None else 2
         runs = TrajectorySet(count=len(results) * players, filter={"job_id": self.directory.name})
         report = spending_report(self.directory, spec.endpoint) if spec.endpoint is not None else {}
+        report |= taken_over_report(self.taken_over)
         if isinstance(spec, RolloutSpec):
             report |= self.exploration.report() if self.exploration else {}
             report["rate"] = success_rate(results).model_dump(mode="json")
@@ -156,6 +182,11 @@ class _Acting:
         self.reporter.output("evaluation", evaluation)
         report |= _report(evaluation)
         return JobResult(evaluation_id=evaluation.id, trajectories=runs, report=report, **counts)
+
+
+def _left(plans: Sequence[EpisodePlan], results: Iterable[EpisodeResult]) -> list[EpisodePlan]:
+    done = {(result.task_id, result.repeat) for result in results}
+    return [plan for plan in plans if (task_name(plan.task), plan.attempt) not in done]
 
 
 class _IdlePolicy:
@@ -245,9 +276,11 @@ def _checked_script(episode: Episode) -> Episode:
     return episode._replace(trajectory=run.model_copy(update={"outcome": outcome}), result=result)
 
 
-def with_result(episode: Episode, precision: str | None = None) -> Trajectory:
-    """Return the episode's trajectory with its result in `extra`, and the number format of a local model's weights."""
+def with_result(episode: Episode, precision: str | None = None, settings: str | None = None) -> Trajectory:
+    """Return the episode's trajectory with its result in `extra`, the number format of a local model's weights, and the settings."""
     extra = {**episode.trajectory.extra, RESULT: episode.result.model_dump(mode="json", exclude_defaults=True)}
+    if settings is not None:
+        extra[SETTINGS] = settings
     if precision is not None:
         extra[PRECISION] = precision
     return episode.trajectory.model_copy(update={"extra": extra})
