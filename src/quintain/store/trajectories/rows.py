@@ -24,6 +24,8 @@ from quintain.records.trajectory import (
 )
 from quintain.store.database.postgresql import NUL_SYMBOL
 
+UNNAMED = AgentInfo().name
+_NAME_CHARS = 200
 _PROMPT_CHARS = 200
 _SHARED_CHARS = 500
 _JSON = json.JSONEncoder(ensure_ascii=False)
@@ -52,7 +54,7 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         raise InvalidInput(f"expected a trajectory id without NUL characters, got {trajectory.id!r}; omit `id`")
     if not trajectory.id:
         trajectory = trajectory.model_copy(update={"id": f"traj-{identity[:16]}"})
-    name, label = _agent_names(trajectory.agent)
+    name, label = agent_names(trajectory.agent)
     task = trajectory.task
     columns = {
         "id": trajectory.id,
@@ -111,9 +113,13 @@ def _is_finite(trajectory: Trajectory) -> bool:
     return True
 
 
-def _agent_names(agent: AgentInfo) -> tuple[str, str]:
-    """Return the agent's name and NAME@VERSION. The name may be a full id, `agent:NAME@VERSION`."""
-    name, _, version = agent.name.removeprefix("agent:").partition("@")
+def agent_names(agent: AgentInfo) -> tuple[str, str]:
+    """Return the agent's name and NAME@VERSION. The name may be a full id, `agent:NAME@VERSION`.
+
+    An agent without a name is called by its model.
+    """
+    stated = agent.model[:_NAME_CHARS] if agent.model and agent.name == UNNAMED else agent.name
+    name, _, version = stated.removeprefix("agent:").partition("@")
     version = agent.version or version
     return name, f"{name}@{version}" if version else name
 
