@@ -26,7 +26,8 @@ from quintain.store.database.postgresql import NUL_SYMBOL
 
 UNNAMED = AgentInfo().name
 _NAME_CHARS = 200
-_PROMPT_CHARS = 200
+PROMPT_CHARS = 200
+"""Characters of a prompt that its column has."""
 _SHARED_CHARS = 500
 _JSON = json.JSONEncoder(ensure_ascii=False)
 """Shared encoder: `json.dumps` with non-default options creates one per call."""
@@ -67,7 +68,7 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         "environment": task.environment,
         "task_id": task.id,
         "task_type": task.type,
-        "prompt": task.prompt[:_PROMPT_CHARS],
+        "prompt": task.prompt[:PROMPT_CHARS],
         "outcome": trajectory.outcome.status.value,
         "reward": trajectory.outcome.reward,
         "personal_data": trajectory.personal_data,
