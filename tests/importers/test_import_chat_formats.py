@@ -106,6 +106,8 @@ LAYOUTS: dict[str, Any] = {
         "response": {"choices": [{"message": MESSAGES[3]}]},
     },
     "choices": {"messages": MESSAGES[:3], "choices": [{"message": {"content": "2."}}]},
+    "Ollama": {"request": {"messages": MESSAGES[:3]}, "response": {"message": MESSAGES[3], "done": True}},
+    "Ollama in one": {"messages": MESSAGES[:3], "message": MESSAGES[3], "done": True},
     "batch": {"body": {"messages": MESSAGES[:3]}, "response": {"body": {"choices": [{"message": MESSAGES[3]}]}}},
     "Arrow": [
         {"messages": {key: [m.get(key) for m in MESSAGES] for key in ("role", "content", "tool_calls", "tool_call_id")}}
