@@ -559,6 +559,7 @@ def test_a_row_without_a_thumb_is_counted_by_its_cause(services: Services) -> No
         ({"good": ">3.5"}, {"4", "5"}, {"1", "2", "3"}, {}),
         ({"bad": "<2"}, {"2", "3", "4", "5"}, {"1"}, {}),
         ({"good": "5", "bad": "1"}, {"5"}, {"1"}, {"unreadable_row": 3}),
+        ({"good": "5|4", "bad": "2 | 1"}, {"4", "5"}, {"1", "2"}, {"unreadable_row": 1}),
     ],
 )
 def test_ratings_become_marks_by_bounds(

@@ -317,8 +317,10 @@ def test_strange_names_of_files_are_read_and_shown_harmlessly(tmp_path: Path, na
     ImportReport.model_validate_json(report.model_dump_json())
 
 
+EXAMPLE = b"# Logs\n\n```python\nmessages = [\n" + ROW.strip().encode() + b",\n]\n```\n"
 OTHER_FILES = {
     "README.md": (b"# Logs\n\n[a list](x) of {things}\n", "text other than JSON"),
+    "example.md": (EXAMPLE, "text with few lines of JSON; if it is a log, import it by its own path with its format"),
     "notes.txt": (b"[1] a footnote\n", "JSON"),
     "picture.png": (b"\x89PNG\r\n\x1a\n\0\0\0", "an image"),
     "model.bin": (b"\x01\x02\x00\x00" * 100, "a binary file"),
@@ -356,6 +358,7 @@ def test_a_file_that_is_no_log_is_refused_in_plain_words_and_is_no_failure(tmp_p
     reasons = {one.file: one.reason for one in report.rejected}
     assert {name for name, (_, reason) in OTHER_FILES.items() if reason not in reasons[name]} == set()
     assert report.notes[0].startswith(f"None of {len(OTHER_FILES)} files contains a trajectory")
+    assert imported(tmp_path / "example.md", format="openai_chat").imported == 1
 
 
 # --- generated ------------------------------------------------------------------------------------------------------------

@@ -47,9 +47,11 @@ def test_a_row_of_openai_messages_keeps_every_turn_and_what_stands_beside(tmp_pa
     assert (report.n_rejected, report.unknown, report.notes) == (0, {}, {})
 
 
-def test_a_model_that_the_metadata_of_a_row_name_is_its_model(tmp_path: Path) -> None:
+def test_a_model_that_the_metadata_of_a_row_or_its_messages_name_is_its_model(tmp_path: Path) -> None:
     row = {"messages": [message("user", "Q"), message("assistant", "A")], "metadata": {"model": "m-2026", "steps": 1}}
     assert read(write(tmp_path / "a.json", row), tmp_path).only.agent.model == "m-2026"
+    said = {"messages": [message("user", "Q"), message("assistant", "A", model="llama3.2:3b")]}
+    assert read(write(tmp_path / "b.json", said), tmp_path).only.agent.model == "llama3.2:3b"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,8 @@ LAYOUTS: dict[str, Any] = {
         "response": {"choices": [{"message": MESSAGES[3]}]},
     },
     "choices": {"messages": MESSAGES[:3], "choices": [{"message": {"content": "2."}}]},
+    "Ollama": {"request": {"messages": MESSAGES[:3]}, "response": {"message": MESSAGES[3], "done": True}},
+    "Ollama in one": {"messages": MESSAGES[:3], "message": MESSAGES[3], "done": True},
     "batch": {"body": {"messages": MESSAGES[:3]}, "response": {"body": {"choices": [{"message": MESSAGES[3]}]}}},
     "Arrow": [
         {"messages": {key: [m.get(key) for m in MESSAGES] for key in ("role", "content", "tool_calls", "tool_call_id")}}

@@ -20,7 +20,7 @@ from quintain.errors import Unavailable
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import Job, JobStatus, TrainSpec
-from quintain.records.trajectory import Trajectory
+from quintain.records.trajectory import AgentInfo, Trajectory
 from quintain.store.database.engine import create_engine, write_transaction
 from quintain.store.lineage.links import Ref
 from quintain.store.migrations import REVISIONS
@@ -29,6 +29,7 @@ from quintain.store.trajectories.rows import encode_run
 from trajectory_runs import NOW, answer, later, run, user
 
 MOMENT = "2026-01-02T03:04:05.678901Z"
+_UNNAMED = AgentInfo(model="qwen3-4b@2")
 
 
 @pytest.fixture
@@ -62,9 +63,10 @@ def _insert(database: Connection, table: str, **values: object) -> None:
 
 
 def _old_row(database: Connection, whole: Trajectory) -> str:
-    """Insert a run as revision 0001 held it: tags by its id, no column for them."""
+    """Insert a run as revision 0001 held it: tags by its id, no column for them, an agent without a name unknown."""
     row = encode_run(whole)
     columns = {name: value for name, value in row.columns.items() if name not in ("tags", "personal_data")}
+    columns |= {"agent": whole.agent.name, "agent_label": whole.agent.name}
     _insert(database, "trajectories", **columns, created_at=MOMENT, updated_at=MOMENT)
     run_id = str(columns["id"])
     for tag in whole.tags:
@@ -81,7 +83,7 @@ def _fill(url: str) -> tuple[str, str]:
     engine = create_engine(url)
     with write_transaction(engine) as database:
         first = _old_row(database, _first_run())
-        second = _old_row(database, run("u", continues=first, subagents=("traj-sub",)))
+        second = _old_row(database, run("u", continues=first, subagents=("traj-sub",), agent=_UNNAMED))
         score = json.dumps({"trajectory_id": first, "scorer": "rules", "status": "scored", "value": 0.5})
         _insert(
             database, "scores", trajectory_id=first, identity="i", scorer="rules", document=score, created_at=MOMENT
@@ -148,6 +150,8 @@ def test_everything_of_the_first_schema_is_there_after_the_upgrade(url: str) -> 
     )
     for conditions in ({"tags": ("a",)}, {"text": "STRASSE"}, {"tags": ("a", "b"), "outcome": "success"}):
         assert [item.id for item in store.trajectories.search(TrajectoryFilter(**conditions)).items] == [first]
+    called_by_model = store.trajectories.search(TrajectoryFilter(agent="qwen3-4b")).items
+    assert [(item.id, item.agent) for item in called_by_model] == [(second, "qwen3-4b@2")]
     for state, run_id in (("found", first), ("unknown", second)):
         found = store.trajectories.search(TrajectoryFilter(personal_data=state)).items  # type: ignore[arg-type]
         assert [item.id for item in found] == [run_id]

@@ -119,6 +119,17 @@ def test_equal_runs_of_two_agents_are_two_runs_and_one_without_an_agent_is_neith
     assert [one.status for one in store.trajectories.add_many([a], later(2))] == ["forgotten"]
 
 
+def test_an_agent_without_a_name_is_called_by_its_model_until_a_log_names_it(store: Store) -> None:
+    """So two models that answer alike are two agents, and `agent=` of a later import still names the runs."""
+    a, b = (run("t1", user(), answer("4"), agent=AgentInfo(model=model)) for model in ("gpt-4o", "llama3.2:3b"))
+    first = store.trajectories.add_many([a, b, a], NOW)
+    assert [one.status for one in first] == ["new", "new", "known"]
+    assert [item.id for item in store.trajectories.search(TrajectoryFilter(agent="gpt-4o")).items] == [first[0].id]
+    named = a.model_copy(update={"agent": AgentInfo(name="clerk", model="gpt-4o")})
+    assert store.trajectories.add_many([named, a], later(1)) == [(first[0].id, "completed"), (first[0].id, "known")]
+    assert {item.agent for item in store.trajectories.search(TrajectoryFilter()).items} == {"clerk", "llama3.2:3b"}
+
+
 def test_a_batch_with_one_bad_trajectory_stores_none(store: Store) -> None:
     taken, other = run("t1").identified(), run("t2")
     store.trajectories.add_many([taken], NOW)

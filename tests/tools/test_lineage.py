@@ -128,6 +128,22 @@ def test_rows_that_an_agent_learned_from_by_another_dataset_are_reported_where_t
     assert trained_on_tasks(services, history.agent.id, more.dataset_id, "more", "validation") == ""
 
 
+def test_tasks_of_a_file_whose_prompts_stood_in_training_rows_are_tasks_that_an_agent_learned_from(
+    services: Services, history: History
+) -> None:
+    """Rows and logs have no environment, so only their prompts tell; those of an environment may all be alike."""
+    rows = [run(None, tags=("rows",), task=Task(prompt=prompt)) for prompt in ("1+1?", "2+2?", "x" * 300)]
+    services.store.trajectories.add_many(rows, NOW)
+    dataset = export_dataset(services, "sft", "rows", filter=TrajectoryFilter(tags=("rows",)))
+    agent = trained(services.store, "job-rows", training(history.base, dataset.dataset_id))
+    prompts = ("1+1?", "3+3?", "x" * 200 + "y" * 100, "Find the red box.")
+    tasks = [Task(id=f"task-{n}", prompt=prompt, environment="quintain/tasks") for n, prompt in enumerate(prompts)]
+    services.store.trajectories.add_many([run(task=task, job_id="job-eval") for task in tasks], NOW)
+    words = f"[trained_on_tasks] {agent.id} has learned from runs of 1 of the 4 tasks of quiz"
+    assert trained_on_tasks(services, agent.id, "job-eval", "quiz").startswith(words)
+    assert trained_on_tasks(services, history.agent.id, "job-eval", "quiz") == ""
+
+
 def test_a_comparison_reports_held_out_tasks_that_an_agent_learned_from_all_the_same(
     services: Services, history: History
 ) -> None:

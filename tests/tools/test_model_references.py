@@ -144,6 +144,7 @@ def test_the_card_tells_what_the_store_knows_and_nothing_else(services: Services
     assert result["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
     assert "| eval-1 | e | held_out | 2 | 0.500 (0.100 to 0.900) |  |  |" in text
     assert "differ by at most 0.0123 nats" in text
+    assert "; MLX: `mlx_lm.server --model this-folder`; llama.cpp: `convert_hf_to_gguf.py this-folder`." in text
     on_top = model_card(handed(agent, known, format="adapter"))
     assert 'AutoModelForCausalLM.from_pretrained("Qwen/Qwen2.5-0.5B", revision="abc")' in on_top
     assert "vllm serve Qwen/Qwen2.5-0.5B --revision abc --enable-lora" in on_top

@@ -211,11 +211,8 @@ def _use(handover: AgentExport) -> Iterator[str]:
         heads = "`value_head.safetensors`: a linear map (`weight`, `bias`) from the last hidden states to its numbers"
         yield f"It values runs and does not act; what it values by is in {heads}."
         return
-    yield (
-        f"Serve it: `{serve}`"
-        + ("" if handover.format == "adapter" else "; llama.cpp: `convert_hf_to_gguf.py this-folder`")
-        + "."
-    )
+    others = "; MLX: `mlx_lm.server --model this-folder`; llama.cpp: `convert_hf_to_gguf.py this-folder`"
+    yield f"Serve it: `{serve}`{'' if handover.format == 'adapter' else others}."
     yield from ("", *_chat_example("http://127.0.0.1:8000", name), "")
     yield from _acting(handover)
 

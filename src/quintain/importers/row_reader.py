@@ -194,7 +194,7 @@ def build_chat_run(
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
     known: dict[str, Any] = {
         "task": task_of(row),
-        "agent": agent_of(row),
+        "agent": agent_of(row, transcript.model),
         "outcome": outcome_of(row),
         "tools": offered_tools(row) or declared_tools(transcript),
         "session_id": first_name(row, SESSIONS),
@@ -237,11 +237,11 @@ def task_of(row: Mapping[str, Any]) -> Task:
     return Task(id=first_name(row, _TASK_IDS))
 
 
-def agent_of(row: Mapping[str, Any]) -> AgentInfo:
-    """Return the agent named by the columns."""
+def agent_of(row: Mapping[str, Any], acted: str | None = None) -> AgentInfo:
+    """Return the agent named by the columns; `acted` is the model of its turns, where no column names one."""
     model, about = row.get("model"), as_dict(row.get("metadata"))
     named = model.get("name") if isinstance(model, Mapping) else None
-    model = nonblank(model, row.get("model_name"), named, about.get("model"), about.get("model_name"))
+    model = nonblank(model, row.get("model_name"), named, about.get("model"), about.get("model_name"), acted)
     return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
 
 

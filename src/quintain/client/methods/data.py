@@ -107,8 +107,8 @@ class DataMethods(Calls):
             filter: As of runs, not empty.
             trajectories: Runs by id.
             data: Rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name; a+b: datasets.
-            columns: prompt, response, chosen, label ... -> its name in the file; good, bad -> label's value or bound
-                (>=4); assistant -> role's.
+            columns: prompt, response, chosen, label ... -> its name in the file; good, bad -> label's value, values
+                (a|b) or bound (>=4); assistant -> role's.
             scorer: Whose stored scores value the runs; None: the outcome. sft: needs `min_score`.
             min_score: sft: keep from here on; kto: good from here on (0.5).
             margin: dpo: chosen is better by more (0).

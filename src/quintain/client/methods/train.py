@@ -99,7 +99,7 @@ class TrainMethods(Calls):
 
         Args:
             agent: Agent id or name.
-            format: The LoRA weights, all weights, or a file for llama.cpp and Ollama.
+            format: The LoRA weights, all weights (for MLX too), or a file for llama.cpp and Ollama.
             path: New folder below the exports; default: NAME-VERSION-FORMAT.
             gguf_type: Type of the weights in GGUF.
             push_to: Also upload to a URL or hub:OWNER/NAME.

@@ -129,7 +129,9 @@ def _json(path: Path, root: Path, start: bytes) -> ProbeResult:
     content = _bounded(chunks(path, root, reading), reading)
     head = next(content, b"")
     by_line, opening = is_lines(head), head.lstrip()[:1]
-    rows, parsed, damage = _rows((lines if by_line else elements)(chain([head], content)), reading)
+    report = Report()
+    rows, parsed = _rows((lines if by_line else elements)(chain([head], content)), reading, report)
+    damage = report.rejected[-1][1] if report.rejected else None
     was_cut = reading.unpacked >= MAX_PROBE_BYTES
     is_json = opening in (b"{", b"[")
     is_outlined = not rows and was_cut and is_json
@@ -143,6 +145,9 @@ def _json(path: Path, root: Path, start: bytes) -> ProbeResult:
         is_read = damage is None and (bool(rows) or opening == b"[")
         nothing = _without_object(rows, opening) if is_read and not is_marked else _kind(start, head)
         return ProbeResult(Probe(parts, "other", text=text), nothing, damage if is_json else None)
+    if not is_json and report.n_rejected > len(rows):
+        what = "text with few lines of JSON; if it is a log, import it by its own path with its format"
+        return ProbeResult(Probe(parts, "other", text=text), what)
     if opening == b"[" and not by_line:
         return ProbeResult(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
     is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
@@ -160,11 +165,11 @@ def _bounded(content: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:
             return
 
 
-def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], dict[bytes, Any], str | None]:
-    """Return the first valid rows, their values by raw bytes, and the error of the last invalid row before them."""
+def _rows(pieces: Iterator[RawValue], reading: ReadState, report: Report) -> tuple[list[Any], dict[bytes, Any]]:
+    """Return the first valid rows, and their values by raw bytes; the report gets the invalid ones before them."""
     rows: list[Any] = []
     parsed: dict[bytes, Any] = {}
-    parser, report = Parser(reading.repairs), Report()
+    parser = Parser(reading.repairs)
     try:
         for piece in pieces:
             if isinstance(piece.raw, LongValue) and reading.unpacked >= MAX_PROBE_BYTES:
@@ -183,10 +188,9 @@ def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], di
     except InvalidInput:
         if not rows:
             raise
-    damage = report.rejected[-1][1] if report.rejected else None
     # Kept in memory until they are read; a repair is counted where its row is.
     is_kept = reading.unpacked <= _ENOUGH_BYTES and not reading.repairs
-    return rows[:MAX_ROWS], parsed if is_kept else {}, damage
+    return rows[:MAX_ROWS], parsed if is_kept else {}
 
 
 def _beginning(value: Any) -> Any:

@@ -251,6 +251,10 @@ def _answer(response: Any) -> list[Any]:
         response = response["body"]  # a line of OpenAI's batches
     if not isinstance(response, Mapping):
         return []
+    said = response.get("message")
+    if isinstance(said, Mapping) and "done" in response:  # Ollama's chat
+        usage = {"prompt_tokens": response.get("prompt_eval_count"), "completion_tokens": response.get("eval_count")}
+        return [{"role": "assistant", **said, **_about({**response, "usage": usage}, "created_at")}]
     choices = response.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
         message = choices[0].get("message")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, func, intersect, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, intersect, or_, select, union
 
 from quintain.records.dataset import SplitName
 from quintain.store.database.tables import dataset_members, links, scores, trajectories
@@ -17,6 +17,7 @@ from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
 from quintain.store.lineage.links import REPLAY_BUFFER, TAKEN_OVER, Ref, makes_training_runs, trains_online
 from quintain.store.trajectories.filters import in_split, of_job
+from quintain.store.trajectories.rows import PROMPT_CHARS
 
 MAX_SINGLE_RUNS = 10
 """Up to this number, runs of a set are separate nodes."""
@@ -187,9 +188,10 @@ class SharedTasks(NamedTuple):
 def tasks_trained_on(
     connection: Connection, agent_id: str, source_id: str, split: SplitName | None = None
 ) -> SharedTasks:
-    """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from, in the same environment.
+    """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from.
 
-    Of a dataset only those of `split`, if that is named. A run without a task id is a task of its own.
+    Those are tasks of the same id in the same environment, and those whose prompt a run without an environment states. Of
+    a dataset only the runs of `split` count, if that is named. A run without a task id is a task of its own.
     """
     held = select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)
     held = held if split is None else held.where(in_split(split))
@@ -199,7 +201,10 @@ def tasks_trained_on(
     def tasks(runs: ColumnElement[bool]) -> Select[Any]:
         return select(func.coalesce(_t.environment, ""), func.coalesce(_t.task_id, _t.id)).where(runs).distinct()
 
-    whole, shared = tasks(members).subquery(), intersect(tasks(members), tasks(learned)).subquery()
+    whole, same = tasks(members).subquery(), intersect(tasks(members), tasks(learned)).subquery()
+    is_whole = (_t.prompt != "") & (func.length(_t.prompt) < PROMPT_CHARS)
+    prompts = select(_t.prompt).where(learned, _t.environment.is_(None), is_whole).correlate(None)
+    shared = union(select(same), tasks(members & _t.prompt.in_(prompts))).subquery()
     n_shared, n_all = (connection.scalar(select(func.count()).select_from(found)) for found in (shared, whole))
     return SharedTasks(known=n_shared or 0, total=n_all or 0)
 

@@ -2,7 +2,7 @@
 
 from quintain.errors import Unavailable
 
-REVISIONS: tuple[str, ...] = tuple(f"{number:04}" for number in range(1, 14))
+REVISIONS: tuple[str, ...] = tuple(f"{number:04}" for number in range(1, 15))
 """Revisions, oldest first. The last one is the schema in `tables.py`."""
 
 

@@ -18,7 +18,7 @@ from quintain.store.database.engine import insert_missing
 from quintain.store.database.tables import forgotten_sessions, trajectory_tags
 from quintain.store.database.tables import trajectories as table
 from quintain.store.lineage.links import Link, add_links, run_links
-from quintain.store.trajectories.rows import EncodedRun, encode_run, is_prefix, text_of_first_turn
+from quintain.store.trajectories.rows import UNNAMED, EncodedRun, agent_names, encode_run, is_prefix, text_of_first_turn
 
 
 class InsertResult(NamedTuple):
@@ -46,7 +46,6 @@ _STATES = select(_c.id, _c.identity, _c.outcome, _c.reward, _c.agent, _c.tags, _
 _SESSIONS = select(_c.opening, _c.session_id, _c.id, _c.forgotten_at).order_by(_c.seq.desc())
 _FORGOTTEN = select(forgotten_sessions.c.session_id, forgotten_sessions.c.trajectory_id)
 
-_UNNAMED = AgentInfo().name
 _Key = tuple[str, str]
 """Opening hash and session id."""
 
@@ -91,12 +90,42 @@ class TrajectoryInserter:
     def _look_up(self, chunk: Sequence[EncodedRun]) -> tuple[list[EncodedRun], set[str]]:
         """Look up stored identities. Return the runs, equal ones of several agents apart, and the ids that are taken."""
         stored = list(self._rows_in(_NAMES, _c.identity, [row.columns["identity"] for row in chunk]))
-        apart = _by_agent(chunk, {one.identity: None if one.forgotten_at else one.agent for one in stored})
+        apart = self._by_agent(chunk, stored)
         changed = [row.columns["identity"] for row, before in zip(apart, chunk, strict=True) if row is not before]
         stored += self._rows_in(_NAMES, _c.identity, changed)
         self.known = {one.identity: one.id for one in stored}
         ids = [row.columns["id"] for row in apart if row.columns["identity"] not in self.known]
         return apart, {one.id for one in self._rows_in(_NAMES, _c.id, ids)}
+
+    def _by_agent(self, rows: Sequence[EncodedRun], stored: Iterable[Any]) -> list[EncodedRun]:
+        """Return the runs; one that equals a run of another agent has its agent in its episode key, and so in its identity.
+
+        A run that goes on from another one, such as a correction, is the same whoever wrote it, and so is one that lacks
+        the name which the other has. Equals of a forgotten run are forgotten.
+        """
+        agents = {one.identity: None if one.forgotten_at else one.agent for one in stored}
+        ids = {one.identity: one.id for one in stored}
+        named: set[str] = set()
+        apart: list[EncodedRun] = []
+        for row in rows:
+            run, identity, name = row.trajectory, row.columns["identity"], row.columns["agent"]
+            known = agents.get(identity, UNNAMED)
+            if known is not None and _is_nameless(known, row):
+                agents[identity] = name
+                if run.agent.name != UNNAMED:
+                    named.add(identity)
+            elif (
+                known is not None and name not in (UNNAMED, known) and run.session_id is None and run.continues is None
+            ):
+                lacks_name = run.agent.name == UNNAMED and identity not in named and identity in ids
+                if lacks_name and self._load(ids[identity]).agent.name != UNNAMED:
+                    named.add(identity)
+                if run.agent.name != UNNAMED or identity not in named:
+                    given = run.id if run.id != f"traj-{identity[:16]}" else None
+                    key = f"{run.episode_key}/{name}" if run.episode_key else name
+                    row = encode_run(run.model_copy(update={"id": given, "episode_key": key}))
+            apart.append(row)
+        return apart
 
     def _look_up_sessions(self, chunk: Sequence[EncodedRun]) -> dict[str, str]:
         """Look up the runs of these sessions. Return forgotten session -> id of one of its runs."""
@@ -164,7 +193,7 @@ class TrajectoryInserter:
                 is_rated = is_same and row.trajectory.outcome.reward is not None
                 lacks |= is_rated and reward is None and outcome == OutcomeStatus.UNKNOWN
                 is_searched = is_same and personal_data == "unknown" != row.columns["personal_data"]
-                is_new_name = is_same and agent == _UNNAMED != row.trajectory.agent.name
+                is_new_name = is_same and _is_nameless(agent, row) and row.columns["agent"] not in (UNNAMED, agent)
                 if lacks or is_searched or is_new_name or not set(row.trajectory.tags) <= set(json.loads(tags)):
                     self._complete(one.id, row.trajectory, same=is_same, outcome=lacks, redaction=is_searched)
                     added[place] = InsertResult(one.id, "completed")
@@ -182,7 +211,7 @@ class TrajectoryInserter:
             if outcome or STATED_BY not in old.extra:
                 extra.pop(STATED_BY, None)
             changes["extra"] = extra
-            if old.agent.name == _UNNAMED:
+            if old.agent.name == UNNAMED:
                 changes["agent"] = new.agent
         overwrite(self.connection, encode_run(old.model_copy(update=changes)), self.now)
 
@@ -236,24 +265,9 @@ class TrajectoryInserter:
         add_run_links(self.connection, (row.trajectory for row in rows))
 
 
-def _by_agent(rows: Sequence[EncodedRun], agents: dict[str, str | None]) -> list[EncodedRun]:
-    """Return the runs; one that equals a run of another named agent has its agent in its episode key, and so in its identity.
-
-    A run that goes on from another one, such as a correction, is the same whoever wrote it. `agents` maps the identity of a stored
-    run to its agent, and of a forgotten one, whose equals are forgotten, to None.
-    """
-    apart: list[EncodedRun] = []
-    for row in rows:
-        run, identity, name = row.trajectory, row.columns["identity"], row.columns["agent"]
-        known = agents.get(identity, _UNNAMED)
-        if known == _UNNAMED:
-            agents[identity] = name
-        elif known is not None and name not in (_UNNAMED, known) and run.session_id is None and run.continues is None:
-            given = run.id if run.id != f"traj-{identity[:16]}" else None
-            key = f"{run.episode_key}/{name}" if run.episode_key else name
-            row = encode_run(run.model_copy(update={"id": given, "episode_key": key}))
-        apart.append(row)
-    return apart
+def _is_nameless(agent: str, row: EncodedRun) -> bool:
+    """Whether an equal run that is stored under this name may lack the name of its agent: it has none, or that of the model."""
+    return agent in (UNNAMED, agent_names(AgentInfo(model=row.trajectory.agent.model))[0])
 
 
 def _fields_kept(old: Trajectory, new: Trajectory) -> dict[str, Any]:

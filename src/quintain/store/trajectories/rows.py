@@ -23,7 +23,10 @@ from quintain.records.trajectory import (
 )
 from quintain.store.database.postgresql import NUL_SYMBOL
 
-_PROMPT_CHARS = 200
+UNNAMED = AgentInfo().name
+_NAME_CHARS = 200
+PROMPT_CHARS = 200
+"""Characters of a prompt that its column has."""
 _SHARED_CHARS = 500
 _JSON = json.JSONEncoder(ensure_ascii=False)
 """Shared encoder: `json.dumps` with non-default options creates one per call."""
@@ -51,7 +54,7 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         raise InvalidInput(f"expected a trajectory id without NUL characters, got {trajectory.id!r}; omit `id`")
     if not trajectory.id:
         trajectory = trajectory.model_copy(update={"id": f"traj-{identity[:16]}"})
-    name, label = _agent_names(trajectory.agent)
+    name, label = agent_names(trajectory.agent)
     task = trajectory.task
     columns = {
         "id": trajectory.id,
@@ -64,7 +67,7 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         "environment": task.environment,
         "task_id": task.id,
         "task_type": task.type,
-        "prompt": task.prompt[:_PROMPT_CHARS],
+        "prompt": task.prompt[:PROMPT_CHARS],
         "outcome": trajectory.outcome.status.value,
         "reward": trajectory.outcome.reward,
         "personal_data": trajectory.personal_data,
@@ -110,9 +113,13 @@ def _is_finite(trajectory: Trajectory) -> bool:
     return True
 
 
-def _agent_names(agent: AgentInfo) -> tuple[str, str]:
-    """Return the agent's name and NAME@VERSION. The name may be a full id, `agent:NAME@VERSION`."""
-    name, _, version = agent.name.removeprefix("agent:").partition("@")
+def agent_names(agent: AgentInfo) -> tuple[str, str]:
+    """Return the agent's name and NAME@VERSION. The name may be a full id, `agent:NAME@VERSION`.
+
+    An agent without a name is called by its model.
+    """
+    stated = agent.model[:_NAME_CHARS] if agent.model and agent.name == UNNAMED else agent.name
+    name, _, version = stated.removeprefix("agent:").partition("@")
     version = agent.version or version
     return name, f"{name}@{version}" if version else name
 

@@ -73,7 +73,7 @@ Columns = Annotated[
     dict[str, str] | None,
     Field(
         description="prompt, response, chosen, label ... -> its name in the file; "
-        "good, bad -> label's value or bound (>=4); assistant -> role's."
+        "good, bad -> label's value, values (a|b) or bound (>=4); assistant -> role's."
     ),
 ]
 PairsFrom = Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"]

@@ -35,12 +35,14 @@ def bound_of(mark: str) -> Bound | None:
 
 
 def fits(mark: str, value: object) -> bool:
-    """Whether a value is the stated one, or within the stated bound."""
+    """Whether a value is the stated one or one of several (`a|b`), or within the stated bound."""
     if (bound := bound_of(mark)) is not None:
         cell = bound.measure(value)
         return cell is not None and bound.compare(cell, bound.limit)
-    number = number_in(value)
-    return str(value).casefold() == mark.casefold() or (number is not None and number == as_cell_number(mark))
+    text, number = str(value).casefold(), number_in(value)
+    if text == mark.casefold() or (number is not None and number == as_cell_number(mark)):
+        return True
+    return "|" in mark and any(fits(one.strip(), value) for one in mark.split("|"))
 
 
 def number_in(value: object) -> float | None:

@@ -103,11 +103,19 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         # The agent of a recipe is the one that it began with, else the one that was measured.
         agent = getattr(job.spec, "agent", None)
         parent = job.spec.agent.id if isinstance(job.spec, RecipeSpec) else getattr(agent, "parent", None)
+        known, total = services.store.lineage.tasks_trained_on(getattr(agent, "id", None) or "", job.id)
+        note = (
+            f"The agent has learned from {known:,} of these {total:,} tasks, so this measures no new ones. "
+            if known
+            else ""
+        )
         if parent is None:
             compare = call("compare_agents", agents=[result.evaluation_id, ...])
-            return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
+            return Hint(f"{note}Compare it with another evaluation of the same tasks: ", compare, ".")
         compare = call("compare_agents", agents=[parent, result.evaluation_id])
-        return Hint("Compare it with the agent that it was trained from, measured on the same tasks: ", compare, ".")
+        return Hint(
+            f"{note}Compare it with the agent that it was trained from, measured on the same tasks: ", compare, "."
+        )
     if result.agent:
         return _after_training(services, job.spec, result.agent)
     if isinstance(job.spec, ImportSpec) and job.spec.dry_run:

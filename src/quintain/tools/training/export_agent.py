@@ -39,7 +39,8 @@ def export_agent(
     services: Services,
     agent: Annotated[str, Field(description="Agent id or name.")],
     format: Annotated[
-        ExportFormat, Field(description="The LoRA weights, all weights, or a file for llama.cpp and Ollama.")
+        ExportFormat,
+        Field(description="The LoRA weights, all weights (for MLX too), or a file for llama.cpp and Ollama."),
     ],
     path: Annotated[
         str | None, Field(description="New folder below the exports; default: NAME-VERSION-FORMAT.")
