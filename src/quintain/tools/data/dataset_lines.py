@@ -33,6 +33,7 @@ from quintain.datasets.step_labels import (
     score_labels,
 )
 from quintain.records.dataset import (
+    PAIRED,
     DatasetRow,
     LabelledRow,
     PairRow,
@@ -387,7 +388,7 @@ def _worth(options: ExportOptions) -> Callable[[Trajectory], float | None]:
         return group_reward
     if options.kind == "kto" and not options.about:  # ready-made rows state their labels themselves
         return label
-    if options.kind in {"dpo", "reward"} and options.about:  # and their ratings
+    if options.kind in PAIRED and options.about:  # and their ratings
         return lambda run: verdict(run) if (rated := reward(run)) is None else rated
     by_reward = options.kind in {"sft", "benchmark"} or (
         options.kind == "prm" and options.criteria.curation.step_labels == "recorded"

@@ -18,7 +18,7 @@ from quintain.exporters.dataset_conversion import require_kind
 from quintain.exporters.registry import exporter
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
-from quintain.records.dataset import IMITATED, Curation, DatasetKind, SplitName
+from quintain.records.dataset import IMITATED, PAIRED, Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.record import require_number
@@ -38,8 +38,7 @@ from quintain.tools.training.agents import own_model
 _SHOWN = 20
 """Rejected rows in an answer; the manifest lists more."""
 
-_PAIRED = frozenset({"dpo", "reward"})
-_CONTRASTED = frozenset({"dpo", "reward", "kto", "grpo"})
+_CONTRASTED = frozenset({*PAIRED, "kto", "grpo"})
 """Kinds that need good and bad runs."""
 
 _ONLY_FOR: dict[str, frozenset[str]] = {
@@ -229,9 +228,7 @@ def _all_counted(runs: Iterator[Trajectory], asked: int, tally: ExportCounts) ->
     for run in runs:
         came += 1
         yield run
-    if asked > came:
-        tally.dropped["forgotten"] += asked - came
-        tally.seen += asked - came
+    tally.leave_out("forgotten", max(0, asked - came))
 
 
 def _criteria(
@@ -276,7 +273,7 @@ def _making(
         )
     if kind not in {"sft", "kto"} and min_score is not None:
         raise InvalidInput(f"`min_score` is {min_score}, but kind {kind!r} takes good and bad runs; leave it out")
-    if kind not in _PAIRED and (named := [name for name, value in mining.items() if value is not None]):
+    if kind not in PAIRED and (named := [name for name, value in mining.items() if value is not None]):
         raise InvalidInput(
             f"`{named[0]}` is {mining[named[0]]}, but only kind 'dpo' and kind 'reward' make pairs; leave it out"
         )
@@ -289,7 +286,7 @@ def _making(
 def _require_recorded(kind: str, pairs: str, mining: dict[str, Any], curation: Curation) -> None:
     if pairs == "mined":
         return
-    if kind not in _PAIRED:
+    if kind not in PAIRED:
         raise InvalidInput(f"`pairs` is {pairs!r}, but only kind 'dpo' and kind 'reward' make pairs; leave it out")
     if named := [name for name, value in mining.items() if value is not None]:
         raise InvalidInput(

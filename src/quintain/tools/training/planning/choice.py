@@ -16,7 +16,7 @@ from quintain.environments.registry import environment_ids
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.dataset import Dataset
+from quintain.records.dataset import PAIRED, Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS
 from quintain.records.jobs.plan import Blocker, Branch
@@ -371,7 +371,7 @@ def _making(services: Services, kind: str, environment: str | None) -> Hint:
         export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success", **where})
         return Hint(export, f" takes {counted(outcomes['success'], 'run')}")
     chosen: Any = where or ...
-    if kind in ("dpo", "reward") and _has_preferences(services):
+    if kind in PAIRED and _has_preferences(services):
         export = call("export_dataset", kind=kind, name="pairs", filter=chosen, pairs="recorded")
         return Hint(export, " takes the recorded preferences")
     export = call("export_dataset", kind=kind, name=f"my-{kind}", filter=chosen)
