@@ -20,7 +20,6 @@ from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
 from quintain.records.dataset import IMITATED, PAIRED, Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.record import require_number
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.records.wording import counted
@@ -34,6 +33,7 @@ from quintain.tools.roots import PushTo, destination_of
 from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
 from quintain.tools.training.agents import own_model
+from quintain.tools.training.methods import learning_from
 
 _SHOWN = 20
 """Rejected rows in an answer; the manifest lists more."""
@@ -337,18 +337,16 @@ def _result(services: Services, written: WrittenDataset, tally: ExportCounts) ->
     )
 
 
-def _next_step(services: Services, kind: str, dataset_id: str) -> Hint:
-    methods = [method for method, learns_from in DATASET_KINDS.items() if learns_from == kind]
+def _next_step(services: Services, kind: DatasetKind, dataset_id: str) -> Hint:
+    methods = learning_from(kind)
     if not methods:
         return Hint(
             "Measure an agent on it with ",
             call("evaluate_agent", agent=own_model(services), dataset_id=dataset_id),
             "; no method trains on it.",
         )
-    method = kind if kind in methods else methods[0]
-    also = [other for other in methods if other != method]
-    others = f" Methods that learn from it too: {', '.join(also)}." if also else ""
-    train = call("start_training", method=method, model=own_model(services), dataset_id=dataset_id)
+    others = f" Methods that learn from it too: {', '.join(methods[1:])}." if methods[1:] else ""
+    train = call("start_training", method=methods[0], model=own_model(services), dataset_id=dataset_id)
     return Hint("Train on it with ", train, f".{others}")
 
 

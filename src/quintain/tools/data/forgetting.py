@@ -15,12 +15,11 @@ from quintain.datasets.manifest import source_files
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
-from quintain.records.jobs.evolve import round_dataset_id
 from quintain.records.jobs.handover import ExportAgentSpec
-from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, PreviewSpec
+from quintain.records.jobs.job import UNFINISHED, Job, JobStatus, PreviewSpec
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.wording import counted
-from quintain.tools.data.lineage import datasets_of, export_again
+from quintain.tools.data.lineage import datasets_of, export_again, forget_call, round_datasets
 from quintain.tools.data.removal import delete_path, free_disk, held_elsewhere, remove_records, staying_copies
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
 from quintain.tools.results import ForgetResult, TouchedThing
@@ -150,11 +149,7 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
                 f"{counted(len(done.twins), 'equal run')} under other ids would stay; `twins` takes them along. "
                 if request.dry_run
                 else f"{counted(len(done.twins), 'equal run')} under other ids stayed: ",
-                *(
-                    ()
-                    if request.dry_run
-                    else (call("forget", id=done.twins[0], trajectory_ids=list(done.twins[1:10]) or None), ". ")
-                ),
+                *(() if request.dry_run else (forget_call(done.twins[:10]), ". ")),
             )
         )
     if request.dry_run:
@@ -225,8 +220,7 @@ def _still_learning(services: Services, done: Forgotten) -> list[str]:
     datasets, touched = set(done.touched.datasets), {*done.touched.jobs, *done.made_by}
 
     def learns(job: Job) -> bool:
-        rounds = job.spec.config.iterations if isinstance(job.spec, EvolveSpec) else 0
-        if job.id in touched or any(round_dataset_id(job.id, number + 1) in datasets for number in range(rounds)):
+        if job.id in touched or datasets.intersection(round_datasets(job)):
             return True
         return job.resumed_from is not None and learns(services.store.jobs.get(job.resumed_from))
 

@@ -26,7 +26,7 @@ from quintain.records.wording import clip
 from quintain.scoring.judges.rubrics import read_rubric_file
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs
 from quintain.tools.evaluation.environment_references import usable_reference
-from quintain.tools.jobs.jobs import start
+from quintain.tools.jobs.jobs import spec_key, start
 from quintain.tools.labels.scorer_resolution import find_rubric
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import readable
@@ -41,7 +41,6 @@ from quintain.tools.training.agents import (
     require_weights,
     resolve_scorer,
 )
-from quintain.tools.training.requests import spec_key
 
 
 def start_judging(

@@ -96,7 +96,7 @@ def _trained_here(services: Services, folder: Path) -> Agent | None:
     """Return the agent whose files lie in a folder of the home folder; None if it is no such folder."""
     if not folder.is_relative_to(services.settings.agents_dir.resolve()):
         return None
-    name = folder.name.rpartition("-")[0]  # from `new_output`
+    name = folder.name.rpartition("-")[0]  # as `start_new_agent` names it
     newest = services.store.agents.find(name) if name else None
     for version in range((newest and newest.version) or 0, 0, -1):
         known = services.store.agents.find(f"{name}@{version}")
