@@ -26,7 +26,7 @@ from quintain.importers import registry as importers
 from quintain.jobs.home_claim import assign_new_id
 from quintain.jobs.launchers import registry as launchers
 from quintain.jobs.pruning import model_folders
-from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
 from quintain.records.labels.judging import Endpoint
 from quintain.records.text import printable
 from quintain.records.wording import counted
@@ -335,7 +335,7 @@ def _job(services: Services) -> str:
     started = services.jobs.start(SelftestSpec(steps=3))
     view = get_job(services, started.job.id, wait_s=0)
     for _ in range(4):
-        if view.status in {"succeeded", "failed", "cancelled", "interrupted"}:
+        if view.status not in UNFINISHED:
             break
         view = get_job(services, started.job.id, wait_s=10)
     if view.status != "succeeded":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -110,9 +110,7 @@ def follow_start(services: Services, use: CommandRun, started: JobStarted | Comp
         typer.Exit: The command ends before the job: by --detach, or by Ctrl-C.
     """
     assert started.job_id is not None
-    for warning in started.warnings if isinstance(started, JobStarted) else ():
-        text = in_options(for_terminal(warning), use.session.command)
-        plain_console(stderr=True).print(printable(text), style="yellow")
+    _warn(use, started.warnings if isinstance(started, JobStarted) else ())
     if use.detach:
         use.show(started, lambda console, _: console.print(started.job_id))
         raise typer.Exit
@@ -160,15 +158,19 @@ def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult]
         use.print_json(view)
     else:
         console = plain_console()
-        for warning in view.warnings:
-            text = in_options(for_terminal(warning), use.session.command)
-            plain_console(stderr=True).print(printable(text), style="yellow")
+        _warn(use, view.warnings)
         if view.error is not None:
             print_error_of(console, view)
         if view.result is not None:
             show(console, view.result)
         console.print(printable(f"{view.job_id}: {view.status}. {for_terminal(view.next_step)}"))
     return 0 if view.status == "succeeded" else 1
+
+
+def _warn(use: CommandRun, warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        text = in_options(for_terminal(warning), use.session.command)
+        plain_console(stderr=True).print(printable(text), style="yellow")
 
 
 def _figures(view: JobView) -> list[str]:

@@ -158,8 +158,7 @@ def _recorded_pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[Keye
     tasks: dict[str, str] = {}
     for run, *_ in runs:
         tasks[_id(run)] = key = comparison_key(run)
-        if key not in export.classes:
-            export.classes[key] = _class(export, run)
+        export.classes.setdefault(key, _class(export, run))
     preferences = export.services.store.preferences.among(tasks, sources=export.options.making["sources"])
     found = consensus(preferences, tasks)
     items = [_Item(pair, (pair.chosen, pair.rejected), export.classes.get(pair.task)) for pair in found.pairs]
@@ -274,8 +273,7 @@ def _tasks(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     for run, *_ in runs:
         key = task_key(run)
         references.setdefault(key, []).append(reference_of(run))
-        if key not in export.classes:
-            export.classes[key] = _class(export, run)
+        export.classes.setdefault(key, _class(export, run))
     items = [
         _Item(rank_references(known), tuple(reference.trajectory_id for reference in known), export.classes[key])
         for key, known in references.items()
@@ -366,8 +364,7 @@ def _candidates(
     for run, value, _ in runs:
         if value is not None:
             key = key_of(run)
-            if key not in export.classes:
-                export.classes[key] = _class(export, run)
+            export.classes.setdefault(key, _class(export, run))
             yield Candidate(key, _id(run), value, agent_digest(run))
 
 

@@ -93,19 +93,12 @@ def forget(
 def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> ForgetResult:
     other = next((ref for ref in refs if ref.kind != "trajectory"), None)
     if other is not None:
-        raise InvalidInput(
-            Hint(
-                f"forget takes runs and sessions, or datasets and agents; {other.id!r} is of kind {other.kind!r}; ",
-                call("search_trajectories", filter=...),
-                " finds runs by dataset_id or job_id",
-                *(
-                    ("; ", call("forget", id=other.id, ended_days=0), " frees its disk space")
-                    if other.kind == "job"
-                    else (f"; a {other.kind} cannot be removed here",)
-                ),
-            ),
-            code="not_a_run",
-        )
+        way = Hint(f"a {other.kind} cannot be removed here")
+        if other.kind == "job":
+            way = Hint(forget_call([other.id], ended_days=0), " frees its disk space")
+        wrong = f"forget takes runs and sessions, or datasets and agents; {other.id!r} is of kind {other.kind!r}; "
+        search = call("search_trajectories", filter=...)
+        raise InvalidInput(Hint(wrong, search, " finds runs by dataset_id or job_id; ", way), code="not_a_run")
     runs = [ref.id for ref in refs]
     done = services.store.lineage.forget(
         runs,
@@ -144,23 +137,16 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
     """Return what to do next; `copied` is how many copies `copies` would delete."""
     steps: list[Hint | str] = []
     if done.twins and not request.twins:
-        steps.append(
-            Hint(
-                f"{counted(len(done.twins), 'equal run')} under other ids would stay; `twins` takes them along. "
-                if request.dry_run
-                else f"{counted(len(done.twins), 'equal run')} under other ids stayed: ",
-                *(() if request.dry_run else (forget_call(done.twins[:10]), ". ")),
-            )
-        )
+        equal = f"{counted(len(done.twins), 'equal run')} under other ids"
+        if request.dry_run:
+            steps.append(f"{equal} would stay; `twins` takes them along. ")
+        else:
+            steps.append(Hint(f"{equal} stayed: ", forget_call(done.twins[:10]), ". "))
     if request.dry_run:
         steps.append(staying_copies(copied))
         options = {name: True for name in ("twins", "copies") if getattr(request, name)}
-        steps += [
-            "Nothing was changed. To forget for good: ",
-            Hint(call("forget", **request.named, dry_run=False, **options)),
-            ".",
-        ]
-        return Hint(*steps)
+        again = call("forget", **request.named, dry_run=False, **options)
+        return Hint(*steps, "Nothing was changed. To forget for good: ", again, ".")
     if touched:
         steps.append("Work through `touched`, each with its remedy. ")
     steps.append(

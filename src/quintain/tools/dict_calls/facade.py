@@ -75,9 +75,8 @@ class RLTrainingTool:
     def run(self, parameters: Mapping[str, Any]) -> str:
         """Carry out `parameters["action"]` (default `train`) and answer in JSON.
 
-        Every tool is an action, by its full name or its short one: record, search, get, score, export, preview, plan, collect,
-        compare, register, status, jobs, cancel, resume, plot, library, lineage, forget; besides
-        train, evolve, evaluate, load_dataset, create_reward, wait.
+        Every tool is an action, by its full name or its short one in the catalog; besides train, evolve, evaluate, load_dataset,
+        create_reward and wait.
         """
         try:
             if not isinstance(parameters, Mapping):

@@ -21,7 +21,7 @@ from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
 from quintain.tools.services import Services
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder, weight_headers
-from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
+from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base
 from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
 from quintain.tools.training.planning.model_files import DEQUANTISED, stored_quantization
 
@@ -159,7 +159,7 @@ def resolve_agent(services: Services, reference: str) -> Agent:
     try:
         return services.store.agents.get(reference)
     except NotFound as error:
-        raise unknown_agent(services, reference, error) from None
+        raise NotFound(Hint(error.message, ". ", near_models(services, reference))) from None
 
 
 def resolve_scorer(services: Services, reference: str) -> Agent:
