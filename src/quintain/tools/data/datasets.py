@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
 from quintain.artifacts.locations import HUB
 from quintain.datasets import near_duplicates
@@ -30,7 +30,7 @@ from quintain.tools.data.row_references import freeze_path
 from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.results import ExportResult
 from quintain.tools.roots import PushTo, destination_of
-from quintain.tools.run_selection import RunFilter, select
+from quintain.tools.run_selection import RunFilter, select, short_schema
 from quintain.tools.services import Services
 from quintain.tools.training.agents import own_model
 from quintain.tools.training.methods import learning_from
@@ -102,7 +102,7 @@ _CURATION = "Filters, sampling, step labels: min_reward, began_since, max_rows, 
 CurationSettings = Annotated[
     Curation | None,
     Field(description=_CURATION),
-    WithJsonSchema({"type": "object", "description": _CURATION, "maxProperties": len(Curation.model_fields)}),
+    short_schema("object", _CURATION, maxProperties=len(Curation.model_fields)),
 ]
 HeldOut = Annotated[bool, Field(description="Also take evaluation tasks, which then measure nothing.")]
 
