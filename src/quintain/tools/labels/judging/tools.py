@@ -162,7 +162,7 @@ def _wanted(
         judge=judge,
         rater=judge if name in {"", judge} else f"{judge}:{name}",
         mode=mode,
-        rubric=find_rubric(services, "steps" if rubric is None and mode == "steps" else rubric),
+        rubric=find_rubric(services, rubric, mode),
         limit=limit,
         seed=seed,
         filter=filter,
