@@ -15,6 +15,7 @@ import typer
 
 from quintain import __version__
 from quintain.artifacts.checksums import require_unchanged
+from quintain.cli.main import HomeOption
 from quintain.cli.session import plain_console
 from quintain.datasets.manifest import read_manifest
 from quintain.endpoints.profiles import read_profiles
@@ -53,7 +54,7 @@ _MUCH_UNUSED = 100 * 1024**2
 
 
 def doctor(
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
     salvage_to: Annotated[
         Path | None,
         typer.Option(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from quintain.cli.command_lines import command_line, for_terminal, in_commands, in_options
 from quintain.cli.layout import Column, print_facts, print_table
+from quintain.cli.main import HomeOption
 from quintain.cli.session import (
     INTERRUPTED,
     CommandRun,
@@ -80,7 +80,7 @@ def print_error_of(console: Console, view: JobView) -> None:
 
 def first_command(
     job_id: Annotated[str, typer.Argument(help="A queued job.")],
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print the job as JSON.")] = False,
 ) -> None:
     """Let a queued job start before the others that wait."""
