@@ -81,7 +81,7 @@ def _uses(job: Job, datasets: Sequence[Dataset], agents: Sequence[Agent]) -> boo
     """Whether a job reads one of the records, or is still making them."""
     spec = job.spec.model_dump_json()
     ids = {*round_datasets(job), *datasets_of(job.spec)}
-    made = any((agent.job_id or "").split("/")[0] == job.id for agent in agents)
+    made = any(agent.root_job_id == job.id for agent in agents)
     wanted = [*(dataset.id for dataset in datasets), *(agent.id for agent in agents)]
     return made or any(one in ids or f'"{one}"' in spec for one in wanted)
 
@@ -113,7 +113,7 @@ def _copies(
             yield from (folder / "inputs", *sorted(folder.glob("stages/*/inputs")))
         if isinstance(job.spec, ExportAgentSpec) and job.spec.agent.id in names:
             yield Path(job.spec.destination)
-    made_by = {agent.job_id.split("/")[0] for agent in agents if agent.job_id}
+    made_by = {agent.root_job_id for agent in agents if agent.root_job_id}
     left = prunable(store, settings.jobs_dir, services.clock(), older_than=timedelta(0), statuses=ENDED, only=made_by)
     yield from (folder for one in left for folder in one.folders)
 
@@ -124,7 +124,7 @@ def _in_other_homes(
     ids = {dataset.id for dataset in datasets}
     jobs = [node.id for node in derived if node.kind == "job"]
     jobs = [job_id for job_id in jobs if ids & set(datasets_of(services.store.jobs.get(job_id).spec))]
-    jobs += [agent.job_id.split("/")[0] for agent in agents if agent.job_id]
+    jobs += [agent.root_job_id for agent in agents if agent.root_job_id]
     paths = [*(Path(dataset.path) for dataset in datasets), *sorted(model_folders(agents))]
     return held_elsewhere(services, paths, jobs)
 
