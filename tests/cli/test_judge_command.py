@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from quintain.cli.main import app
 from quintain.settings import Settings
 from quintain.tools.services import open_services
+from terminal import quintain
 from trajectory_runs import NOW, answer, run, user
 
 EVIL = "\x1b[2J\x1b]0;title\x07"
@@ -82,6 +83,17 @@ def test_a_batch_goes_out_and_its_answers_come_in_as_files(
     assert values(settings, ids, "judge") == [0.5]
     piped = judge(home, "-", typed=json.dumps({**answers, "scores": [{"item_id": "i2", "skip": True}]}))
     assert "1 stored, 0 rejected, 0 open." in piped.output
+
+
+def test_submitted_answers_are_the_persons_own(home: Path, settings: Settings, ids: list[str]) -> None:
+    batch = json.loads(judge(home, "--limit", "1", "--json").output)
+    answers = json.dumps([{"item_id": "i1", "value": 1, "rationale": "good"}])
+    done = quintain("submit", batch["batch_id"], answers, home=home)
+    assert done.returncode == 0, done.stderr
+    services = open_services(settings)
+    (stored,) = services.store.scores.by_scorers(["people"], ids).values()
+    services.close()
+    assert stored[0].feedback == "good"
 
 
 def test_the_agreement_of_raters_is_a_table(home: Path, ids: list[str]) -> None:

@@ -330,6 +330,14 @@ def test_a_rubric_of_ones_own_can_be_named_later_and_its_criteria_can_be_texts(s
         get_judging_batch(services, 1, rubric="tidi")
 
 
+def test_a_rubric_can_be_a_file_of_the_inbox(services: Services, inbox: Path) -> None:
+    add_runs(services, run("t1"))
+    (inbox / "tidy.yaml").write_text("name: tidy\ncriteria: [polite]\n")
+    assert get_judging_batch(services, 1, rubric="tidy.yaml").rubric.name == "tidy"
+    with pytest.raises(NotFound, match=r"none\.yaml"):
+        get_judging_batch(services, 1, rubric="none.yaml")
+
+
 def test_the_next_batch_is_of_the_same_rater_and_rubric(services: Services) -> None:
     """Without them the answers of a named rater would go on under `person`, by the default rubric."""
     (run_id,) = add_runs(services, run("t1"))

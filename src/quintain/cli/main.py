@@ -195,7 +195,7 @@ def _tool_command(name: str) -> TyperCommand:
     from quintain.tools.catalog import tool
 
     about = COMMANDS[name]
-    spec = tool(about.tool)
+    spec = tool(about.tool).for_operator
     options = options_of(about, spec)
 
     flags = {one.argument + (f".{one.member}" if one.member else ""): one.shown_name for one in options}

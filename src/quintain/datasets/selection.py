@@ -161,9 +161,13 @@ class ExportCounts:
         """Count unreadable rows and keep the first ones."""
         rows = list(rows)
         self.rejected += rows[: _MAX_REJECTED - len(self.rejected)]
-        if n := len(rows) if n is None else n:
+        self.leave_out("unreadable_row", len(rows) if n is None else n)
+
+    def leave_out(self, reason: str, n: int = 1) -> None:
+        """Count what is left out before it comes to the criteria, which count what they see themselves."""
+        if n:
             self.seen += n
-            self.dropped["unreadable_row"] += n
+            self.dropped[reason] += n
 
 
 def filter_runs(runs: Iterable[ValuedRun], criteria: Criteria, tally: ExportCounts) -> Iterator[ValuedRun]:

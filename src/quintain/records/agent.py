@@ -106,6 +106,11 @@ class Agent(Record):
     job_id: str | None = Field(default=None, description="The job that produced it. JOB/STAGE for a stage of a recipe.")
     created_at: Instant | None = None
 
+    @property
+    def root_job_id(self) -> str | None:
+        """Return the id of the job that produced it; for a stage of a recipe, that of the recipe."""
+        return None if self.job_id is None else self.job_id.partition("/")[0]
+
     def without_install_path(self) -> Agent:
         """Return the agent as clients see it: the embedded model is `starter`, not a folder of this installation."""
         if self.model.source != "starter":

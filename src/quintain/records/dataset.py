@@ -17,6 +17,8 @@ MEASURABLE_KINDS: tuple[DatasetKind, ...] = ("sft", "dpo", "kto", "reward", "tex
 """Kinds whose rows have turns or text that an agent can be compared with."""
 IMITATED: tuple[DatasetKind, ...] = ("sft", "benchmark")
 """Kinds whose runs are examples or references: answers that their log rejects are left out."""
+PAIRED: tuple[DatasetKind, ...] = ("dpo", "reward")
+"""Kinds whose rows are pairs of a better and a worse run."""
 LEARNED: tuple[SplitName, ...] = ("train", "validation")
 """Splits whose rows a training reads."""
 

@@ -19,11 +19,10 @@ from typing import Any, ClassVar, Self
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.documents import read_document
-from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.rules.scorer import RulesScorer
-from quintain.tools.dict_calls.trainers import NamedSettings, call, opened, read_objects, train
+from quintain.tools.dict_calls.trainers import NamedSettings, call, collected, read_objects, train
 from quintain.tools.knowlyr_environments import (
     AgentEnv,
     EnvWrapper,
@@ -174,10 +173,7 @@ def _collected_by_job(
     prompt = {} if agent.system_prompt is None else {"system_prompt": agent.system_prompt}
     known = call({**registered, **settings, **prompt})
     acting = {"agent": known["agent"]["id"], "environment": environment_name(env_id), "n_tasks": n_episodes}
-    played = call({"action": "collect", **acting, "max_turns": max_steps, "wait": True})
-    chosen = TrajectoryFilter.model_validate(played["result"]["trajectories"]["filter"])
-    with opened() as services:
-        return [recorded_row(run) for run in services.store.trajectories.iterate(chosen)]
+    return [recorded_row(run) for run in collected({**acting, "max_turns": max_steps})]
 
 
 class DatasetExporter:

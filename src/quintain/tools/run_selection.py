@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import to_jsonable_python
@@ -19,10 +19,14 @@ from quintain.tools.services import Services
 FILTER_FIELDS = len(TrajectoryFilter.model_fields)
 _WHICH = "As of search_trajectories, not empty."
 
+
+def short_schema(kind: str, description: str, **more: Any) -> WithJsonSchema:
+    """Return a short schema for an argument whose fields take more room than they help, or that another tool spells out."""
+    return WithJsonSchema({"type": kind, "description": description, **more})
+
+
 RunFilter = Annotated[
-    TrajectoryFilter | None,
-    Field(description=_WHICH),
-    WithJsonSchema({"type": "object", "description": _WHICH, "maxProperties": FILTER_FIELDS}),
+    TrajectoryFilter | None, Field(description=_WHICH), short_schema("object", _WHICH, maxProperties=FILTER_FIELDS)
 ]
 """A filter in a tool that selects by one; the list of tools spells it out once, at `search_trajectories`."""
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from quintain.cli.main import HomeOption
 from quintain.cli.session import Session, plain_console
 from quintain.errors import Conflict
 from quintain.jobs.home_claim import nothing_running
@@ -20,7 +21,6 @@ from quintain.store.database.restore import RestoreResult, read_manifest, restor
 from quintain.tools.data.backups import BackupResult
 from quintain.tools.services import open_services, utc_now
 
-_HOME = typer.Option(help="Home folder; default: QUINTAIN_HOME, else the platform's data folder.")
 _JSON = typer.Option("--json", help="Print the result as JSON.")
 
 _CHECKED = "Every file is as it was backed up"
@@ -36,7 +36,7 @@ def show_backup(console: Console, made: BackupResult) -> None:
 
 def restore_command(
     source: Annotated[Path, typer.Argument(help="Folder or archive of a backup.")],
-    home: Annotated[Path | None, _HOME] = None,
+    home: HomeOption = None,
     check: Annotated[bool, typer.Option("--check", help="Only compare every file with its hash.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Replace a home that is not empty without asking.")] = False,
     json_out: Annotated[bool, _JSON] = False,

@@ -27,10 +27,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from quintain.cli.layout import Column, print_table
 from quintain.errors import QuintainError, Unavailable
+from quintain.records.jobs.job import UNFINISHED
 
 ENVIRONMENT = "quintain/inventory"
-_ENDED = {"succeeded", "failed", "cancelled", "interrupted"}
-
 
 _METHODS = ("sft", "dpo", "grpo")
 _SHOWN = {
@@ -213,7 +212,7 @@ class Demo:
             follow = {"job_id": started["job_id"], "wait_s": 20}
             view = await self.call("get_job", follow, progress_callback=_mover(self.progress, bar, title))
             self.progress.update(bar, completed=view["step"], total=view["total_steps"])
-            if view["status"] in _ENDED:
+            if view["status"] not in UNFINISHED:
                 break
         self.progress.update(bar, description=title)
         self.progress.stop_task(bar)

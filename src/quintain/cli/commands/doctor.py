@@ -15,6 +15,7 @@ import typer
 
 from quintain import __version__
 from quintain.artifacts.checksums import require_unchanged
+from quintain.cli.main import HomeOption
 from quintain.cli.session import plain_console
 from quintain.datasets.manifest import read_manifest
 from quintain.endpoints.profiles import read_profiles
@@ -26,7 +27,7 @@ from quintain.importers import registry as importers
 from quintain.jobs.home_claim import assign_new_id
 from quintain.jobs.launchers import registry as launchers
 from quintain.jobs.pruning import model_folders
-from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
 from quintain.records.labels.judging import Endpoint
 from quintain.records.text import printable
 from quintain.records.wording import counted
@@ -53,7 +54,7 @@ _MUCH_UNUSED = 100 * 1024**2
 
 
 def doctor(
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
     salvage_to: Annotated[
         Path | None,
         typer.Option(
@@ -335,7 +336,7 @@ def _job(services: Services) -> str:
     started = services.jobs.start(SelftestSpec(steps=3))
     view = get_job(services, started.job.id, wait_s=0)
     for _ in range(4):
-        if view.status in {"succeeded", "failed", "cancelled", "interrupted"}:
+        if view.status not in UNFINISHED:
             break
         view = get_job(services, started.job.id, wait_s=10)
     if view.status != "succeeded":

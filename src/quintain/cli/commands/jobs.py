@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from quintain.cli.command_lines import command_line, for_terminal, in_commands, in_options
 from quintain.cli.layout import Column, print_facts, print_table
+from quintain.cli.main import HomeOption
 from quintain.cli.session import (
     INTERRUPTED,
     CommandRun,
@@ -80,7 +80,7 @@ def print_error_of(console: Console, view: JobView) -> None:
 
 def first_command(
     job_id: Annotated[str, typer.Argument(help="A queued job.")],
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print the job as JSON.")] = False,
 ) -> None:
     """Let a queued job start before the others that wait."""
@@ -110,9 +110,7 @@ def follow_start(services: Services, use: CommandRun, started: JobStarted | Comp
         typer.Exit: The command ends before the job: by --detach, or by Ctrl-C.
     """
     assert started.job_id is not None
-    for warning in started.warnings if isinstance(started, JobStarted) else ():
-        text = in_options(for_terminal(warning), use.session.command)
-        plain_console(stderr=True).print(printable(text), style="yellow")
+    _warn(use, started.warnings if isinstance(started, JobStarted) else ())
     if use.detach:
         use.show(started, lambda console, _: console.print(started.job_id))
         raise typer.Exit
@@ -160,15 +158,19 @@ def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult]
         use.print_json(view)
     else:
         console = plain_console()
-        for warning in view.warnings:
-            text = in_options(for_terminal(warning), use.session.command)
-            plain_console(stderr=True).print(printable(text), style="yellow")
+        _warn(use, view.warnings)
         if view.error is not None:
             print_error_of(console, view)
         if view.result is not None:
             show(console, view.result)
         console.print(printable(f"{view.job_id}: {view.status}. {for_terminal(view.next_step)}"))
     return 0 if view.status == "succeeded" else 1
+
+
+def _warn(use: CommandRun, warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        text = in_options(for_terminal(warning), use.session.command)
+        plain_console(stderr=True).print(printable(text), style="yellow")
 
 
 def _figures(view: JobView) -> list[str]:

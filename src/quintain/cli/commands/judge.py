@@ -14,10 +14,10 @@ from quintain.errors import InvalidInput
 from quintain.records.text import printable
 from quintain.records.wording import shown
 from quintain.tools.catalog import Answer, Entry, Question, tool
-from quintain.tools.invocation import check
+from quintain.tools.invocation import call, check
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
-from quintain.tools.labels.judging.tools import ROUNDS, ask_person, submit_own_scores
+from quintain.tools.labels.judging.tools import ROUNDS, ask_person
 from quintain.tools.services import Services
 
 _MAX_BYTES = 16 * 2**20
@@ -30,8 +30,7 @@ def run_judge(use: CommandRun) -> int:
     if use.own["agreement"]:
         _show_agreement(use, agreement(services, services.store.judging.iterate()))
     elif use.own["answers"] is not None:
-        answers = check(tool("submit_scores"), _answers(use.own["answers"]))
-        use.show(submit_own_scores(services, **answers), _show_submitted)
+        use.show(call(services, tool("submit_scores").for_operator, _answers(use.own["answers"])), _show_submitted)
     elif use.json_out or use.arguments["judge"] == "assistant":
         use.print_json(use.call(services))
     else:

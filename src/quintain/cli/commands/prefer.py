@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
+from quintain.cli.main import HomeOption
 from quintain.cli.session import REFUSED, CommandRun, Session, plain_console, show_next_step
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.records.labels.preference import Preference
@@ -39,7 +40,7 @@ def list_preferences(
     run: Annotated[str | None, typer.Option(help="Only preferences of this run.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=200, help="So many, newest first.")] = 20,
     json_out: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
 ) -> None:
     """List stored preferences, newest first."""
     console = plain_console()

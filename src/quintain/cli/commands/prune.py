@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from quintain.cli.commands.library import moment
 from quintain.cli.layout import Column, print_table
+from quintain.cli.main import HomeOption
 from quintain.cli.session import Session, plain_console
 from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.records.jobs.job import JobStatus
@@ -29,7 +29,7 @@ def prune_command(
     unsuccessful: Annotated[
         bool, typer.Option("--unsuccessful", help="Also failed and cancelled jobs, which then cannot be resumed.")
     ] = False,
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Show how many bytes the checkpoints and inputs of ended jobs take, and delete them with --delete.

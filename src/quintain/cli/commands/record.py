@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from quintain.cli.answers import show_record
 from quintain.cli.session import CommandRun
 from quintain.errors import InvalidInput, NotFound
 
@@ -22,8 +21,7 @@ def run_record(use: CommandRun) -> int:
         raise InvalidInput("expected a file with a run, got none; name a JSON file, or - for standard input")
     from_file = _arguments(read_json(file, _MAX_BYTES)) if file is not None else {}
     options = {name: value for name, value in use.arguments.items() if value is not None}
-    recorded = use.call(use.services(), **{**from_file, **options})
-    use.show(recorded, show_record)
+    use.show(use.call(use.services(), **{**from_file, **options}))
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from quintain.cli.main import HomeOption
 from quintain.cli.session import Session, plain_console, write_file
 from quintain.errors import InvalidInput
 from quintain.evaluation.reports.figures import forest_plot
@@ -36,7 +37,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="File to write; default: reports/ID.html in the home folder.")
     ] = None,
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print the paths as JSON.")] = False,
 ) -> None:
     """Write one HTML page about a job, comparison, evaluation, agent or dataset. It needs no network, so it can be sent."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quintain.cli.main import HomeOption
 from quintain.errors import InvalidInput, QuintainError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def serve(
     json_out: Annotated[
         bool, typer.Option("--json", help="With http: print address and file of the token as one line of JSON.")
     ] = False,
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
 ) -> None:
     """Serve the tools over MCP, until the client closes stdin or the process is stopped."""
     from quintain.server.app import create_server

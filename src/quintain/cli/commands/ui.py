@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import webbrowser
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from quintain.cli.main import HomeOption
 from quintain.errors import QuintainError
 
 
@@ -16,7 +16,7 @@ def ui(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = 8766,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
-    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+    home: HomeOption = None,
 ) -> None:
     """Show runs, jobs, datasets, agents and comparisons on a local web page, until Ctrl-C."""
     from quintain.cli.command_lines import command_line

@@ -231,6 +231,9 @@ CONFIGS: dict[str, type[TrainingConfig]] = {
 }
 """Method -> its hyperparameters."""
 
+ActingConfig = DistillConfig | DPOConfig | GRPOConfig | PPOConfig
+"""Settings of a method that can act while it learns."""
+
 DATASET_KINDS: dict[str, DatasetKind | None] = {
     "sft": "sft",
     "bc": "sft",

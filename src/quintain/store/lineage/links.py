@@ -129,7 +129,7 @@ def agent_links(connection: Connection, agent: Agent) -> Iterator[Link]:
     An evolution produces many agents on many datasets, so each is linked to its own dataset and parent.
     """
     me = Ref("agent", agent.id or "")
-    job_id = agent.job_id.split("/")[0] if agent.job_id else None
+    job_id = agent.root_job_id
     if job_id is not None:
         yield Link(Ref("job", job_id), me)
     evolved = connection.scalar(select(jobs.c.kind).where(jobs.c.id == job_id)) == "evolve"

@@ -23,7 +23,7 @@ from quintain.exporters.dataset_conversion import convert_dataset
 from quintain.exporters.protocol import Export
 from quintain.exporters.registry import exporter
 from quintain.files import sha256_of
-from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow, StepValues
+from quintain.records.dataset import PAIRED, Dataset, DatasetKind, GroupRow, PairRow, StepValues
 from quintain.records.record import Name
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
@@ -125,7 +125,7 @@ def freeze_ready_made(
         InvalidInput: a row of another shape, of several tasks, of an evaluation task, or without contrast; names it.
     """
     require_clean(list(rows), "runs")
-    if options.kind in {"dpo", "reward"}:
+    if options.kind in PAIRED:
         lines = pair_lines(services, [_pair(row, f"runs[{i}]", record) for i, row in enumerate(rows)])
     elif options.kind == "grpo":
         lines = group_lines(services, [_group(row, f"runs[{i}]", record) for i, row in enumerate(rows)])

@@ -33,6 +33,7 @@ from quintain.datasets.step_labels import (
     score_labels,
 )
 from quintain.records.dataset import (
+    PAIRED,
     DatasetRow,
     LabelledRow,
     PairRow,
@@ -157,8 +158,7 @@ def _recorded_pairs(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[Keye
     tasks: dict[str, str] = {}
     for run, *_ in runs:
         tasks[_id(run)] = key = comparison_key(run)
-        if key not in export.classes:
-            export.classes[key] = _class(export, run)
+        export.classes.setdefault(key, _class(export, run))
     preferences = export.services.store.preferences.among(tasks, sources=export.options.making["sources"])
     found = consensus(preferences, tasks)
     items = [_Item(pair, (pair.chosen, pair.rejected), export.classes.get(pair.task)) for pair in found.pairs]
@@ -273,8 +273,7 @@ def _tasks(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     for run, *_ in runs:
         key = task_key(run)
         references.setdefault(key, []).append(reference_of(run))
-        if key not in export.classes:
-            export.classes[key] = _class(export, run)
+        export.classes.setdefault(key, _class(export, run))
     items = [
         _Item(rank_references(known), tuple(reference.trajectory_id for reference in known), export.classes[key])
         for key, known in references.items()
@@ -365,8 +364,7 @@ def _candidates(
     for run, value, _ in runs:
         if value is not None:
             key = key_of(run)
-            if key not in export.classes:
-                export.classes[key] = _class(export, run)
+            export.classes.setdefault(key, _class(export, run))
             yield Candidate(key, _id(run), value, agent_digest(run))
 
 
@@ -387,7 +385,7 @@ def _worth(options: ExportOptions) -> Callable[[Trajectory], float | None]:
         return group_reward
     if options.kind == "kto" and not options.about:  # ready-made rows state their labels themselves
         return label
-    if options.kind in {"dpo", "reward"} and options.about:  # and their ratings
+    if options.kind in PAIRED and options.about:  # and their ratings
         return lambda run: verdict(run) if (rated := reward(run)) is None else rated
     by_reward = options.kind in {"sft", "benchmark"} or (
         options.kind == "prm" and options.criteria.curation.step_labels == "recorded"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
 from quintain.artifacts.locations import HUB
 from quintain.datasets import near_duplicates
@@ -18,9 +18,8 @@ from quintain.exporters.dataset_conversion import require_kind
 from quintain.exporters.registry import exporter
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
-from quintain.records.dataset import IMITATED, Curation, DatasetKind, SplitName
+from quintain.records.dataset import IMITATED, PAIRED, Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters.methods import DATASET_KINDS
 from quintain.records.record import require_number
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.records.wording import counted
@@ -31,15 +30,15 @@ from quintain.tools.data.row_references import freeze_path
 from quintain.tools.labels.scorer_resolution import full_scorer_name
 from quintain.tools.results import ExportResult
 from quintain.tools.roots import PushTo, destination_of
-from quintain.tools.run_selection import RunFilter, select
+from quintain.tools.run_selection import RunFilter, select, short_schema
 from quintain.tools.services import Services
 from quintain.tools.training.agents import own_model
+from quintain.tools.training.methods import learning_from
 
 _SHOWN = 20
 """Rejected rows in an answer; the manifest lists more."""
 
-_PAIRED = frozenset({"dpo", "reward"})
-_CONTRASTED = frozenset({"dpo", "reward", "kto", "grpo"})
+_CONTRASTED = frozenset({*PAIRED, "kto", "grpo"})
 """Kinds that need good and bad runs."""
 
 _ONLY_FOR: dict[str, frozenset[str]] = {
@@ -103,7 +102,7 @@ _CURATION = "Filters, sampling, step labels: min_reward, began_since, max_rows, 
 CurationSettings = Annotated[
     Curation | None,
     Field(description=_CURATION),
-    WithJsonSchema({"type": "object", "description": _CURATION, "maxProperties": len(Curation.model_fields)}),
+    short_schema("object", _CURATION, maxProperties=len(Curation.model_fields)),
 ]
 HeldOut = Annotated[bool, Field(description="Also take evaluation tasks, which then measure nothing.")]
 
@@ -229,9 +228,7 @@ def _all_counted(runs: Iterator[Trajectory], asked: int, tally: ExportCounts) ->
     for run in runs:
         came += 1
         yield run
-    if asked > came:
-        tally.dropped["forgotten"] += asked - came
-        tally.seen += asked - came
+    tally.leave_out("forgotten", max(0, asked - came))
 
 
 def _criteria(
@@ -276,7 +273,7 @@ def _making(
         )
     if kind not in {"sft", "kto"} and min_score is not None:
         raise InvalidInput(f"`min_score` is {min_score}, but kind {kind!r} takes good and bad runs; leave it out")
-    if kind not in _PAIRED and (named := [name for name, value in mining.items() if value is not None]):
+    if kind not in PAIRED and (named := [name for name, value in mining.items() if value is not None]):
         raise InvalidInput(
             f"`{named[0]}` is {mining[named[0]]}, but only kind 'dpo' and kind 'reward' make pairs; leave it out"
         )
@@ -289,7 +286,7 @@ def _making(
 def _require_recorded(kind: str, pairs: str, mining: dict[str, Any], curation: Curation) -> None:
     if pairs == "mined":
         return
-    if kind not in _PAIRED:
+    if kind not in PAIRED:
         raise InvalidInput(f"`pairs` is {pairs!r}, but only kind 'dpo' and kind 'reward' make pairs; leave it out")
     if named := [name for name, value in mining.items() if value is not None]:
         raise InvalidInput(
@@ -340,18 +337,16 @@ def _result(services: Services, written: WrittenDataset, tally: ExportCounts) ->
     )
 
 
-def _next_step(services: Services, kind: str, dataset_id: str) -> Hint:
-    methods = [method for method, learns_from in DATASET_KINDS.items() if learns_from == kind]
+def _next_step(services: Services, kind: DatasetKind, dataset_id: str) -> Hint:
+    methods = learning_from(kind)
     if not methods:
         return Hint(
             "Measure an agent on it with ",
             call("evaluate_agent", agent=own_model(services), dataset_id=dataset_id),
             "; no method trains on it.",
         )
-    method = kind if kind in methods else methods[0]
-    also = [other for other in methods if other != method]
-    others = f" Methods that learn from it too: {', '.join(also)}." if also else ""
-    train = call("start_training", method=method, model=own_model(services), dataset_id=dataset_id)
+    others = f" Methods that learn from it too: {', '.join(methods[1:])}." if methods[1:] else ""
+    train = call("start_training", method=methods[0], model=own_model(services), dataset_id=dataset_id)
     return Hint("Train on it with ", train, f".{others}")
 
 

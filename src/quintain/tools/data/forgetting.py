@@ -15,12 +15,11 @@ from quintain.datasets.manifest import source_files
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
-from quintain.records.jobs.evolve import round_dataset_id
 from quintain.records.jobs.handover import ExportAgentSpec
-from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus, PreviewSpec
+from quintain.records.jobs.job import UNFINISHED, Job, JobStatus, PreviewSpec
 from quintain.records.lineage import AffectedRecords, Forgotten
 from quintain.records.wording import counted
-from quintain.tools.data.lineage import datasets_of, export_again
+from quintain.tools.data.lineage import datasets_of, export_again, forget_call, round_datasets
 from quintain.tools.data.removal import delete_path, free_disk, held_elsewhere, remove_records, staying_copies
 from quintain.tools.data.run_files import files_of_runs, files_with_runs
 from quintain.tools.results import ForgetResult, TouchedThing
@@ -94,19 +93,12 @@ def forget(
 def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> ForgetResult:
     other = next((ref for ref in refs if ref.kind != "trajectory"), None)
     if other is not None:
-        raise InvalidInput(
-            Hint(
-                f"forget takes runs and sessions, or datasets and agents; {other.id!r} is of kind {other.kind!r}; ",
-                call("search_trajectories", filter=...),
-                " finds runs by dataset_id or job_id",
-                *(
-                    ("; ", call("forget", id=other.id, ended_days=0), " frees its disk space")
-                    if other.kind == "job"
-                    else (f"; a {other.kind} cannot be removed here",)
-                ),
-            ),
-            code="not_a_run",
-        )
+        way = Hint(f"a {other.kind} cannot be removed here")
+        if other.kind == "job":
+            way = Hint(forget_call([other.id], ended_days=0), " frees its disk space")
+        wrong = f"forget takes runs and sessions, or datasets and agents; {other.id!r} is of kind {other.kind!r}; "
+        search = call("search_trajectories", filter=...)
+        raise InvalidInput(Hint(wrong, search, " finds runs by dataset_id or job_id; ", way), code="not_a_run")
     runs = [ref.id for ref in refs]
     done = services.store.lineage.forget(
         runs,
@@ -145,27 +137,16 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
     """Return what to do next; `copied` is how many copies `copies` would delete."""
     steps: list[Hint | str] = []
     if done.twins and not request.twins:
-        steps.append(
-            Hint(
-                f"{counted(len(done.twins), 'equal run')} under other ids would stay; `twins` takes them along. "
-                if request.dry_run
-                else f"{counted(len(done.twins), 'equal run')} under other ids stayed: ",
-                *(
-                    ()
-                    if request.dry_run
-                    else (call("forget", id=done.twins[0], trajectory_ids=list(done.twins[1:10]) or None), ". ")
-                ),
-            )
-        )
+        equal = f"{counted(len(done.twins), 'equal run')} under other ids"
+        if request.dry_run:
+            steps.append(f"{equal} would stay; `twins` takes them along. ")
+        else:
+            steps.append(Hint(f"{equal} stayed: ", forget_call(done.twins[:10]), ". "))
     if request.dry_run:
         steps.append(staying_copies(copied))
         options = {name: True for name in ("twins", "copies") if getattr(request, name)}
-        steps += [
-            "Nothing was changed. To forget for good: ",
-            Hint(call("forget", **request.named, dry_run=False, **options)),
-            ".",
-        ]
-        return Hint(*steps)
+        again = call("forget", **request.named, dry_run=False, **options)
+        return Hint(*steps, "Nothing was changed. To forget for good: ", again, ".")
     if touched:
         steps.append("Work through `touched`, each with its remedy. ")
     steps.append(
@@ -225,8 +206,7 @@ def _still_learning(services: Services, done: Forgotten) -> list[str]:
     datasets, touched = set(done.touched.datasets), {*done.touched.jobs, *done.made_by}
 
     def learns(job: Job) -> bool:
-        rounds = job.spec.config.iterations if isinstance(job.spec, EvolveSpec) else 0
-        if job.id in touched or any(round_dataset_id(job.id, number + 1) in datasets for number in range(rounds)):
+        if job.id in touched or datasets.intersection(round_datasets(job)):
             return True
         return job.resumed_from is not None and learns(services.store.jobs.get(job.resumed_from))
 

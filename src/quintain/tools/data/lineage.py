@@ -14,7 +14,8 @@ from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset, DatasetKind
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.jobs.job import JobSpec
+from quintain.records.jobs.evolve import round_dataset_id
+from quintain.records.jobs.job import EvolveSpec, Job, JobSpec
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import Record
 from quintain.records.wording import counted
@@ -108,6 +109,12 @@ def datasets_of(spec: JobSpec) -> list[str]:
     return [dataset_id for part in parts if (dataset_id := getattr(part, "dataset_id", None)) is not None]
 
 
+def round_datasets(job: Job) -> list[str]:
+    """Return the datasets that the rounds of an evolution make, made already or not; none of another job."""
+    rounds = job.spec.config.iterations if isinstance(job.spec, EvolveSpec) else 0
+    return [round_dataset_id(job.id, number + 1) for number in range(rounds)]
+
+
 def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> None:
     """Raise if training would use a dataset with forgotten runs.
 
@@ -127,6 +134,11 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
             ),
             code="forgotten",
         )
+
+
+def forget_call(ids: Sequence[str], **options: Any) -> ToolCall:
+    """Return the call that forgets things, or frees the disk space of jobs; without ids it names none."""
+    return call("forget", id=ids[0] if ids else None, trajectory_ids=list(ids[1:]) or None, **options)
 
 
 def export_again(dataset: Dataset, *, is_kept: bool = True, **shares: float) -> ToolCall:

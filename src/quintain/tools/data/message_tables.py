@@ -101,8 +101,7 @@ def _chosen(
     for line, row in labelled(chosen_rows(rows, where, tally), columns, labels, report, tally):
         stated = conversations[names[line]].stated.get(columns.get("label", ""), ())
         if len({label_of(value, labels) for value in stated}) > 1:
-            tally.dropped["labels_disagree"] += 1
-            tally.seen += 1
+            tally.leave_out("labels_disagree")
         else:
             yield names[line], row
 

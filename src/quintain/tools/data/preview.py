@@ -29,14 +29,11 @@ from quintain.tools.jobs.next_steps import preview_again
 from quintain.tools.results import PreviewResult
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_weights, resolve_agent
-from quintain.tools.training.methods import read_hyperparameters
+from quintain.tools.training.methods import learning_from, read_hyperparameters
 from quintain.tools.training.requests import AgentReference, training_source
 
 WAIT_S = 40.0
 """Hosts end calls at 60 s; a longer preview is fetched by calling again."""
-
-_METHOD_OF_KIND: dict[str, str] = {"text": "pretrain"}
-"""Dataset kind -> usual method, if its name differs."""
 
 _SHOWN_AS: dict[str, str] = {"reward": "dpo", "prm": "sft"}
 """Method that reads one number at the end of a run or step -> method with the same rows."""
@@ -124,13 +121,13 @@ def preview_spec(
         InvalidInput: method and dataset do not fit, or a setting is wrong.
     """
     dataset = stored_dataset(services, dataset_id)
-    chosen = method or _METHOD_OF_KIND.get(dataset.kind, dataset.kind)
     if dataset.kind == "benchmark":
         raise InvalidInput(
             f"dataset {dataset.id} is of kind 'benchmark': tasks to be measured on, which no model is trained on; preview a "
             "dataset of another kind",
             code="wrong_dataset_kind",
         )
+    chosen = method or learning_from(dataset.kind)[0]
     if chosen == "retriever":
         raise InvalidInput(
             "a preview shows the turns that a model learns to write, and a retriever writes nothing; preview with method='sft' to "

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quintain.datasets.manifest import source_files
 from quintain.errors import Conflict
@@ -15,13 +15,12 @@ from quintain.jobs.pruning import ENDED, Prunable, model_folders, prunable, prun
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.jobs.evolve import round_dataset_id
 from quintain.records.jobs.handover import ExportAgentSpec
-from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, JobStatus
+from quintain.records.jobs.job import UNFINISHED, Job, JobStatus
 from quintain.records.lineage import LineageNode
 from quintain.records.wording import counted
 from quintain.store.database.paging import read_pages
-from quintain.tools.data.lineage import datasets_of
+from quintain.tools.data.lineage import datasets_of, forget_call, round_datasets
 from quintain.tools.jobs.descriptions import job_label
 from quintain.tools.results import ForgetResult, TouchedThing
 from quintain.tools.services import Services
@@ -81,9 +80,8 @@ def remove_records(services: Services, refs: Sequence[Ref], *, dry_run: bool, co
 def _uses(job: Job, datasets: Sequence[Dataset], agents: Sequence[Agent]) -> bool:
     """Whether a job reads one of the records, or is still making them."""
     spec = job.spec.model_dump_json()
-    rounds = job.spec.config.iterations if isinstance(job.spec, EvolveSpec) else 0
-    ids = {round_dataset_id(job.id, number + 1) for number in range(rounds)} | set(datasets_of(job.spec))
-    made = any((agent.job_id or "").split("/")[0] == job.id for agent in agents)
+    ids = {*round_datasets(job), *datasets_of(job.spec)}
+    made = any(agent.root_job_id == job.id for agent in agents)
     wanted = [*(dataset.id for dataset in datasets), *(agent.id for agent in agents)]
     return made or any(one in ids or f'"{one}"' in spec for one in wanted)
 
@@ -115,7 +113,7 @@ def _copies(
             yield from (folder / "inputs", *sorted(folder.glob("stages/*/inputs")))
         if isinstance(job.spec, ExportAgentSpec) and job.spec.agent.id in names:
             yield Path(job.spec.destination)
-    made_by = {agent.job_id.split("/")[0] for agent in agents if agent.job_id}
+    made_by = {agent.root_job_id for agent in agents if agent.root_job_id}
     left = prunable(store, settings.jobs_dir, services.clock(), older_than=timedelta(0), statuses=ENDED, only=made_by)
     yield from (folder for one in left for folder in one.folders)
 
@@ -126,7 +124,7 @@ def _in_other_homes(
     ids = {dataset.id for dataset in datasets}
     jobs = [node.id for node in derived if node.kind == "job"]
     jobs = [job_id for job_id in jobs if ids & set(datasets_of(services.store.jobs.get(job_id).spec))]
-    jobs += [agent.job_id.split("/")[0] for agent in agents if agent.job_id]
+    jobs += [agent.root_job_id for agent in agents if agent.root_job_id]
     paths = [*(Path(dataset.path) for dataset in datasets), *sorted(model_folders(agents))]
     return held_elsewhere(services, paths, jobs)
 
@@ -158,7 +156,7 @@ def _touched(
     unfinished = {job.id for job in busy}
     for node in sorted(derived, key=lambda node: node.kind):
         if node.kind == "agent":
-            along = call("forget", id=refs[0].id, trajectory_ids=[*(ref.id for ref in refs[1:]), node.id])
+            along = forget_call([*(ref.id for ref in refs), node.id])
             remedy = Hint(
                 "It was made from them, works without them, and keeps what it has learned; to remove it too: ",
                 along,
@@ -189,12 +187,9 @@ def _next_step(
         )
     if busy:
         return Hint("Nothing was changed. First ", call("cancel_job", job_id=busy[0].id), ", which uses them.")
-    more: dict[str, Any] = {"trajectory_ids": [ref.id for ref in refs[1:]]} if len(refs) > 1 else {}
-    more |= {"copies": True} if copies else {}
+    again = forget_call([ref.id for ref in refs], copies=copies or None, dry_run=False)
     note = "" if copies else staying_copies(len({*map(str, inside)} & {*left}))
-    return Hint(
-        note, "Nothing was changed. To remove for good: ", call("forget", id=refs[0].id, **more, dry_run=False), "."
-    )
+    return Hint(note, "Nothing was changed. To remove for good: ", again, ".")
 
 
 def delete_path(path: Path) -> bool:
@@ -250,12 +245,10 @@ def _freed(one: Prunable, freed: int, *, dry_run: bool) -> TouchedThing:
 
 
 def _after_freeing(services: Services, days: int, job_ids: Sequence[str], *, freed: int, dry_run: bool) -> Hint:
-    named = {"id": job_ids[0], "trajectory_ids": list(job_ids[1:]) or None} if job_ids else {}
-    named = {name: value for name, value in named.items() if value}
     if freed and dry_run:
         step = Hint(
             f"Nothing was changed. To free {_mib(freed)}: ",
-            call("forget", **named, ended_days=days, dry_run=False),
+            forget_call(job_ids, ended_days=days, dry_run=False),
             "; results, curves, logs and agents stay.",
         )
     elif freed:
@@ -266,7 +259,7 @@ def _after_freeing(services: Services, days: int, job_ids: Sequence[str], *, fre
     unsuccessful = () if job_ids else tuple(status for status in ENDED if status is not JobStatus.SUCCEEDED)
     if others := _prunable(services, days, (), unsuccessful):
         ids, size = [one.job.id for one in others], sum(one.bytes for one in others)
-        more = call("forget", id=ids[0], trajectory_ids=ids[1:10] or None, ended_days=days)
+        more = forget_call(ids[:10], ended_days=days)
         step = Hint(
             step,
             f" {counted(len(others), 'job')} that failed or was cancelled would free {_mib(size)}, and could not be resumed: ",

@@ -24,7 +24,7 @@ from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
-from quintain.records.dataset import IMITATED, LEARNED, SplitName
+from quintain.records.dataset import IMITATED, LEARNED, PAIRED, SplitName
 from quintain.records.imports import IngestStatus, Rejected
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
 from quintain.records.wording import clip, counted, shown
@@ -53,7 +53,6 @@ from quintain.tools.data.row_reading import (
 from quintain.tools.roots import url_of
 from quintain.tools.services import Services
 
-_PAIR_KINDS = frozenset({"dpo", "reward"})
 _SAMPLED = 200
 """First rows by which the names in `columns` are checked."""
 
@@ -255,7 +254,7 @@ def _row_statements(
 ) -> tuple[RowStatements, list[str]]:
     """Return the rows' statements about their runs, and the ids of runs that this dataset kind can use."""
     runs = _agreeing(runs, options, tally)
-    if options.kind in _PAIR_KINDS:
+    if options.kind in PAIRED:
         pairs = _pairs(runs, tally)
         ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)] or [run.id for run in runs])
         return RowStatements(pairs, {run.id: float(run.good) for run in runs if run.good is not None}), list(ids)
@@ -263,15 +262,12 @@ def _row_statements(
         labels = {run.id: float(run.good) for run in runs if run.good is not None}
     else:
         # Only what was preferred is an example to follow.
-        if options.kind in IMITATED and (bad := sum(run.good is False for run in runs)):
-            tally.dropped["undesirable"] += bad
-            tally.seen += bad
+        if options.kind in IMITATED:
+            tally.leave_out("undesirable", sum(run.good is False for run in runs))
             runs = [run for run in runs if run.good is not False]
         labels = {}
     ids = dict.fromkeys(run.id for run in runs)
-    if repeated := len(runs) - len(ids):
-        tally.dropped["duplicate"] += repeated
-        tally.seen += repeated
+    tally.leave_out("duplicate", len(runs) - len(ids))
     return RowStatements(values=labels), list(ids)
 
 
@@ -283,9 +279,7 @@ def _agreeing(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportC
             labels.setdefault(run.id, set()).add(run.good)
     by_label = options.kind == "sft" or options.criteria.scorer is None
     agreed = [run for run in runs if not by_label or len(labels.get(run.id, ())) < 2]
-    if n := len(runs) - len(agreed):
-        tally.dropped["labels_disagree"] += n
-        tally.seen += n
+    tally.leave_out("labels_disagree", len(runs) - len(agreed))
     return agreed
 
 
@@ -383,10 +377,8 @@ def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
     against = {(other, one): n for (one, other), n in stated.items() if one != other}
     for_it = [stated[two] - against.get(two, 0) for two in ((pair.chosen, pair.rejected) for pair in pairs)]
     taken, ties = sum(n > 0 for n in for_it), for_it.count(0)
-    for reason, n in (("raters_disagree", 2 * ties), ("duplicate", len(runs) - 2 * (taken + ties) if pairs else 0)):
-        if n:
-            tally.dropped[reason] += n
-            tally.seen += n
+    tally.leave_out("raters_disagree", 2 * ties)
+    tally.leave_out("duplicate", len(runs) - 2 * (taken + ties) if pairs else 0)
     if outvoted := len(pairs) - taken - ties:
         tally.notes.append(f"{counted(outvoted, 'pair')} in two directions: the one that more rows state is taken")
     return [pair for pair, n in zip(pairs, for_it, strict=True) if n > 0]

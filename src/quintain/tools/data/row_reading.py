@@ -141,8 +141,7 @@ def of_split(
         if split in (None, named):
             yield row
         elif split == "train" and named not in LEARNED:
-            tally.dropped["other_split"] += 1
-            tally.seen += 1
+            tally.leave_out("other_split")
 
 
 def splits_beside_train(runs: Iterable[Trajectory]) -> Iterator[str]:
@@ -316,7 +315,7 @@ def chosen_rows(
                     if isinstance(cell := row.get(name), str) and cell.strip() and bound.measure(cell) is None
                 }
                 texts = words | texts
-                _leave_out(tally, "not_a_number" if words else "not_where")
+                tally.leave_out("not_a_number" if words else "not_where")
                 continue
         yield NumberedValue(number, row)
     for name, cell in texts.items():
@@ -372,19 +371,14 @@ def labelled(
         if column is None or not isinstance(row, Mapping):
             yield NumberedValue(number, row)
         elif row.get(column) is None:
-            _leave_out(tally, "no_label")
+            tally.leave_out("no_label")
         elif (label := label_of(row[column], marks)) is not None:
             yield NumberedValue(number, {**row, column: label})
         elif bounds and as_cell_number(str(row[column])) is not None:
-            _leave_out(tally, "between_marks")
+            tally.leave_out("between_marks")
         else:
             known = " or ".join(map(repr, marks.values())) or "true, false, 1, 0 or -1"
             report.reject(number, f"expected {known} in {column!r}, the label, got {shown(row[column])}")
-
-
-def _leave_out(tally: ExportCounts, reason: str) -> None:
-    tally.dropped[reason] += 1
-    tally.seen += 1
 
 
 def label_of(value: object, marks: Mapping[str, str]) -> bool | None:

@@ -161,13 +161,11 @@ def _rows_once(services: Services, datasets: Sequence[Dataset], tally: ExportCou
     for split in get_args(SplitName):
         for row in _rows(datasets, split):
             if forgotten.intersection(members_of(row)):
-                tally.dropped["forgotten"] += 1
-                tally.seen += 1
+                tally.leave_out("forgotten")
                 continue
             content = hashlib.sha256(row.model_dump_json().encode()).digest()
             if content in seen:
-                tally.dropped["duplicate"] += 1
-                tally.seen += 1
+                tally.leave_out("duplicate")
                 continue
             seen.add(content)
             yield KeyedRow(task_key(trajectories_of(row)[0]), row)

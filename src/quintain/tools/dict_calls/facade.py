@@ -20,14 +20,7 @@ from typing import Any
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.dataset import DatasetKind
 from quintain.records.documents import read_document
-from quintain.records.hyperparameters.methods import (
-    CONFIGS,
-    DistillConfig,
-    DPOConfig,
-    GRPOConfig,
-    PPOConfig,
-    TrainingConfig,
-)
+from quintain.records.hyperparameters.methods import CONFIGS, ActingConfig, TrainingConfig
 from quintain.records.jobs.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record
 from quintain.records.wording import shown
@@ -82,9 +75,8 @@ class RLTrainingTool:
     def run(self, parameters: Mapping[str, Any]) -> str:
         """Carry out `parameters["action"]` (default `train`) and answer in JSON.
 
-        Every tool is an action, by its full name or its short one: record, search, get, score, export, preview, plan, collect,
-        compare, register, status, jobs, cancel, resume, plot, library, lineage, forget; besides
-        train, evolve, evaluate, load_dataset, create_reward, wait.
+        Every tool is an action, by its full name or its short one in the catalog; besides train, evolve, evaluate, load_dataset,
+        create_reward and wait.
         """
         try:
             if not isinstance(parameters, Mapping):
@@ -358,7 +350,7 @@ def _with_settings(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]
 
 def _with_prompts(config: TrainingConfig, n: int) -> TrainingConfig:
     """Return online settings whose rollouts act on `n` tasks for each epoch."""
-    if not isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig):
+    if not isinstance(config, ActingConfig):
         return config
     return config.model_copy(update={"rollouts": max(1, math.ceil(n * config.epochs / config.tasks_per_step))})
 

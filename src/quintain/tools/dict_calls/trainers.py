@@ -17,7 +17,9 @@ from typing import Any, ClassVar
 from quintain.datasets.row_files import rows_of
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.importers.protocol import Report
+from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.setting_groups import LoraConfig
+from quintain.records.trajectory import Trajectory
 from quintain.settings import read_settings
 from quintain.tools.dict_calls.actions import DEFAULT_ROWS
 from quintain.tools.dict_calls.facade import RLTrainingTool
@@ -60,6 +62,14 @@ def call(parameters: Mapping[str, Any], home: str | Path | None = None) -> dict[
     if answer["status"] == "error":
         raise TrainingFailed(str(answer.get("message")), code=str(answer.get("code", "failed")))
     return answer
+
+
+def collected(parameters: Mapping[str, Any], home: str | Path | None = None) -> list[Trajectory]:
+    """Let an agent act, as the action `collect` does, and return its runs; errors as of `call`."""
+    played = call({"action": "collect", **parameters, "wait": True}, home)
+    chosen = TrajectoryFilter.model_validate(played["result"]["trajectories"]["filter"])
+    with opened(home) as services:
+        return list(services.store.trajectories.iterate(chosen))
 
 
 def train(

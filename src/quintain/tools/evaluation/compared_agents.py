@@ -62,8 +62,8 @@ def _way_to(services: Services, agent_id: str) -> list[Agent]:
     """Return the agents on the way to an agent: its ancestors, each after the earlier agents of its job."""
     way: dict[str, Agent] = {}
     for agent in reversed(ancestors_of(services, agent_id)):
-        if agent.job_id is not None:
-            job_id = agent.job_id.partition("/")[0]
+        if agent.job_id is not None and agent.root_job_id is not None:
+            job_id = agent.root_job_id
             before = [other for other in services.store.agents.of_job(job_id) if other.id != agent.id]
             stages = [other for other in before if (other.job_id or "") < agent.job_id or agent.job_id == job_id]
             way |= {stage.id: stage for stage in stages if stage.id and stage.id not in way}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from quintain.environments.references import parse_reference, parts_of
 from quintain.environments.registry import option_names, task_source
@@ -29,6 +29,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.results import JobStarted
+from quintain.tools.run_selection import short_schema
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     EXPERT,
@@ -63,14 +64,7 @@ _WRITTEN = "Own tasks: prompt, checker or answer; for an MCP server also script,
 WrittenTasks = Annotated[
     list[dict[str, Any]] | None,
     Field(min_length=1, max_length=200, description=_WRITTEN),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "maxItems": 200,
-            "items": {"type": "object", "maxProperties": MAX_FIELDS},
-            "description": _WRITTEN,
-        }
-    ),
+    short_schema("array", _WRITTEN, maxItems=200, items={"type": "object", "maxProperties": MAX_FIELDS}),
 ]
 
 

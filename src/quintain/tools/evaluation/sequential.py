@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Comparison
 from quintain.records.jobs.job import CompareSpec, EvaluateSpec
 from quintain.tools.evaluation.rollouts import MeasuredSuite, acting_fields, measured_suite, task_count
-from quintain.tools.jobs.jobs import start
+from quintain.tools.jobs.jobs import spec_key, start
 from quintain.tools.results import CompareResult
-from quintain.tools.services import Services
-from quintain.tools.training.requests import spec_key
+from quintain.tools.services import Services, find
 
 
 def compare_sequentially(
@@ -81,10 +79,7 @@ def _played_suite(services: Services, environment: str | Mapping[str, float], n_
 
 def named_dataset(services: Services, environment: str | Mapping[str, float]) -> Dataset | None:
     """Return the dataset that is named in place of an environment; None for an environment."""
-    if isinstance(environment, str):
-        with suppress(NotFound):
-            return services.store.datasets.get(environment)
-    return None
+    return find(services.store.datasets.get, environment) if isinstance(environment, str) else None
 
 
 def _side(services: Services, agent: str, suite: MeasuredSuite, repeats: int) -> EvaluateSpec:

@@ -189,7 +189,7 @@ _ROWS = 200
 def default_suite(services: Services, agent: str) -> dict[str, str]:
     """Return the arguments that name the suite of an agent: of its newest training, else the default environment."""
     for one in ancestors_of(services, resolve_agent(services, agent).id or ""):
-        job = find(services.store.jobs.get, one.job_id.partition("/")[0]) if one.job_id else None
+        job = find(services.store.jobs.get, one.root_job_id or "")
         if job is not None and isinstance(job.spec, TrainSpec | EvolveSpec) and job.spec.environment is not None:
             where = job.spec.environment
             file = parse_reference(where).options.get("file") if parts_of(where) is None else None

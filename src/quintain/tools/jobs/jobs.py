@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,11 +12,9 @@ from pydantic import Field
 from quintain.errors import Conflict, InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.hyperparameters.methods import PLACEMENT
-from quintain.records.jobs.evolve import round_dataset_id
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import (
     UNFINISHED,
-    EvolveSpec,
     Job,
     JobSpec,
     JobStatus,
@@ -24,7 +23,12 @@ from quintain.records.jobs.job import (
 from quintain.records.text import printable
 from quintain.records.wording import counted, list_names
 from quintain.tools.catalog import wait_for_last
-from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
+from quintain.tools.data.lineage import (
+    forgotten_sources_note,
+    require_no_forgotten_sources,
+    require_remembered,
+    round_datasets,
+)
 from quintain.tools.jobs.descriptions import job_label, lease_notice, metric_curves, quiet_for, stall_of, thin_curves
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
@@ -262,18 +266,20 @@ def _elsewhere(job: Job, changes: Mapping[str, Any] | None) -> JobSpec:
 
 def _require_remembered_rounds(services: Services, job: Job) -> None:
     """Refuse to continue an evolution one of whose rounds has selected a run that was forgotten since."""
-    if not isinstance(job.spec, EvolveSpec):
-        return
     made_by: Job | None = job
     while made_by is not None:  # a resumed job goes on with the datasets of the one before
-        rounds = [round_dataset_id(made_by.id, number + 1) for number in range(job.spec.config.iterations)]
-        for dataset_id in services.store.lineage.datasets_with_forgotten(rounds):
+        for dataset_id in services.store.lineage.datasets_with_forgotten(round_datasets(made_by)):
             raise Conflict(
                 f"{job.id} selected a run that was forgotten since (dataset {dataset_id}), so it does not go on; start another "
                 "evolution from the agent that it began with",
                 code="forgotten",
             )
         made_by = services.store.jobs.get(made_by.resumed_from) if made_by.resumed_from else None
+
+
+def spec_key(spec: JobSpec) -> str:
+    """Return the default key of a request: a hash of it without its output folder."""
+    return hashlib.sha256(spec.model_dump_json(exclude={"output_dir"}).encode()).hexdigest()
 
 
 def start(

@@ -59,7 +59,7 @@ def report_of(services: Services, id: str) -> tuple[Report, Figure | None]:
                 call("list_library", kind="agents"),
             )
         )
-    trained = None if agent.job_id is None else _figure(services, agent.job_id.partition("/")[0])
+    trained = None if agent.root_job_id is None else _figure(services, agent.root_job_id)
     return agent_report(services, agent), trained
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from quintain.datasets.selection import (
     Criteria,
@@ -33,7 +33,7 @@ from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
 from quintain.tools.data.dataset_folders import logged_margin, with_runs
 from quintain.tools.labels.scorer_resolution import full_scorer_name, runs_with_values, verdict
 from quintain.tools.results import PreferencesResult, Skipped
-from quintain.tools.run_selection import FILTER_FIELDS, select
+from quintain.tools.run_selection import FILTER_FIELDS, select, short_schema
 from quintain.tools.services import Services
 
 Mode = Literal["outside_in", "adjacent", "all_pairs", "best_worst", "forks"]
@@ -114,12 +114,12 @@ def record_preferences(
     pairs: Annotated[
         list[Any] | None,
         Field(max_length=10_000, description=_PAIRS),
-        WithJsonSchema({"type": "array", "items": _PAIR, "maxItems": 10_000, "description": _PAIRS}),
+        short_schema("array", _PAIRS, items=_PAIR, maxItems=10_000),
     ] = None,
     filter: Annotated[
         TrajectoryFilter | None,
         Field(description=_RUNS),
-        WithJsonSchema({"type": "object", "maxProperties": FILTER_FIELDS, "description": _RUNS}),
+        short_schema("object", _RUNS, maxProperties=FILTER_FIELDS),
     ] = None,
     trajectory_ids: Annotated[list[str] | None, Field(description="By id.")] = None,
     scorer: Annotated[str | None, Field(description="(outcome)")] = None,

@@ -18,7 +18,8 @@ from quintain.scoring.recorded import AGENT, RAW, is_recorded, source_of
 from quintain.scoring.registry import is_registered, registered_declared, registered_function
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.reward_parsing import ParsedPart, parse_reward
-from quintain.tools.labels.score_jobs import judge_fields, rubric_of
+from quintain.tools.labels.score_jobs import judge_fields
+from quintain.tools.labels.scorer_resolution import find_rubric
 from quintain.tools.services import Services
 from quintain.tools.training.agents import ENDPOINT, require_reward_model, resolve_scorer
 
@@ -121,7 +122,7 @@ def _sandbox(services: Services, name: str) -> SandboxChoice | None:
 def _judged(services: Services, part: ParsedPart, *, calibrate: bool) -> RewardPart:
     """Return a part that models judge, with their rubric."""
     source = source_of(part.name)
-    rubric = rubric_of(services, part.rubric if part.rubric is not None else source.rubric, "score")
+    rubric = find_rubric(services, part.rubric if part.rubric is not None else source.rubric)
     mode = part.mode or "score"
     if len(part.judges) > 1 and not calibrate:
         raise InvalidInput(

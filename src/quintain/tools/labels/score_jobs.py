@@ -23,13 +23,11 @@ from quintain.records.labels.judging import JudgingMode, Rubric
 from quintain.records.labels.profiles import DomainProfile
 from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip
-from quintain.scoring.judges.rubrics import read_rubric_file
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs
 from quintain.tools.evaluation.environment_references import usable_reference
-from quintain.tools.jobs.jobs import start
+from quintain.tools.jobs.jobs import spec_key, start
 from quintain.tools.labels.scorer_resolution import find_rubric
 from quintain.tools.results import JobStarted
-from quintain.tools.roots import readable
 from quintain.tools.services import Services, find
 from quintain.tools.training.agents import (
     ENDPOINT,
@@ -41,7 +39,6 @@ from quintain.tools.training.agents import (
     require_weights,
     resolve_scorer,
 )
-from quintain.tools.training.requests import spec_key
 
 
 def start_judging(
@@ -58,7 +55,7 @@ def start_judging(
     The judge is `endpoint:NAME` or a local agent; without a rubric it is that of the profile, for single steps `steps`,
     else `default`.
     """
-    fields = judge_fields(services, judge, rubric_of(services, rubric, mode, profile), mode)
+    fields = judge_fields(services, judge, find_rubric(services, rubric, mode, profile), mode)
     kind = JudgeSpec if "endpoint" in fields else ScoreSpec
     spec: JudgeSpec | ScoreSpec = kind(runs=write_runs(services, runs), **fields)
     return start(services, spec, spec_key(spec))
@@ -74,18 +71,6 @@ def judge_fields(services: Services, judge: str, rubric: Rubric, mode: str) -> d
         who = {"agent": judge_agent(services, judge)}
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     return {**who, "rubric": rubric, "mode": mode, "control": services.settings.judge_control, "cache_dir": cache}
-
-
-def rubric_of(
-    services: Services,
-    rubric: str | Mapping[str, Any] | Rubric | None,
-    mode: JudgingMode,
-    profile: DomainProfile | None = None,
-) -> Rubric:
-    """The rubric that a caller means, by name, as an object, or in a JSON or YAML file that may be read."""
-    if isinstance(rubric, str) and rubric.lower().endswith((".json", ".yaml", ".yml")):
-        return read_rubric_file(readable(services, rubric, "rubric"))
-    return find_rubric(services, "steps" if rubric is None and mode == "steps" else rubric, profile)
 
 
 def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: Agent | str) -> JobStarted:

@@ -11,14 +11,14 @@ from quintain.datasets.step_labels import score_labels
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.labels.judging import Rubric
+from quintain.records.labels.judging import JudgingMode, Rubric
 from quintain.records.labels.profiles import DomainProfile
 from quintain.records.protocols import Scorer
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.records.wording import clip, list_names, nearest, shown
 from quintain.scoring.calibration.calibrated import CalibratedScorer
-from quintain.scoring.judges.rubrics import RUBRICS, rubric, unknown_rubric
+from quintain.scoring.judges.rubrics import RUBRICS, read_rubric_file, rubric, unknown_rubric
 from quintain.scoring.recorded import (
     AGENT,
     INFLUENCE,
@@ -32,6 +32,7 @@ from quintain.scoring.recorded import (
 )
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.tournaments import tournament_scores
+from quintain.tools.roots import readable
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_reward_model, resolve_scorer
 
@@ -279,14 +280,23 @@ _LOOKED_AT = 200
 
 
 def find_rubric(
-    services: Services, spec: str | Mapping[str, Any] | Rubric | None, profile: DomainProfile | None = None
+    services: Services,
+    spec: str | Mapping[str, Any] | Rubric | None,
+    mode: JudgingMode = "score",
+    profile: DomainProfile | None = None,
 ) -> Rubric:
-    """Return the rubric that is meant; a name is that of a built-in rubric, or of the newest one used under it.
+    """Return the rubric that is meant, by name, as an object, or in a JSON or YAML file that may be read.
+
+    A name is that of a built-in rubric, or of the newest one used under it; without one, single steps have `steps`.
 
     Raises:
         NotFound: No rubric of this name is built in or was used.
         InvalidInput: A mapping that is no rubric.
     """
+    if spec is None and mode == "steps":
+        spec = mode
+    if isinstance(spec, str) and spec.lower().endswith((".json", ".yaml", ".yml")):
+        return read_rubric_file(readable(services, spec, "rubric"))
     if not isinstance(spec, str) or spec in RUBRICS:
         return rubric(spec, profile)
     own: dict[str, Rubric] = {}

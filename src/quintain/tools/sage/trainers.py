@@ -12,13 +12,12 @@ from typing import Any
 from quintain.datasets.sampling import task_class
 from quintain.errors import InvalidInput, NotFound
 from quintain.importers.harnesses.sage import read_dialog
-from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Step, text_of
 from quintain.scoring.outcomes.final_message import final_messages
 from quintain.settings import read_settings
 from quintain.tools.data.row_references import ROW_SUFFIXES
 from quintain.tools.dict_calls.actions import file_of_rows
-from quintain.tools.dict_calls.trainers import NamedSettings, call, opened, read_objects, train
+from quintain.tools.dict_calls.trainers import NamedSettings, call, collected, opened, read_objects, train
 from quintain.tools.sage.rewards import AgentRewardConfig, AgentRewardModel
 
 
@@ -333,18 +332,12 @@ class AgentRLTrainer(AgentSFTTrainer):
         found: dict[str, Any] = {}
         with opened(self.config.home) as services:
             path = file_of_rows(services, [{"prompt": prompt, "split": "train"} for prompt in valued])
-            where = f"{_PROMPTS}&file={path}"
-            asked: dict[str, Any] = {"action": "collect", "agent": self.config.base_model, "environment": where}
-            asked |= {"n_tasks": len(valued), "attempts": num_samples, "wait": True}
-            played = call(asked, self.config.home)
-            chosen = TrajectoryFilter.model_validate(played["result"]["trajectories"]["filter"])
-            for run in services.store.trajectories.iterate(chosen):
-                prompt, answer = run.task.prompt, next(final_messages(run), "")
-                found = self.reward_model.compute_reward(
-                    query=prompt, response=answer, ground_truth={}, execution_trace=[]
-                )
-                if found["total"] is not None:
-                    valued.setdefault(prompt, []).append((found["total"], answer))
+        acting = {"agent": self.config.base_model, "environment": f"{_PROMPTS}&file={path}"}
+        for run in collected({**acting, "n_tasks": len(valued), "attempts": num_samples}, self.config.home):
+            prompt, answer = run.task.prompt, next(final_messages(run), "")
+            found = self.reward_model.compute_reward(query=prompt, response=answer, ground_truth={}, execution_trace=[])
+            if found["total"] is not None:
+                valued.setdefault(prompt, []).append((found["total"], answer))
         if not any(valued.values()):
             raise InvalidInput(
                 f"expected a reward model that values answers without a ground truth and a trace, got no total "

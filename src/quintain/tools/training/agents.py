@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, WithJsonSchema
+from pydantic import Field, ValidationError
 
 from quintain.endpoints.client import missing_key
 from quintain.endpoints.profiles import find_profile
@@ -19,9 +19,10 @@ from quintain.records.wording import clip, explain, list_names, shown
 from quintain.settings import has_secret
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
+from quintain.tools.run_selection import short_schema
 from quintain.tools.services import Services
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder, weight_headers
-from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
+from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base
 from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
 from quintain.tools.training.planning.model_files import DEQUANTISED, stored_quantization
 
@@ -29,8 +30,7 @@ EXPERT = "expert"
 """The agent of the environments' scripted experts."""
 
 _SAMPLING = "As of evaluate_agent; left out: as the model's agent."
-_SAMPLING_SCHEMA = {"type": "object", "description": _SAMPLING, "maxProperties": len(Sampling.model_fields)}
-"""The list of tools spells the fields out once, at `evaluate_agent`."""
+_SAMPLING_SCHEMA = short_schema("object", _SAMPLING, maxProperties=len(Sampling.model_fields))
 
 ENDPOINT = "endpoint:"
 """Prefix of references to endpoint profiles."""
@@ -50,7 +50,7 @@ def register_agent(
         str | None,
         Field(max_length=20_000, description="Replaces the environment's; null: that."),
     ] = None,
-    sampling: Annotated[Sampling | None, Field(description=_SAMPLING), WithJsonSchema(_SAMPLING_SCHEMA)] = None,
+    sampling: Annotated[Sampling | None, Field(description=_SAMPLING), _SAMPLING_SCHEMA] = None,
     template: Annotated[
         Literal["auto", "tools", "react"],
         Field(description="Native tool calls, ReAct text, or automatic."),
@@ -159,7 +159,7 @@ def resolve_agent(services: Services, reference: str) -> Agent:
     try:
         return services.store.agents.get(reference)
     except NotFound as error:
-        raise unknown_agent(services, reference, error) from None
+        raise NotFound(Hint(error.message, ". ", near_models(services, reference))) from None
 
 
 def resolve_scorer(services: Services, reference: str) -> Agent:

@@ -21,7 +21,6 @@ from quintain.records.text import require_clean
 from quintain.records.wording import explain, shown
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.invocation import refuse_unknown
-from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
@@ -44,9 +43,8 @@ from quintain.tools.training.planning.warnings import recipe_warnings
 from quintain.tools.training.requests import (
     Request,
     Source,
-    new_output,
     read_request,
-    spec_key,
+    start_new_agent,
 )
 from quintain.tools.training.start import require_no_dataset, start_evolution, train, training_inputs
 from quintain.tools.training.usable_settings import with_same_adapter
@@ -171,9 +169,7 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
     require_free_name(request.name or "")
     _recipe(services, request, stages, folder, make=False)  # all stages are checked before a dataset is created for any
     spec = _recipe(services, request, stages, folder, make=True)
-    key = request.request_key or spec_key(spec)
-    stored = spec.model_copy(update=new_output(services, spec.name))
-    return start(services, stored, key, warnings=recipe_warnings(services, spec))
+    return start_new_agent(services, request, spec, warnings=recipe_warnings(services, spec))
 
 
 def _recipe(

@@ -161,7 +161,7 @@ def _line(services: Services, agent: Agent) -> Iterator[str | None]:
 
 def _earlier_stages(services: Services, agent: Agent) -> Iterator[str | None]:
     """Yield the ids of the agents that earlier stages of the agent's recipe made."""
-    job = find(services.store.jobs.get, (agent.job_id or "").split("/")[0])
+    job = find(services.store.jobs.get, agent.root_job_id or "")
     if job is not None and isinstance(job.spec, RecipeSpec) and agent.created_at is not None:
         of_job = services.store.agents.of_job(job.id)
         yield from (one.id for one in of_job if one.created_at and one.created_at <= agent.created_at)

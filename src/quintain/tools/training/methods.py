@@ -15,6 +15,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
+from quintain.records.dataset import DatasetKind
 from quintain.records.hyperparameters.foreign_settings import RENAMED
 from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, ONLINE_METHODS, PPOConfig, TrainingConfig
 from quintain.records.hyperparameters.setting_aliases import canonical
@@ -181,18 +182,20 @@ def _config_of(method: str) -> type[TrainingConfig]:
     )
 
 
+def learning_from(kind: DatasetKind) -> list[str]:
+    """Return the methods that learn from a kind of dataset, the usual one first: that of its own name, where there is one."""
+    methods = [method for method, needed in DATASET_KINDS.items() if needed == kind]
+    return sorted(methods, key=lambda method: method != kind)
+
+
 def describe_method(method: str) -> dict[str, Any]:
     """Describe a method: what it does, its kind of dataset, and its settings from the config model."""
-    if method == EVOLVE:
-        settings = describe_settings(EvolveConfig)
-        about = {"method": method, "summary": METHODS[method], "dataset_kind": None, "online": True}
-        return {**about, "hyperparameters": settings}
     return {
         "method": method,
         "summary": METHODS[method],
-        "dataset_kind": DATASET_KINDS[method],
-        "online": method in ONLINE_METHODS,
-        "hyperparameters": describe_settings(CONFIGS[method]),
+        "dataset_kind": DATASET_KINDS.get(method),
+        "online": method == EVOLVE or method in ONLINE_METHODS,
+        "hyperparameters": describe_settings(EvolveConfig if method == EVOLVE else CONFIGS[method]),
     }
 
 

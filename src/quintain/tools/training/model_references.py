@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, TrainSpec
 from quintain.records.wording import clip
 from quintain.tools.roots import readable, resolve_path
 from quintain.tools.services import Services, find
-from quintain.tools.training.model_folders import is_model, model_in, near_models, read_object, role_in
+from quintain.tools.training.model_folders import is_model, model_in, read_object, role_in
 
 _MAX_EXPORT_RECORD = 16 * 2**20
 """Bytes of the record in an exported folder."""
@@ -41,15 +42,20 @@ def store_base(services: Services, base: Agent) -> Agent:
 
     A model with a reserved name gets another one.
     """
-    agents = services.store.agents
     if base.name in {"starter", "expert"} and (base.model.source != base.name or base.model.adapter):
         base = base.model_copy(update={"name": f"{base.name}-2"})
-    newest = agents.find(base.name)
-    for version in range((newest and newest.version) or 0, 0, -1):
-        known = agents.find(f"{base.name}@{version}")
-        if known and known.model_copy(update={"id": None, "version": None, "created_at": None}) == base:
+    for known in _versions(services, base.name):
+        if known.model_copy(update={"id": None, "version": None, "created_at": None}) == base:
             return known
-    return agents.add(base, services.clock())
+    return services.store.agents.add(base, services.clock())
+
+
+def _versions(services: Services, name: str) -> Iterator[Agent]:
+    """Yield the stored versions of an agent, the newest first."""
+    newest = services.store.agents.find(name)
+    for version in range((newest and newest.version) or 0, 0, -1):
+        if (known := services.store.agents.find(f"{name}@{version}")) is not None:
+            yield known
 
 
 def path_of(services: Services, reference: str) -> str | None:
@@ -96,13 +102,9 @@ def _trained_here(services: Services, folder: Path) -> Agent | None:
     """Return the agent whose files lie in a folder of the home folder; None if it is no such folder."""
     if not folder.is_relative_to(services.settings.agents_dir.resolve()):
         return None
-    name = folder.name.rpartition("-")[0]  # from `new_output`
-    newest = services.store.agents.find(name) if name else None
-    for version in range((newest and newest.version) or 0, 0, -1):
-        known = services.store.agents.find(f"{name}@{version}")
-        if known and Path(known.model.adapter or known.model.path).resolve() == folder:
-            return known
-    return None
+    name = folder.name.rpartition("-")[0]  # as `start_new_agent` names it
+    known = _versions(services, name) if name else ()
+    return next((one for one in known if Path(one.model.adapter or one.model.path).resolve() == folder), None)
 
 
 def _with_origin(services: Services, base: Agent, folder: Path) -> Agent:
@@ -153,11 +155,6 @@ def _weights(folder: Path) -> Path | None:
     found = (path for path in sorted(folder.glob("*.safetensors")) if path.name != "value_head.safetensors")
     path = next(found, None)
     return path if path is not None and path.stat().st_size else None
-
-
-def unknown_agent(services: Services, reference: str, error: NotFound) -> NotFound:
-    """Return the error of a reference that is neither an agent nor a model, with the models that are near."""
-    return NotFound(Hint(error.message, ". ", near_models(services, reference)))
 
 
 def agent_of_job(services: Services, reference: str) -> Agent | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Mapping
 from itertools import islice
@@ -23,18 +22,20 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS, ROLES
-from quintain.records.jobs.job import JobSpec
+from quintain.records.jobs.job import EvolveSpec, RecipeSpec, TrainSpec
 from quintain.records.record import Record, Seed
 from quintain.records.wording import explain, shown
 from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.data.row_references import find_rows, has_questions, named_dataset
 from quintain.tools.evaluation.environment_references import usable_reference
+from quintain.tools.jobs.jobs import spec_key, start
 from quintain.tools.labels.reward_parsing import RewardInput
+from quintain.tools.results import JobStarted
 from quintain.tools.roots import mirror_of
 from quintain.tools.services import Services, find
 from quintain.tools.training.agents import require_policy, require_weights, resolve_agent
-from quintain.tools.training.methods import describe_settings
+from quintain.tools.training.methods import describe_settings, learning_from
 
 AgentReference = Annotated[
     str,
@@ -92,15 +93,18 @@ def start_agent(services: Services, method: str, model: str) -> Agent:
     return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
 
 
-def new_output(services: Services, name: str) -> dict[str, str | None]:
-    """Return a new folder for the agent of a job, and the URL of the copies of its checkpoints, as fields of its spec."""
-    folder = str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
-    return {"output_dir": folder, "mirror": mirror_of(services, folder)}
-
-
-def spec_key(spec: JobSpec) -> str:
-    """Return the default request key: a hash of the request without its output folder."""
-    return hashlib.sha256(spec.model_dump_json(exclude={"output_dir"}).encode()).hexdigest()
+def start_new_agent(
+    services: Services,
+    request: Request,
+    spec: TrainSpec | EvolveSpec | RecipeSpec,
+    *,
+    note: str = "",
+    warnings: tuple[Hint, ...] = (),
+) -> JobStarted:
+    """Start a job that makes an agent, in a new folder, with copies of its checkpoints where the operator wants them."""
+    folder = str(services.settings.agents_dir / f"{spec.name}-{uuid.uuid4().hex[:10]}")
+    stored = spec.model_copy(update={"output_dir": folder, "mirror": mirror_of(services, folder)})
+    return start(services, stored, request.request_key or spec_key(spec), note=note, warnings=warnings)
 
 
 _MAKING_IT = {
@@ -205,12 +209,11 @@ def training_source(
         return {"environment": usable_reference(services, environment, games=True)}
     dataset = services.store.datasets.get(dataset_id or "")
     if dataset.kind != kind:
-        fitting = [name for name, needed in DATASET_KINDS.items() if needed == dataset.kind]
         raise InvalidInput(
             Hint(
                 f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}: ",
                 _MAKING_IT[kind],
-                f"; methods for {dataset.kind!r}: {', '.join(fitting)}",
+                f"; methods for {dataset.kind!r}: {', '.join(learning_from(dataset.kind))}",
             ),
             code="wrong_dataset_kind",
         )

@@ -28,7 +28,6 @@ from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import EvolveSpec, TrainSpec
 from quintain.records.wording import shown
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
-from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.rewards import training_reward
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
@@ -51,9 +50,8 @@ from quintain.tools.training.requests import (
     Source,
     TrainingSeed,
     acting_on_questions,
-    new_output,
-    spec_key,
     start_agent,
+    start_new_agent,
 )
 from quintain.tools.training.usable_settings import named_models, reward_agent, usable_settings, with_adapter_settings
 
@@ -68,10 +66,12 @@ def start_evolution(
 
     The agent is measured in the environment, and explores there unless there is a curriculum.
     """
-    spec = evolution_spec(services, request, environment, settings)
-    key = request.request_key or spec_key(spec)
-    stored = spec.model_copy(update=new_output(services, spec.name))
-    return start(services, stored, key, note=agreement_note(spec.reward_agent), warnings=start_warnings(services, spec))
+    return _started(services, request, evolution_spec(services, request, environment, settings))
+
+
+def _started(services: Services, request: Request, spec: TrainSpec | EvolveSpec) -> JobStarted:
+    note, warnings = agreement_note(spec.reward_agent), start_warnings(services, spec)
+    return start_new_agent(services, request, spec, note=note, warnings=warnings)
 
 
 def evolution_spec(
@@ -206,9 +206,7 @@ def train(
     name = request.name or f"{agent.name}-{method}"[:100]
     cache = str(services.settings.cache_dir)
     spec = TrainSpec(agent=agent, name=name, output_dir="", cache_dir=cache, seed=request.seed, **inputs)
-    key = request.request_key or spec_key(spec)
-    stored = spec.model_copy(update=new_output(services, name))
-    return start(services, stored, key, note=agreement_note(spec.reward_agent), warnings=start_warnings(services, spec))
+    return _started(services, request, spec)
 
 
 def training_inputs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 from statistics import fmean
@@ -76,11 +76,7 @@ def _preference_values(preferences: Iterable[Preference]) -> _Values:
 
 def _shared(values: _Values) -> int:
     """Units that several raters judged."""
-    counted: defaultdict[Hashable, int] = defaultdict(int)
-    for units in values.values():
-        for unit in units:
-            counted[unit] += 1
-    return sum(n > 1 for n in counted.values())
+    return sum(n > 1 for n in Counter(unit for units in values.values() for unit in units).values())
 
 
 def _pair(a: str, b: str, values: _Values) -> PairOfRaters | None:

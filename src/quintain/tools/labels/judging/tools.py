@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
@@ -43,7 +43,7 @@ from quintain.tools.labels.judging.results import (
     SubmitResult,
 )
 from quintain.tools.labels.scorer_resolution import find_rubric, name_shared
-from quintain.tools.run_selection import FILTER_FIELDS, RunIds, why_none
+from quintain.tools.run_selection import FILTER_FIELDS, RunIds, short_schema, why_none
 from quintain.tools.services import Services
 
 ROUNDS = 8
@@ -54,11 +54,6 @@ _BATCHES = 500
 _WARNINGS = 20
 
 
-def _brief(kind: str, description: str, **more: Any) -> WithJsonSchema:
-    """Return a short schema for an argument whose fields take more room than they help."""
-    return WithJsonSchema({"type": kind, "description": description, **more})
-
-
 _WHICH, _BY_ID = "Of which runs.", "The same, by id."
 _RUBRIC = "Name, or {name, criteria[]}."
 _SCORES = "One answer an item, as it asks, or {item_id, skip: why}."
@@ -66,7 +61,7 @@ _BatchId = Annotated[str, Field(description="From get_judging_batch.")]
 _Answers = Annotated[
     list[Any],
     Field(min_length=1, max_length=200, description=_SCORES),
-    _brief("array", _SCORES, items={"type": "object", "maxProperties": 20}, maxItems=200),
+    short_schema("array", _SCORES, items={"type": "object", "maxProperties": 20}, maxItems=200),
 ]
 
 
@@ -77,13 +72,13 @@ def get_judging_batch(
     mode: Annotated[JudgingMode, Field(description="What to judge.")] = "score",
     rubric: Annotated[str | dict[str, Any] | None, Field(description=_RUBRIC)] = None,
     filter: Annotated[
-        TrajectoryFilter | None, Field(description=_WHICH), _brief("object", _WHICH, maxProperties=FILTER_FIELDS)
+        TrajectoryFilter | None, Field(description=_WHICH), short_schema("object", _WHICH, maxProperties=FILTER_FIELDS)
     ] = None,
     trajectory_ids: Annotated[
-        RunIds, Field(description=_BY_ID), _brief("array", _BY_ID, items={"type": "string"}, maxItems=10_000)
+        RunIds, Field(description=_BY_ID), short_schema("array", _BY_ID, items={"type": "string"}, maxItems=10_000)
     ] = None,
     rater: Annotated[str | None, Field(description="Their name.")] = None,
-    seed: Annotated[Seed, Field(description="Of the choice."), _brief("integer", "Of the choice.")] = 0,
+    seed: Annotated[Seed, Field(description="Of the choice."), short_schema("integer", "Of the choice.")] = 0,
 ) -> JudgingBatchResult:
     """Give out runs to judge blind by a rubric; answer with submit_scores. pairwise, group: runs of a task.
 
@@ -167,7 +162,7 @@ def _wanted(
         judge=judge,
         rater=judge if name in {"", judge} else f"{judge}:{name}",
         mode=mode,
-        rubric=find_rubric(services, "steps" if rubric is None and mode == "steps" else rubric),
+        rubric=find_rubric(services, rubric, mode),
         limit=limit,
         seed=seed,
         filter=filter,

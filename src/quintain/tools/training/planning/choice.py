@@ -16,14 +16,14 @@ from quintain.environments.registry import environment_ids
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.dataset import Dataset
+from quintain.records.dataset import PAIRED, Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS
 from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.wording import counted, shown
 from quintain.tools.evaluation.environment_references import players_in
 from quintain.tools.services import Services
-from quintain.tools.training.methods import EVOLVE
+from quintain.tools.training.methods import EVOLVE, learning_from
 from quintain.tools.training.planning.warnings import (
     FEWEST_ROWS,
     count_outcomes,
@@ -135,10 +135,6 @@ def constraints(goal: tuple[Purpose, ...], method: str) -> list[tuple[dict[str, 
     ]
 
 
-_DEFAULT = {"text": "pretrain"}
-"""Kind of dataset -> its usual method, where that is not the one of its own name."""
-
-
 class Wish(NamedTuple):
     """Methods that the caller asks for, the usual one first; empty: any."""
 
@@ -203,7 +199,7 @@ def choose(
 
 
 def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
-    fitting = [name for name, kind in DATASET_KINDS.items() if kind == dataset.kind]
+    fitting = learning_from(dataset.kind)
     about = f"Dataset {dataset.id} is of kind {dataset.kind!r}"
     question = "What does the dataset hold?"
     if not fitting:
@@ -219,9 +215,7 @@ def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
     wanted = [name for name in wish.methods if name in fitting]
     if wish.methods and not wanted:
         return _mismatch(services, wish, dataset, fitting, branch)
-    usual = wanted[0] if wanted else _DEFAULT.get(dataset.kind, dataset.kind)
-    branches = (*wish.branches, branch)
-    return _judged(services, usual, dataset, *branches, named=wish.named)
+    return _judged(services, [*wanted, *fitting][0], dataset, *wish.branches, branch, named=wish.named)
 
 
 def _mismatch(services: Services, wish: Wish, dataset: Dataset, fitting: list[str], branch: Branch) -> Choice:
@@ -371,7 +365,7 @@ def _making(services: Services, kind: str, environment: str | None) -> Hint:
         export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success", **where})
         return Hint(export, f" takes {counted(outcomes['success'], 'run')}")
     chosen: Any = where or ...
-    if kind in ("dpo", "reward") and _has_preferences(services):
+    if kind in PAIRED and _has_preferences(services):
         export = call("export_dataset", kind=kind, name="pairs", filter=chosen, pairs="recorded")
         return Hint(export, " takes the recorded preferences")
     export = call("export_dataset", kind=kind, name=f"my-{kind}", filter=chosen)

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import ActingConfig, PPOConfig, TrainingConfig
 from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
 
@@ -133,9 +133,8 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, size
         parts["ewc"] = 8 * trained / _MB
     if isinstance(config, PPOConfig) and config.critic == "separate":
         parts["critic"] = weights + passes["gradients"] + passes["optimizer"]
-    acting = config if isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig) else None
-    if acting is not None and (acting.actors > 1 or acting.staleness):
-        parts["actors"] = acting.actors * weights
+    if isinstance(config, ActingConfig) and (config.actors > 1 or config.staleness):
+        parts["actors"] = config.actors * weights
     return parts
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from quintain.errors import Conflict
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.hyperparameters.methods import DistillConfig, DPOConfig, GRPOConfig, PPOConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import ActingConfig, TrainingConfig
 from quintain.records.jobs.job import Job, JobStatus, TrainSpec
 from quintain.records.jobs.plan import Blocker, Estimate
 from quintain.tools.services import Services
@@ -368,7 +368,7 @@ def _acting(
     short = _short_training(asked, **fewer)
     remedy = Hint("the duration of episodes is unknown: start it with fewer rounds, ", short, ", then plan again")
     config = asked.config
-    if asked.method == EVOLVE or not isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig):
+    if asked.method == EVOLVE or not isinstance(config, ActingConfig):
         unknown["duration_s"] = remedy
         return result
     result = result.model_copy(update={"steps": planned_steps(asked.method, config, 0, asked.environment)})

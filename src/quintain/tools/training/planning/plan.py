@@ -45,7 +45,7 @@ from quintain.tools.training.planning.estimate import (
     shortages,
     slow_format,
 )
-from quintain.tools.training.planning.model_files import read_model, stored_quantization
+from quintain.tools.training.planning.model_files import ModelFacts, read_model, stored_quantization
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
 from quintain.tools.training.planning.warnings import step_value_notes
 from quintain.tools.training.requests import AgentReference, Request, Source, start_agent
@@ -157,10 +157,10 @@ def _planned(
     device: Device,
 ) -> TrainingPlan:
     method, dataset = choice.method or "", choice.dataset
-    settled, taken, data = _settled(services, choice, agent, reference, settings, blockers, device)
+    sizes = read_model(agent.model) if agent is not None else "the files of this model are not here"
+    settled, taken, data = _settled(services, choice, agent, reference, settings, sizes, blockers, device)
     if agent is not None and (dataset is not None or choice.environment is not None):
         _tried(lambda: _require_startable(services, choice, settled, agent), blockers)
-    sizes = read_model(agent.model) if agent is not None else "the files of this model are not here"
     blockers += [
         *shortages(taken.estimate),
         *slow_format(settled.config.precision, device),
@@ -193,12 +193,12 @@ def _settled(
     agent: Agent | None,
     reference: str,
     settings: dict[str, Any],
+    model: ModelFacts | str,
     blockers: list[Blocker],
     device: Device,
 ) -> tuple[PlanSettings, ExplainedEstimate, DataFacts | None]:
     """Settle settings and estimate, as far as model and data are readable."""
     method, dataset = choice.method or "", choice.dataset
-    model = read_model(agent.model) if agent else "the files of this model are not here"
     facts = None if isinstance(model, str) else model
     is_here = agent is not None and agent.model.source in ("folder", "starter", "gguf")
     if agent is not None and is_here and isinstance(model, str) and stored_quantization(agent.model) is None:

@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 from quintain.records.hyperparameters.learning_rates import default_rate
 from quintain.records.hyperparameters.methods import (
     ACTING_ONLY,
-    DistillConfig,
-    DPOConfig,
-    GRPOConfig,
+    ActingConfig,
     LoraConfig,
     OnlineConfig,
-    PPOConfig,
     SFTConfig,
     TrainingConfig,
 )
@@ -164,7 +161,7 @@ def small_batch(config: TrainingConfig) -> list[Blocker]:
 
 def idle_settings(config: TrainingConfig, *, acts: bool) -> list[Blocker]:
     """Return a blocker of settings that are taken because files share them, and have no effect on what the method learns from."""
-    if not isinstance(config, DistillConfig | DPOConfig | GRPOConfig | PPOConfig):
+    if not isinstance(config, ActingConfig):
         return []
     idle = [
         name for name in (("epochs", "batch_size") if acts else OnlineConfig.model_fields) if config.is_changed(name)
