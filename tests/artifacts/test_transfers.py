@@ -161,9 +161,10 @@ def test_only_locations_below_the_operators_prefixes_can_be_named(tmp_path: Path
         with pytest.raises(InvalidInput) as refused:
             allowed_location(malformed, PREFIXES)
         assert code_of(refused) == "bad_location", malformed
-    for itself in ("s3://bucket/team", "hub:owner"):
-        with pytest.raises(InvalidInput):
-            allowed_destination(itself, PREFIXES)
+    for unfit in ("s3://bucket/team", "hub:owner", "memory://bucket/clerk"):
+        with pytest.raises(InvalidInput) as refused:
+            allowed_destination(unfit, PREFIXES)
+        assert code_of(refused) == "bad_location", unfit
     with pytest.raises(InvalidInput) as bad:
         allowed_location("s3://bucket/x", ("bucket/x",))
     assert code_of(bad) == "bad_setting"
