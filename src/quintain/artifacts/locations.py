@@ -18,7 +18,8 @@ MEMORY = "memory"
 
 SETTING = "QUINTAIN_ARTIFACTS"
 
-_SEGMENTS = r"[\w.@=+,~ -]+(?:/[\w.@=+,~ -]+)*"
+_SEGMENTS = r"[\w.@=+,~ -]+(?:/(?:[\w.@=+,~ ()'!&;-]|:(?!:))+)*"
+"""Without what chains protocols (`::`), names several files, or begins a query or an escape."""
 _URL = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<root>/?)(?P<path>{_SEGMENTS})/?")
 _REPOSITORY = re.compile(r"hub:(?P<path>[A-Za-z0-9][\w.-]{0,95}(?:/[A-Za-z0-9][\w.-]{0,95})?)/?")
 _LOCAL = frozenset({"file", "local"})
