@@ -58,7 +58,7 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     """First its worker is killed, which its shim records; then its shim, which only Slurm sees."""
     for name in ("PASSED", "NOT_PASSED", "QUINTAIN_DATABASE_URL"):
         monkeypatch.setenv(name, "secret")
-    runner = slurm_runner(jobs)
+    runner = slurm_runner(jobs, "--job-name=train --export=ALL --signal=B:TERM@90")
     job = runner.start(SLOW).job
     worker = jobs.wait_for_step(job.id, 2)
     names = {pair.partition(b"=")[0].decode() for pair in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")}
@@ -66,7 +66,9 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     assert names.isdisjoint({"NOT_PASSED", "QUINTAIN_DATABASE_URL"})
     assert b"secret" not in b"".join(path.read_bytes() for path in runner.directory(job.id).glob("*.*"))
     (first,) = slurm.glob("*.json")
-    assert fake_slurm.read(first)["options"]["gpus-per-node"] == "2"
+    options = fake_slurm.read(first)["options"]
+    assert (options["gpus-per-node"], options["signal"]) == ("2", "B:TERM@90")
+    assert options["job-name"] != "train", "it is found by its name"
 
     os.kill(worker, signal.SIGKILL)
     jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], "the second attempt")
