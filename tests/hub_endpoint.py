@@ -6,10 +6,11 @@ import base64
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any
 
 TOKEN = "hf_tokenOfThisTestAlone"
@@ -54,6 +55,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path, repositories = self.path.partition("?")[0], self.state.repositories
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._answer(401, {"error": "Invalid credentials in Authorization header"})
+        if path.endswith("/tree/main"):
+            files = repositories[path.removeprefix("/api/").removesuffix("/tree/main")]
+            return self._answer(200, [{"type": "file", "path": n, "size": len(b), "oid": n} for n, b in files.items()])
+        repository, _, name = path[1:].partition("/resolve/main/")
+        kept = repositories.get(repository if repository.startswith("datasets/") else f"models/{repository}", {})
+        if (found := kept.get(name)) is None:
+            return self._answer(404, {"error": "not found"})
+        return self._answer(200, found, {"X-Repo-Commit": "0" * 40, "ETag": f'"{hashlib.sha256(found).hexdigest()}"'})
 
     def do_PUT(self) -> None:
         body, oid = self._body(), self.path.rpartition("/")[2]
@@ -109,6 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 files[value["path"]] = self.state.blobs[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del self.state.repositories[repository][value["path"]]
         self.state.repositories[repository] |= files
         self.state.commits.append(repository)
         oid = hashlib.sha1(str(len(self.state.commits)).encode()).hexdigest()
@@ -125,10 +144,13 @@ class _Handler(BaseHTTPRequestHandler):
             return b"".join(parts)
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
-    def _answer(self, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
+    def _answer(self, status: int, content: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)

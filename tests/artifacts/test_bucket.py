@@ -12,6 +12,25 @@ from quintain.artifacts.transfers import delete, fetch, names_below, upload
 from quintain.errors import Conflict, InvalidInput, NotFound
 
 
+def test_a_folder_that_was_created_in_the_console_of_a_bucket_is_read_and_pushed_to(
+    bucket: str, tmp_path: Path
+) -> None:
+    """The console creates an empty object whose name ends with a slash."""
+    import s3fs
+
+    made, store = tmp_path / "made", s3fs.S3FileSystem()
+    made.mkdir()
+    (made / "a.jsonl").write_text("{}", encoding="utf-8")
+    for key in ("logs/", "logs/day/", "new/"):
+        store.call_s3("put_object", Bucket="agents", Key=key)
+    upload(made, f"{bucket}/new")
+    with pytest.raises(NotFound):
+        fetch(f"{bucket}/logs", tmp_path / "cache")
+    store.pipe_file("agents/logs/day/b.jsonl", b"{}")
+    copy = fetch(f"{bucket}/logs", tmp_path / "cache")
+    assert [path.relative_to(copy).as_posix() for path in copy.rglob("*")] == ["day", "day/b.jsonl"]
+
+
 def test_a_bucket_shows_an_artifact_whole_and_refuses_a_damaged_one(bucket: str, tmp_path: Path) -> None:
     import s3fs
 

@@ -52,6 +52,27 @@ def test_a_folder_becomes_one_commit_of_a_private_repository_or_nothing(
         push(folder, "hub:owner/clerk", "model", quiet)
 
 
+def test_a_further_push_replaces_what_an_earlier_one_listed_and_leaves_other_files(hub: Hub, tmp_path: Path) -> None:
+    """Parts of an earlier dataset would be loaded with the new one, and its adapter put on the merged weights."""
+    rows, agent = tmp_path / "rows", tmp_path / "agent"
+    rows.mkdir()
+    (rows / "train.parquet").write_bytes(b"one")
+    (rows / "test.parquet").write_bytes(b"two")
+    (rows / "SHA256SUMS").write_text("0  train.parquet\n0  test.parquet\n", encoding="utf-8")
+    agent.mkdir()
+    (agent / "adapter.safetensors").write_bytes(b"one")
+    (agent / "agent.json").write_text('{"files": {"adapter.safetensors": "0"}}', encoding="utf-8")
+    for folder, content, listed in ((rows, "dataset", "test.parquet"), (agent, "model", "adapter.safetensors")):
+        push(folder, "hub:owner/both", content, quiet)
+        repository = hub.repositories[f"{content}s/owner/both"]
+        repository["picture.png"] = b"by hand"
+        (folder / listed).unlink()
+        (folder / "more.safetensors").write_bytes(b"three")
+        push(folder, "hub:owner/both", content, quiet)
+        assert repository == {path.name: path.read_bytes() for path in folder.iterdir()} | {"picture.png": b"by hand"}
+    assert len(hub.commits) == 4
+
+
 def test_a_dataset_is_pushed_with_its_card_once_the_operator_allows_the_owner(hub: Hub, settings: Settings) -> None:
     services = open_services(settings)
     services.store.trajectories.add_many([run("t1", tags=("mine",))], NOW)

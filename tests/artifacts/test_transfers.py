@@ -129,6 +129,8 @@ def test_a_folder_of_another_program_is_read_as_listed_without_its_links(url: st
 
 def test_only_locations_below_the_operators_prefixes_can_be_named(tmp_path: Path) -> None:
     assert allowed_location("s3://bucket/team/a/", PREFIXES).url == "s3://bucket/team/a"
+    named = "s3://bucket/team/it's/2026-01-02T03:04:05 (1).jsonl"
+    assert allowed_location(named, PREFIXES).url == named
     assert allowed_location("s3://bucket/team", PREFIXES).url == "s3://bucket/team"
     assert allowed_destination("hub:owner/clerk", PREFIXES).url == "hub:owner/clerk"
     for outside in (
@@ -152,6 +154,7 @@ def test_only_locations_below_the_operators_prefixes_can_be_named(tmp_path: Path
         ),
         *(
             "zip://a.zip::s3://bucket/team/x",
+            "s3://bucket/team/a::zip",
             "s3://key:secret@bucket/team/x",
             "s3://bucket/team/*",
             "s3://bucket/team/\0",
@@ -161,9 +164,10 @@ def test_only_locations_below_the_operators_prefixes_can_be_named(tmp_path: Path
         with pytest.raises(InvalidInput) as refused:
             allowed_location(malformed, PREFIXES)
         assert code_of(refused) == "bad_location", malformed
-    for itself in ("s3://bucket/team", "hub:owner"):
-        with pytest.raises(InvalidInput):
-            allowed_destination(itself, PREFIXES)
+    for unfit in ("s3://bucket/team", "hub:owner", "memory://bucket/clerk"):
+        with pytest.raises(InvalidInput) as refused:
+            allowed_destination(unfit, PREFIXES)
+        assert code_of(refused) == "bad_location", unfit
     with pytest.raises(InvalidInput) as bad:
         allowed_location("s3://bucket/x", ("bucket/x",))
     assert code_of(bad) == "bad_setting"

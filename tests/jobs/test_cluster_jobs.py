@@ -58,7 +58,7 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     """First its worker is killed, which its shim records; then its shim, which only Slurm sees."""
     for name in ("PASSED", "NOT_PASSED", "QUINTAIN_DATABASE_URL"):
         monkeypatch.setenv(name, "secret")
-    runner = slurm_runner(jobs)
+    runner = slurm_runner(jobs, "--job-name=train --export=ALL --signal=B:TERM@90")
     job = runner.start(SLOW).job
     worker = jobs.wait_for_step(job.id, 2)
     names = {pair.partition(b"=")[0].decode() for pair in Path(f"/proc/{worker}/environ").read_bytes().split(b"\0")}
@@ -66,7 +66,9 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     assert names.isdisjoint({"NOT_PASSED", "QUINTAIN_DATABASE_URL"})
     assert b"secret" not in b"".join(path.read_bytes() for path in runner.directory(job.id).glob("*.*"))
     (first,) = slurm.glob("*.json")
-    assert fake_slurm.read(first)["options"]["gpus-per-node"] == "2"
+    options = fake_slurm.read(first)["options"]
+    assert (options["gpus-per-node"], options["signal"]) == ("2", "B:TERM@90")
+    assert options["job-name"] != "train", "it is found by its name"
 
     os.kill(worker, signal.SIGKILL)
     jobs.until(lambda: (runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], "the second attempt")
@@ -82,15 +84,18 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
 def test_a_notice_before_the_time_limit_stops_the_worker_at_a_step_and_the_next_attempt_goes_on(
     jobs: JobHome, slurm: Path, tmp_path: Path
 ) -> None:
-    """Slurm signals the batch script alone. That of several machines passes the signal on, and waits."""
-    runner = slurm_runner(jobs)
+    """Slurm signals the batch script alone. That of several machines passes the signal on, and waits.
+
+    An attempt that got on does not use up the single one that the job may have.
+    """
+    runner = slurm_runner(jobs, max_attempts=1)
     job = runner.start(SLOW).job
     jobs.wait_for_step(job.id, 2)
     (first,) = slurm.glob("*.json")
     assert fake_slurm.read(first)["options"]["signal"] == "B:TERM@60"
     os.kill(int(str(fake_slurm.read(first)["pid"])), signal.SIGTERM)
     done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=runner)
-    assert (done.attempt, "was stopped from outside" in done.warnings[0]) == (2, True)
+    assert (done.attempt, done.max_attempts, "was stopped from outside" in done.warnings[0]) == (2, 2, True)
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 9))
 
     stops = "trap 'echo stops; exit 3' TERM; echo ready; while :; do sleep 0.02; done"

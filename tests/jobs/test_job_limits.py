@@ -14,7 +14,7 @@ from full_disk import full_disk
 from jobs.conftest import now
 from quintain.jobs import processes
 from quintain.jobs.directory import write_atomically
-from quintain.jobs.exits import AttemptEnd, pause_left_s
+from quintain.jobs.exits import AttemptEnd, is_spared, pause_left_s
 from quintain.jobs.launch import JobLimits
 from quintain.jobs.shim import Limits
 from quintain.records.jobs.job import JobStatus, SelftestSpec
@@ -128,6 +128,17 @@ def test_a_pause_doubles_with_attempts_in_vain_and_a_clock_that_jumps_never_leng
     assert [pause_left_s([same, same], now) for now in at] == [1, 0.75, 0, 0]
     assert [pause_left_s([same, further, further, further, further], now) for now in at] == [4, 3.75, 0, 0]
     assert pause_left_s([same] * 40, begin) == 60
+
+
+def test_only_an_attempt_that_was_asked_to_stop_after_a_new_step_is_spared() -> None:
+    begin = datetime(2026, 1, 2, tzinfo=UTC)
+    killed, stopped, further = (
+        AttemptEnd(attempt=1, step=step, reason=reason, message="", own_fault=False, at=begin)
+        for reason, step in (("killed", 4), ("stopped", 4), ("stopped", 5))
+    )
+    assert [is_spared(known) for known in ([stopped], [killed, further], [stopped, further])] == [True] * 3
+    assert [is_spared(known) for known in ([], [killed], [killed, stopped], [stopped, stopped])] == [False] * 4
+    assert not is_spared([stopped.model_copy(update={"step": 0})])
 
 
 def test_the_next_writer_of_a_file_removes_what_a_killed_one_left(tmp_path: Path) -> None:

@@ -13,9 +13,13 @@ from quintain.records.wording import clip, shown
 HUB = "hub"
 """Scheme of the Hugging Face Hub: `hub:OWNER/NAME`."""
 
+MEMORY = "memory"
+"""Scheme of the memory of one process, which ends with a job."""
+
 SETTING = "QUINTAIN_ARTIFACTS"
 
-_SEGMENTS = r"[\w.@=+,~ -]+(?:/[\w.@=+,~ -]+)*"
+_SEGMENTS = r"[\w.@=+,~ -]+(?:/(?:[\w.@=+,~ ()'!&;-]|:(?!:))+)*"
+"""Without what chains protocols (`::`), names several files, or begins a query or an escape."""
 _URL = re.compile(rf"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<root>/?)(?P<path>{_SEGMENTS})/?")
 _REPOSITORY = re.compile(r"hub:(?P<path>[A-Za-z0-9][\w.-]{0,95}(?:/[A-Za-z0-9][\w.-]{0,95})?)/?")
 _LOCAL = frozenset({"file", "local"})
@@ -83,9 +87,15 @@ def allowed_destination(reference: str, prefixes: Sequence[str]) -> Location:
     """Return the location of a new artifact, which lies below one of the operator's prefixes.
 
     Raises:
-        InvalidInput, Refused: As `allowed_location`; or it is a prefix itself, or a Hub name without its second part.
+        InvalidInput, Refused: As `allowed_location`; or it is a prefix itself, in memory, or a Hub name without its second part.
     """
     location = allowed_location(reference, prefixes)
+    if location.scheme == MEMORY:
+        raise InvalidInput(
+            f"expected a location that lasts, got {location.url}, which is gone when the job that uploads has ended; name a "
+            "folder by file://, a bucket or hub:OWNER/NAME",
+            code="bad_location",
+        )
     if location.scheme == HUB and len(location.segments) != 2:
         raise InvalidInput(f"expected hub:OWNER/NAME, got {shown(reference)}; add the name", code="bad_location")
     if location.scheme != HUB and any(location == _prefix(prefix) for prefix in prefixes):

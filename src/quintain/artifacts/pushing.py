@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
 from pathlib import Path
-from typing import Literal
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal
 
 from quintain import __version__
+from quintain.artifacts.checksums import FILE_NAME as SUMS
 from quintain.artifacts.faults import brief_text, faults_explained
 from quintain.artifacts.locations import HUB
 from quintain.artifacts.transfers import Progress, upload
 from quintain.errors import Refused, Unavailable
+from quintain.records.jobs.handover import AGENT_FILE
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 
 def push(folder: Path, destination: str, content: Literal["model", "dataset"], progress: Progress) -> str:
@@ -30,16 +38,22 @@ def push(folder: Path, destination: str, content: Literal["model", "dataset"], p
 
 def _push_to_hub(folder: Path, name: str, content: str) -> str:
     """Commit a folder to a repository. Token and endpoint come from the environment, by the rules of `huggingface_hub`."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
+    files = {path.relative_to(folder).as_posix(): str(path) for path in sorted(folder.rglob("*")) if path.is_file()}
     api = HfApi(library_name="quintain", library_version=__version__)
     where = f"{HUB}:{name}"
     with faults_explained("write", where):
         try:
             api.create_repo(name, repo_type=content, private=True, exist_ok=True)
-            commit = api.upload_folder(
-                repo_id=name, repo_type=content, folder_path=folder, commit_message="Upload with Quintain"
+            present = set(api.list_repo_files(name, repo_type=content))
+            stale = _listed_before(api, name, content, present) & present - files.keys()
+            changes = [CommitOperationDelete(file, is_folder=False) for file in sorted(stale)]
+            added = [CommitOperationAdd(file, path) for file, path in files.items()]
+            # `upload_folder` makes several commits of a large folder.
+            commit = api.create_commit(
+                name, [*changes, *added], repo_type=content, commit_message="Upload with Quintain"
             )
         except OfflineModeIsEnabled:
             raise Unavailable(
@@ -58,3 +72,15 @@ def _push_to_hub(folder: Path, name: str, content: str) -> str:
                 code="artifact_forbidden",
             ) from None
     return str(commit.commit_url)
+
+
+def _listed_before(api: HfApi, name: str, content: str, present: Collection[str]) -> set[str]:
+    """Return the files that an earlier push has listed: left beside the new ones, they would be taken for a part of them."""
+    record = AGENT_FILE if content == "model" else SUMS
+    if record not in present:
+        return set()
+    with TemporaryDirectory() as folder:
+        text = Path(api.hf_hub_download(name, record, repo_type=content, local_dir=folder)).read_text(encoding="utf-8")
+    if record == SUMS:
+        return {line.partition("  ")[2] for line in text.splitlines()}
+    return set(json.loads(text)["files"])

@@ -92,7 +92,7 @@ def upload(folder: Path, url: str, progress: Progress = lambda done, total: None
     with faults_explained("write", url):
         fs, root = _open(url)
         before = _manifest(fs, root, url)
-        if before is None and fs.exists(root) and fs.ls(root, detail=False):
+        if before is None and fs.exists(root) and not all(map(_is_marker, fs.ls(root, detail=False))):
             raise _exists(url)
         if before is not None and before.upload != identity:
             raise _exists(url)
@@ -221,13 +221,19 @@ def _listing(fs: Any, root: str, url: str) -> _Listing:
 
 def _foreign_listing(fs: Any, root: str, url: str) -> _Listing:
     """List a folder without a manifest."""
-    found: Mapping[str, Mapping[str, Any]] = fs.find(root, detail=True)
+    listed: Mapping[str, Mapping[str, Any]] = fs.find(root, detail=True)
+    found = {path: about for path, about in listed.items() if not _is_marker(path)}
     if not found:
         raise FileNotFoundError(root)
     if len(found) > _MAX_FILES:
         raise InvalidInput(f"expected at most {_MAX_FILES:,} files at {url}, got {len(found):,}; name a folder in it")
     files = [_listed(path.removeprefix(f"{root}/"), path, about, url) for path, about in sorted(found.items())]
     return _Listing([file for file in files if file is not None], is_folder=True)
+
+
+def _is_marker(path: str) -> bool:
+    """Whether an object stands for an empty folder, as consoles of buckets create it."""
+    return path.endswith("/")
 
 
 def _listed(name: str, path: str, about: Mapping[str, Any], url: str) -> _RemoteFile | None:

@@ -29,6 +29,9 @@ HINT_LINES = 10
 NEARLY_ALL = 0.8
 """Share of the memory that a worker could have at which a SIGKILL is likely that of the kernel."""
 
+STOPPED = "stopped"
+"""Reason of an attempt that was asked to stop from outside, and did."""
+
 RESUME = "Resume the job to continue from its newest complete checkpoint."
 
 
@@ -115,7 +118,7 @@ def _kill_error(exit_record: ExitRecord | None, job: Job, launcher_exit: str) ->
         message = f"{attempt} ended together with its supervisor: {launcher_exit or 'killed, or the machine restarted'}"
         return JobError(code="killed", message=message, hint=hint)
     if exit_record.signal is None:
-        return JobError(code="stopped", message=f"{attempt} was stopped from outside", hint=hint)
+        return JobError(code=STOPPED, message=f"{attempt} was stopped from outside", hint=hint)
     name = signal.Signals(exit_record.signal).name
     total = f" of {exit_record.memory_mb:,.0f}" if exit_record.memory_mb else ""
     is_counted = exit_record.reason == "out_of_memory"
@@ -178,6 +181,15 @@ def is_crash_loop(known: list[AttemptEnd]) -> bool:
     """Whether the newest two attempts ended by their own fault at the same step."""
     newest = known[-2:]
     return len(newest) == 2 and all(end.own_fault for end in newest) and newest[0].step == newest[1].step
+
+
+def is_spared(known: list[AttemptEnd]) -> bool:
+    """Whether the newest attempt stopped when it was asked to, after a new step. It does not count against the job's attempts.
+
+    A batch system asks so before its time limit and for a preemption. New steps show that the job gets on.
+    """
+    before = known[-2].step if len(known) > 1 else 0
+    return bool(known) and known[-1].reason == STOPPED and known[-1].step > before
 
 
 def pause_left_s(known: list[AttemptEnd], now: datetime) -> float:

@@ -150,7 +150,16 @@ class Starter:
         """Return the launcher for jobs of a kind."""
         return LOCAL if kind in self.options.light_kinds else self.options.launcher
 
-    def start(self, job: Job, lock: int, attempt: int, devices: tuple[str, ...], note: str | None = None) -> bool:
+    def start(
+        self,
+        job: Job,
+        lock: int,
+        attempt: int,
+        devices: tuple[str, ...],
+        note: str | None = None,
+        *,
+        further: bool = False,
+    ) -> bool:
         """Start an attempt of a queued job, or the next attempt of a dead one. Return False if the row has moved on.
 
         Args:
@@ -160,6 +169,7 @@ class Starter:
             attempt: Attempt number, from 1.
             devices: Devices of this machine for it; empty for all.
             note: How the attempt before ended, a warning of the job.
+            further: Whether the job may have one attempt more for it.
 
         Raises:
             Unavailable: The launcher's back end does not answer. The job is queued again.
@@ -175,7 +185,15 @@ class Starter:
             lease = self.clock() + timedelta(seconds=self.options.lease_s)
             limit = SlotLimit(self.options.slots, self.options.light_kinds)
             begun = self.store.jobs.begin_attempt(
-                job.id, job.attempt, attempt, self.clock(), home=self.home, lease_until=lease, slots=limit, note=note
+                job.id,
+                job.attempt,
+                attempt,
+                self.clock(),
+                home=self.home,
+                lease_until=lease,
+                slots=limit,
+                note=note,
+                max_attempts=job.max_attempts + further,
             )
             if not begun:
                 return False

@@ -29,6 +29,7 @@ from quintain.jobs.exits import (
     ends,
     exit_status,
     is_crash_loop,
+    is_spared,
     pause_left_s,
     record_end,
 )
@@ -307,7 +308,7 @@ class Reconciler:
                 devices = launch.devices if launch else ()
             inherited, lock = lock, None
             note = f"attempt_ended: {known[-1].message}, after step {known[-1].step}" if known else None
-            return self._starter.start(job, inherited, job.attempt + dead, devices, note)
+            return self._starter.start(job, inherited, job.attempt + dead, devices, note, further=is_spared(known))
         finally:
             if lock is not None:
                 processes.unlock(lock)
@@ -343,9 +344,10 @@ class Reconciler:
             own_fault=ending.own_fault,
             at=self._clock(),
         )
-        if is_crash_loop(record_end(directory, end)):
+        known = record_end(directory, end)
+        if is_crash_loop(known):
             return crash_loop(error, job.step)
-        retries_left = self._options.auto_resume and job.attempt < job.max_attempts
+        retries_left = self._options.auto_resume and (job.attempt < job.max_attempts or is_spared(known))
         return ending if retries_left else ending._replace(status=JobStatus.INTERRUPTED)
 
     def _finish(self, job: Job, ending: ExitStatus) -> bool:

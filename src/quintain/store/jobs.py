@@ -212,6 +212,7 @@ class Jobs:
         lease_until: datetime | None = None,
         slots: SlotLimit | None = None,
         note: str | None = None,
+        max_attempts: int | None = None,
     ) -> bool:
         """Move an unfinished job from attempt `before`, which the caller has read, to running `attempt`.
 
@@ -226,9 +227,11 @@ class Jobs:
             lease_until: End of the attempt's first lease.
             slots: Limit that holds for a queued job, also against starts that this process has not seen. None: no limit.
             note: A warning for the job's row.
+            max_attempts: Attempts that the job may have. None: unchanged.
         """
         changes = {"status": JobStatus.RUNNING, "attempt": attempt, "error": None, "updated_at": now}
-        changes |= {"lease_until": lease_until} | ({"home": home} if home is not None else {})
+        given = {"home": home, "max_attempts": max_attempts}
+        changes |= {"lease_until": lease_until} | {name: value for name, value in given.items() if value is not None}
         with write_transaction(self._engine) as connection:
             if slots is not None and not _has_slot(connection, job_id, slots, home):
                 return False

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from quintain.artifacts.locations import HUB, allowed_destination, allowed_location, is_url, parse_location
+from quintain.artifacts.locations import HUB, MEMORY, allowed_destination, allowed_location, is_url, parse_location
 from quintain.errors import InvalidInput, NotFound, Refused, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import FetchSpec
@@ -65,7 +65,7 @@ def mirror_of(services: Services, output_dir: str) -> str | None:
     if url is None:
         return None
     location = parse_location(url)
-    if location is None or location.scheme == HUB:
+    if location is None or location.scheme in {HUB, MEMORY}:
         raise InvalidInput(
             f"expected a URL such as s3://bucket/checkpoints in QUINTAIN_CHECKPOINTS, got {shown(url)}; let the operator correct it",
             code="bad_setting",

@@ -66,17 +66,18 @@ class SlurmLauncher:
         argv = [
             "sbatch",
             "--parsable",
-            f"--job-name={attempt.name}",
-            f"--output={output}",
-            "--open-mode=append",
-            "--no-requeue",
             f"--signal=B:TERM@{_NOTICE_S}",
-            f"--export={','.join(names)}",
-            f"--chdir={attempt.folder}",
             *([f"--nodes={attempt.machines}", "--ntasks-per-node=1"] if attempt.machines > 1 else []),
             *([f"--cpus-per-task={self._options.cpus}"] if self._options.cpus else []),
             *([f"--gpus-per-node={gpus}"] if gpus else []),
             *self._options.slurm_arguments,
+            # Last, for of repeated options the last one counts: a batch job with another name is never found.
+            f"--job-name={attempt.name}",
+            f"--output={output}",
+            "--open-mode=append",
+            "--no-requeue",
+            f"--export={','.join(names)}",
+            f"--chdir={attempt.folder}",
             str(script),
         ]
         done = _run(argv, {**os.environ, **attempt.environment})
