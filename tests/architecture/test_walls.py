@@ -202,8 +202,11 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     assert not [module.path for module in modules() if module.path.stem in FORBIDDEN_NAMES]
 
 
-def test_a_fresh_interpreter_that_imports_the_server_loads_nothing_heavy() -> None:
-    entries = "quintain.server, quintain.server.app, quintain.tools.catalog, quintain.cli.main"
+def test_a_fresh_interpreter_that_imports_the_server_or_a_worker_loads_nothing_heavy() -> None:
+    """A worker loads torch for a job that needs a model, not for one that only asks judges or environments."""
+    entries = (
+        "quintain.server, quintain.server.app, quintain.tools.catalog, quintain.cli.main, quintain.worker.__main__"
+    )
     heavy = ["torch", "transformers", "peft", "numpy", "scipy", "matplotlib", "tokenizers", "accelerate"]
     heavy += ["quintain.environments.data_files"]
     program = f"import sys, {entries}; print([name for name in {heavy!r} if name in sys.modules])"

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from quintain.errors import Unavailable
 
 _TIMEOUT_S = 600.0
@@ -95,6 +97,8 @@ def model_served(file: Path, *, context_tokens: int) -> Iterator[LlamaCpp]:
     options.n_ctx, options.n_parallel, options.n_gpu_layers = context_tokens, 1, 0
     options.cache_type_k = options.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     options.warmup, options.ui, options.verbosity, options.swa_full = False, False, 1, True  # verbosity 1: errors
+    # As many threads as the job has: two that wait for each other by spinning are slower on one core.
+    options.cpuparams.n_threads = options.cpuparams_batch.n_threads = torch.get_num_threads()
     options.hostnames = ["127.0.0.1"]
     key = secrets.token_urlsafe()
     options.api_keys = [key]

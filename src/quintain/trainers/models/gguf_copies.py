@@ -2,6 +2,8 @@
 
 Dequantising a model and building its tokenizer again takes half a minute for a vocabulary of 262,000 tokens; the copy loads in
 seconds. A copy is only a cache: it can be deleted at any time, and agents and adapters name the GGUF file.
+
+Every worker imports this module, also for a job without a model: it imports torch and transformers only where it uses them.
 """
 
 from __future__ import annotations
@@ -17,10 +19,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-import torch
-
-from quintain.trainers.models.gguf_rotary import with_stored_rotary
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +184,8 @@ def with_stored_attention(config: Any, path: Path) -> Any:
     """
     from gguf import GGUFReader
 
+    from quintain.trainers.models.gguf_rotary import with_stored_rotary
+
     reader = GGUFReader(path)
     size = reader.fields.get("qwen3.attention.key_length")
     if size is not None:
@@ -197,11 +197,13 @@ def with_stored_attention(config: Any, path: Path) -> Any:
 
 def fill_output_biases(model: Any, missing: Iterable[str]) -> list[str]:
     """Set the missing biases of attention's output to 0, what a file without them means; return the other missing weights."""
+    from torch.nn.init import zeros_
+
     parameters = dict(model.named_parameters())
     others = []
     for name in missing:
         if name.endswith(_OUTPUT_BIAS):
-            torch.nn.init.zeros_(parameters[name])
+            zeros_(parameters[name])
         else:
             others.append(name)
     return others
@@ -209,6 +211,8 @@ def fill_output_biases(model: Any, missing: Iterable[str]) -> list[str]:
 
 def fingerprint(model: Any) -> dict[str, str]:
     """Return hashes of all that a model computes with, by name."""
+    import torch
+
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
     facts = {name: tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data for name, tensor in tensors.items()}
     config, generation = model.config.to_dict(), model.generation_config
