@@ -216,8 +216,9 @@ def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(setting
     written(settings.inbox_dir / "few.jsonl", *numbered(9))
     try:
         few = "quintain/tasks?file=few.jsonl"
-        with pytest.raises(InvalidInput, match="too_many_tasks"):
+        with pytest.raises(InvalidInput, match="too_many_tasks") as refused:
             evaluate_agent(services, "starter", few)
+        assert "`split`" not in str(refused.value), "the terminal would show the name of a column as an option"
         with pytest.raises(InvalidInput, match="too_many_tasks"):
             collect_rollouts(services, "starter", few)
         assert services.store.jobs.page().items == ()

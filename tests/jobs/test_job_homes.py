@@ -31,7 +31,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters.methods import CONFIGS
 from quintain.records.jobs.job import JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.settings import Settings
-from quintain.tools.jobs.descriptions import lease_notice
+from quintain.tools.jobs.stalls import lease_notice
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome

@@ -73,7 +73,9 @@ def test_columns_that_may_state_how_runs_ended_are_named_where_nothing_else_does
     step = ask("import_trajectories", path="thumbs.jsonl")["next_step"]
     assert "or let a column of the rows ('feedback': of few values) state it: export_dataset(kind='kto'" in step
     write_rows(inbox / "known.jsonl", *(chat(f"{n}!", resolved=n % 2, feedback=f"f{n % 2}") for n in range(30)))
-    assert "of few values" not in ask("import_trajectories", path="known.jsonl")["next_step"]
+    known = ask("import_trajectories", path="known.jsonl")["next_step"]
+    assert "Freeze those that succeeded with export_dataset(kind='sft'" in known
+    assert not any(words in known for words in ("unknown", "of few values", "may be failures"))
 
 
 def test_a_dry_run_stores_nothing_and_reports_files_that_are_unchanged(inbox: Path, ask: ToolCaller) -> None:

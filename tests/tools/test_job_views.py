@@ -242,6 +242,26 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
         assert compare.arguments == {"agents": [start.arguments["agent"], "agent:n@1"]}
 
 
+def test_an_agent_of_rows_played_nowhere_known_is_measured_where_its_start_was(waiting: Services) -> None:
+    """Such rows come from logs: success on tasks is better evidence than the loss of rows that were learned from."""
+    base = BASE.model_copy(update={"id": "agent:base@1"})
+    measured = evaluated("base", "0111", "0110").model_copy(update={"environment": "quintain/inventory"})
+    of_rows = evaluated("base", "01", suite="rows").model_copy(update={"id": "eval-rows", "dataset_id": "ds-1"})
+    for evaluation in (measured, of_rows):
+        waiting.store.evaluations.add(evaluation, waiting.clock())
+    texts = freeze_rows(waiting, "text", [TextRow(text="a")], "notes")
+    spec = TrainSpec(
+        agent=base, name="n", method="pretrain", dataset_id=texts, config=CONFIGS["pretrain"](), output_dir="unused"
+    )
+    stored(waiting, "job-1", spec, running=True)
+    result = JobResult(agent="agent:n@1")
+    waiting.store.jobs.finish("job-1", 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
+    evaluate, compare = get_job(waiting, "job-1").next_step.calls
+    same = {"environment": "quintain/inventory", "n_tasks": 4, "repeats": 2}
+    assert evaluate.arguments == {"agent": "agent:n@1", **same}
+    assert compare.arguments == {"agents": ["agent:base@1", "agent:n@1"]}
+
+
 def test_agents_that_did_the_same_tasks_are_compared_and_not_measured_again(services: Services) -> None:
     """The agent of a recipe with the one that it began with, not with the parent of that one."""
     base = BASE.model_copy(update={"id": "agent:base@1", "parent": "agent:older@1"})

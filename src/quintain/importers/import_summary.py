@@ -31,7 +31,7 @@ class FileSummary:
     counts: Counter[str] = field(default_factory=Counter)
     """`trajectories`, `steps`, `actions` and `observations`, as in `ImportedFile`."""
     marks: Counter[str] = field(default_factory=Counter)
-    """Runs that are `paired` or `labelled` by the log, or neither (`plain`)."""
+    """Runs that are `paired` or `labelled` by the log, or neither (`plain`); of all, those of an `unknown` outcome."""
     columns: dict[str, Counter[str]] = field(default_factory=dict)
     """Column beside runs that state no outcome -> its values; none are counted from `_FEW` on."""
     has_rows: bool = False
@@ -45,6 +45,7 @@ class FileSummary:
         """Count an imported run."""
         turns = run.agent_steps
         self.marks["paired" if PAIR_MARK in run.extra else "labelled" if run.logged_label is not None else "plain"] += 1
+        self.marks["unknown"] += run.outcome.status is OutcomeStatus.UNKNOWN
         self.counts["trajectories"] += 1
         self.counts["steps"] += len(turns)
         self.counts["actions"] += sum(len(step.actions) for step in turns)
@@ -144,6 +145,7 @@ class ImportSummary:
             stopped=self.stopped,
             paired=sum(file.marks["paired"] for file in files),
             labelled=sum(file.marks["labelled"] for file in files),
+            unknown_outcomes=sum(file.marks["unknown"] for file in files),
             columns=tuple(dict.fromkeys(printable(name) for file in files for name in file.sorting)),
         )
 

@@ -109,6 +109,7 @@ class ImportReport(Record):
     stopped: bool = Field(default=False, description="Whether it was stopped early.")
     paired: int = Field(default=0, description="Number of runs that their log compares with another one.")
     labelled: int = Field(default=0, description="Number of runs that their log labels good or bad.")
+    unknown_outcomes: int = Field(default=0, description="Number of runs whose log does not state how they ended.")
     columns: tuple[str, ...] = Field(
         default=(), description="Columns of few values beside runs of unknown outcome: one of them may state it."
     )

@@ -107,8 +107,7 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
     if not services.trusted and not any(resolved.is_relative_to(root) for root in roots):
         raise Refused(
             f"{clip(str(path))!r} is outside the allowed roots; put the {what} under {str(settings.inbox_dir)!r}, let the "
-            "operator add the folder to QUINTAIN_ROOTS, or run the command in a terminal, such as `quintain import PATH`: it "
-            "reads what its user may read",
+            "operator add the folder to QUINTAIN_ROOTS, or run the command in a terminal: it reads what its user may read",
             code="outside_roots",
         )
     return resolved

@@ -180,14 +180,7 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
             *_labels_step(report, these),
             "Look at them with ",
             call("search_trajectories", filter=these) if tags else call("search_trajectories"),
-            ". Where an outcome is unknown and you know it, state it with ",
-            call("record_trajectory", trajectory_id=..., outcome=...),
-            *_column_step(report),
-            ", or score runs: ",
-            call("score_trajectories", scorer="rules", filter=these),
-            ", or learn from them although some may be failures: ",
-            call("export_dataset", kind="sft", name="runs", filter=these, outcomes=["success", "unknown"]),
-            ".",
+            *_outcome_step(report, these),
             *((" ", unread) if unread else ()),
         )
     if report.duplicates or report.unchanged:
@@ -219,6 +212,25 @@ def _unread_step(report: ImportReport) -> Hint:
         "words before each speaker's lines as user and assistant. A format of your own is read by an importer in a package "
         "of yours.",
     )
+
+
+def _outcome_step(report: ImportReport, these: Any) -> Iterator[str | ToolCall]:
+    """Yield how runs become a dataset: by the outcomes that their logs state or, where these do not, that someone adds."""
+    score = call("score_trajectories", scorer="rules", filter=these)
+    if not report.unknown_outcomes:
+        yield ". Freeze those that succeeded with "
+        yield call("export_dataset", kind="sft", name="runs", filter=these)
+        yield ", or score them by their steps: "
+        yield score
+    else:
+        yield ". Where an outcome is unknown and you know it, state it with "
+        yield call("record_trajectory", trajectory_id=..., outcome=...)
+        yield from _column_step(report)
+        yield ", or score runs: "
+        yield score
+        yield ", or learn from them although some may be failures: "
+        yield call("export_dataset", kind="sft", name="runs", filter=these, outcomes=["success", "unknown"])
+    yield "."
 
 
 def _column_step(report: ImportReport) -> Iterator[str | ToolCall]:

@@ -29,8 +29,9 @@ from quintain.tools.data.lineage import (
     require_remembered,
     round_datasets,
 )
-from quintain.tools.jobs.descriptions import job_label, lease_notice, metric_curves, quiet_for, stall_of, thin_curves
+from quintain.tools.jobs.descriptions import job_label, metric_curves, thin_curves
 from quintain.tools.jobs.next_steps import next_step
+from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize, fitting_page
 from quintain.tools.services import Services

@@ -201,6 +201,18 @@ def _suites(services: Services, agent_id: str) -> set[str]:
     return {one.suite_hash for one in services.store.evaluations.of_agent(agent_id)}
 
 
+def _played_by(services: Services, agent_id: Any) -> dict[str, Any] | None:
+    """Return the suite of the newest measurement of an agent in an environment, alone; None if there is none."""
+    found = services.store.evaluations.of_agent(agent_id) if isinstance(agent_id, str) else []
+    for one in found:
+        if one.purpose == "measurement" and one.dataset_id is None and one.opponent_id is None:
+            given = {"repeats": one.repeats, "split": one.split, "seed": one.seed, "max_turns": one.max_turns}
+            usual = {"repeats": 1, "split": "held_out", "seed": 0, "max_turns": None}
+            changed = {name: value for name, value in given.items() if value != usual[name]}
+            return {"environment": one.environment, "n_tasks": one.n_tasks, **changed}
+    return None
+
+
 def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
     """Return what to do with a new agent."""
     methods = [spec.method] if isinstance(spec, TrainSpec) else []
@@ -217,6 +229,14 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
         if suite.pop("opponent", None):
             game = call("evaluate_agent", agent=agent_id, **suite, opponent=began)
             return Hint("Let the new agent play against the one that it began with: ", game, ".")
+        if ("split" in suite or suite.get("environment") is ...) and (known := _played_by(services, began)):
+            return Hint(
+                "Measure the new agent on the tasks that the one it began with was measured on: ",
+                call("evaluate_agent", agent=agent_id, **known),
+                ", then ",
+                compare,
+                ".",
+            )
         where = ", on rows that it learned from, because none is held out" if "split" in suite else ""
         return Hint(
             f"Measure the new agent and the one that it began with{where}: ",
