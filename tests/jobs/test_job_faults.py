@@ -25,9 +25,11 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed_until_i
 ) -> None:
     """Five attempts end early. The fourth is killed after step 12 at the earliest: step 12 has a checkpoint.
 
-    A SIGTERM from outside is not a cancel: a machine that shuts down sends it to every process.
+    A SIGTERM from outside is not a cancel: a machine that shuts down sends it to every process. The two attempts that stop
+    at one count for none of the three that the job may have.
     """
-    job = jobs.runner.start(SPEC).job
+    runner = jobs.runner_with(max_attempts=3)
+    job = runner.start(SPEC).job
     os.kill(jobs.wait_for_step(job.id, 2), signal.SIGTERM)
     jobs.until(lambda: jobs.store.jobs.get(job.id).attempt == 2, "restarted with no server up")
     os.kill(jobs.wait_for_step(job.id, 5, attempt=2), signal.SIGKILL)
@@ -37,21 +39,21 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed_until_i
     os.kill(jobs.shim(job.id), signal.SIGTERM)
     jobs.until(lambda: not jobs.processes(), "the shim stopped its worker and started nothing")
     assert jobs.store.jobs.get(job.id).status is JobStatus.RUNNING
-    jobs.runner.reconcile()
+    runner.reconcile()
 
     jobs.wait_for_step(job.id, 13, attempt=4)
     half_written = jobs.directory(job.id).path / ".shim.json.123"
     half_written.write_text("{")
     os.kill(jobs.shim(job.id), signal.SIGKILL)
-    jobs.until(lambda: (jobs.runner.reconcile(), jobs.directory(job.id).has_begun(5))[1], "the last attempt")
+    jobs.until(lambda: (runner.reconcile(), jobs.directory(job.id).has_begun(5))[1], "the last attempt")
     os.kill(jobs.wait_for_step(job.id, 16, attempt=5), signal.SIGKILL)
-    stopped = jobs.wait(job.id, JobStatus.INTERRUPTED)
+    stopped = jobs.wait(job.id, JobStatus.INTERRUPTED, reconcile=runner)
     assert stopped.error.code == "killed"
     assert re.fullmatch(
         r"attempt 5 of 5 was killed by SIGKILL; its peak memory was [1-9]\d* of [1-9][\d,]* MB", stopped.error.message
     )
-    assert jobs.runner.resume(job.id).id == job.id
-    done = jobs.wait(job.id, JobStatus.SUCCEEDED)
+    assert runner.resume(job.id).id == job.id
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=runner)
     assert (done.attempt, done.max_attempts, done.error) == (6, 6, None)
     assert not half_written.exists()
     events = jobs.store.jobs.events(job.id, type="progress")

@@ -201,9 +201,9 @@ LOG = (json.dumps({"messages": TURNS}) + "\n").encode()
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> str:
-    """A location in memory, of this test alone."""
-    return f"memory://{tmp_path.name}/shelf"
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A location of this test alone, outside of its home."""
+    return f"file://{tmp_path_factory.mktemp('shelf')}"
 
 
 @pytest.fixture
@@ -214,6 +214,7 @@ def allowed(services: Services, shelf: str) -> Services:
 
 def write(url: str, content: bytes) -> str:
     fs, root = fsspec.url_to_fs(url)
+    fs.makedirs(root.rpartition("/")[0], exist_ok=True)
     fs.pipe_file(root, content)
     return url
 

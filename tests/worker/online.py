@@ -79,10 +79,11 @@ def evolution(
 
 
 def played(folder: Path) -> list[dict[str, Any]]:
-    """Return the runs of a job without the seconds that they took."""
+    """Return the runs of a job without the seconds that they took, and the hash of settings that name its folder."""
     runs = trajectories(folder)
     for run in runs:
         run.extra.get("episode_result", {}).pop("duration_s", None)
+        run.extra.pop("settings_hash", None)
     return [run.model_dump(mode="json") for run in runs]
 
 

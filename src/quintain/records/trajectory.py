@@ -6,17 +6,15 @@ environment's responses are in the `observations` of the acting step. Logs usual
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_core import to_json, to_jsonable_python
 
 from quintain.errors import InvalidInput
+from quintain.records.identity import content_hash
 from quintain.records.imports import PERSONAL_KINDS, RedactionLevel
 from quintain.records.record import Instant, Record
 from quintain.records.score import RELAYED, rater_weight
@@ -303,12 +301,9 @@ class Trajectory(Record):
         The session id replaces an empty episode key. Outcome, scores, tags, rewards and times are not included.
         """
         task = {name: getattr(self.task, name) for name in ("difficulty", "environment", "id", "prompt", "type")}
-        digest = hashlib.sha256(b'{"episode":' + to_json(self.episode_key or self.session_id or "") + b',"steps":[')
-        for place in range(0, len(self.steps), _ENCODED_AT_ONCE):
-            digest.update((b"," if place else b"") + _encode_steps(self.steps[place : place + _ENCODED_AT_ONCE]))
-        digest.update(b'],"task":' + to_json(task))
-        digest.update(b',"tools":' + _SORTED.encode(self.tools).encode() + b"}")
-        return digest.hexdigest()
+        return content_hash(
+            self.episode_key or self.session_id or "", task, self.tools, map(_hashed_fields, self.steps)
+        )
 
     @property
     def content_hash(self) -> str:
@@ -324,36 +319,6 @@ class Trajectory(Record):
     def identified(self) -> Trajectory:
         """Return the trajectory with an id derived from its identity, unless it has one."""
         return self if self.id else self.model_copy(update={"id": f"traj-{self.identity[:16]}"})
-
-
-_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-_ENCODED_AT_ONCE = 100
-"""Steps of a long run that are encoded at once."""
-_PLAIN = frozenset({str, int, bool, type(None)})
-"""Types of arguments that pydantic serializes like the standard library. Floats differ."""
-
-
-def _encode_steps(steps: tuple[Step, ...]) -> bytes:
-    """Encode steps for identity hashes: compact JSON with sorted keys, without brackets. Stored rows depend on it.
-
-    Text, the largest part, is encoded by pydantic in half the time. Floats are formatted like the standard library does.
-    """
-    fields, plain = list(map(_hashed_fields, steps)), list(map(_is_plain, steps))
-    if all(plain):
-        return to_json(fields)[1:-1]
-    return b",".join(map(_encode_step, fields, plain))
-
-
-def _encode_step(fields: dict[str, Any], is_plain: bool) -> bytes:
-    if is_plain:
-        return to_json(fields)
-    done = to_jsonable_python(fields.pop("actions"), inf_nan_mode="null")
-    return b'{"actions":' + _SORTED.encode(done).encode() + b"," + to_json(fields)[1:]
-
-
-def _is_plain(step: Step) -> bool:
-    done = step.actions
-    return not done or all(_PLAIN.issuperset(map(type, call.args.values())) for call in done if call.args)
 
 
 def _hashed_fields(step: Step) -> dict[str, Any]:
