@@ -70,7 +70,11 @@ def test_a_further_push_replaces_what_an_earlier_one_listed_and_leaves_other_fil
         (folder / "more.safetensors").write_bytes(b"three")
         push(folder, "hub:owner/both", content, quiet)
         assert repository == {path.name: path.read_bytes() for path in folder.iterdir()} | {"picture.png": b"by hand"}
-    assert len(hub.commits) == 4
+        for foreign in (b"{}", b'["a"]', b"no json", b'{"files": 1}'):  # an agent.json of somebody else lists nothing
+            repository["agent.json"] = foreign
+            push(folder, "hub:owner/both", content, quiet)
+            assert set(repository) >= {"picture.png", "more.safetensors"}
+    assert len(hub.commits) == 12
 
 
 def test_a_dataset_is_pushed_with_its_card_once_the_operator_allows_the_owner(hub: Hub, settings: Settings) -> None:

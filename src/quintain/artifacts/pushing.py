@@ -83,4 +83,8 @@ def _listed_before(api: HfApi, name: str, content: str, present: Collection[str]
         text = Path(api.hf_hub_download(name, record, repo_type=content, local_dir=folder)).read_text(encoding="utf-8")
     if record == SUMS:
         return {line.partition("  ")[2] for line in text.splitlines()}
-    return set(json.loads(text)["files"])
+    try:
+        listed = json.loads(text)["files"]
+    except (ValueError, KeyError, TypeError):  # somebody else's file of that name
+        return set()
+    return set(listed) if isinstance(listed, dict) else set()
