@@ -115,7 +115,7 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
     def agents(self, *, limit: int = 50) -> list[Agent]:
         """Return the newest agents."""
         found = self.session.read(lambda services: services.store.agents.page(limit=limit).items)
-        return [Agent(self, one.id or one.name, one) for one in found]
+        return [Agent(self, one.id_or_name, one) for one in found]
 
     def datasets(self, *, limit: int = 50) -> list[Dataset]:
         """Return the newest datasets."""

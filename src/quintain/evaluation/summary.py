@@ -49,7 +49,7 @@ def summarize(spec: EvaluateSpec, suite: Suite, results: Sequence[EpisodeResult]
     repeated = [(sum(verdicts), spec.repeats) for verdicts in by_task.values() if len(verdicts) == spec.repeats]
     return Evaluation(
         id=f"eval-{job_id.removeprefix('job-')}",
-        agent_id=spec.agent.id or spec.agent.name,
+        agent_id=spec.agent.id_or_name,
         environment=spec.environment,
         suite_hash=suite.hash,
         split=spec.split,
@@ -59,7 +59,7 @@ def summarize(spec: EvaluateSpec, suite: Suite, results: Sequence[EpisodeResult]
         max_turns=spec.max_turns,
         dataset_id=spec.dataset_id,
         purpose=spec.purpose,
-        opponent_id=None if spec.opponent is None else spec.opponent.id or spec.opponent.name,
+        opponent_id=None if spec.opponent is None else spec.opponent.id_or_name,
         job_id=job_id,
         results=tuple(results),
         rate=success_rate(results),
@@ -223,7 +223,7 @@ def summarize_rows(spec: EvaluateDatasetSpec, results: Sequence[EpisodeResult], 
     whole = mean_results(results)
     return Evaluation(
         id=f"eval-{job_id.removeprefix('job-')}",
-        agent_id=spec.agent.id or spec.agent.name,
+        agent_id=spec.agent.id_or_name,
         environment=f"dataset:{spec.dataset_id}",
         suite_hash=hashlib.sha256(json.dumps(content).encode()).hexdigest(),
         split=spec.split,

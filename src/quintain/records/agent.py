@@ -107,6 +107,11 @@ class Agent(Record):
     created_at: Instant | None = None
 
     @property
+    def id_or_name(self) -> str:
+        """The id, or the name of an agent that is not stored."""
+        return self.id or self.name
+
+    @property
     def root_job_id(self) -> str | None:
         """Return the id of the job that produced it; for a stage of a recipe, that of the recipe."""
         return None if self.job_id is None else self.job_id.partition("/")[0]

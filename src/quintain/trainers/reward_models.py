@@ -72,7 +72,7 @@ class RewardModel:
         heads = stored_heads(agent.model)
         if not heads:
             raise InvalidInput(
-                f"expected an agent with a value head, got {agent.id or agent.name} without; name one that "
+                f"expected an agent with a value head, got {agent.id_or_name} without; name one that "
                 "was trained by method 'reward' or 'prm'",
                 code="not_a_reward_model",
             )
@@ -121,7 +121,7 @@ class RewardModel:
             return UnreadableRun(error.message)
         if reading.dropped:
             why = _WHY_NOT[reading.dropped]
-            return UnreadableRun(why.format(limit=self.max_length, agent=self.agent.id or self.agent.name))
+            return UnreadableRun(why.format(limit=self.max_length, agent=self.agent.id_or_name))
         return reading
 
     def _valued(self, run: Trajectory, reading: Reading, states: torch.Tensor) -> RunValue | UnreadableRun:
@@ -160,7 +160,7 @@ def score_runs(
         InvalidInput: The agent has no value head.
     """
     model, stream = RewardModel.of(agent), iter(runs)
-    name = agent.id or agent.name
+    name = agent.id_or_name
     while not should_stop() and (chunk := list(islice(stream, _TOGETHER))):
         for run, valued in zip(chunk, model.read(chunk), strict=True):
             yield _score(run.id or run.identity, name, valued, model.shares)

@@ -55,7 +55,7 @@ class LocalTeacher:
 
     def __init__(self, agent: Agent, batch_tokens: int) -> None:
         loaded = load_model(agent.model)
-        self._name, self._tokenizer, self._batch_tokens = agent.id or agent.name, loaded.tokenizer, batch_tokens
+        self._name, self._tokenizer, self._batch_tokens = agent.id_or_name, loaded.tokenizer, batch_tokens
         self._engine = Engine.of(loaded.model)
 
     def require_tokenizer(self, tokenizer: Any) -> None:

@@ -235,7 +235,7 @@ def _report_of(job: Job, spec: PreviewSpec) -> PreviewReport:
 def _waiting(job: Job, spec: PreviewSpec) -> PreviewResult:
     return PreviewResult(
         dataset_id=spec.dataset_id,
-        model=spec.agent.id or spec.agent.name,
+        model=spec.agent.id_or_name,
         status=job.status,
         job_id=job.id,
         phase=job.phase,

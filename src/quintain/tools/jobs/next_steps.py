@@ -132,7 +132,7 @@ def preview_again(spec: PreviewSpec) -> ToolCall:
     return call(
         "preview_dataset",
         dataset_id=spec.dataset_id,
-        model=spec.agent.id or spec.agent.name,
+        model=spec.agent.id_or_name,
         method=spec.config.method,
         hyperparameters=settings or None,
         **sample,
@@ -221,7 +221,7 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
     role = ROLES.get(methods[-1]) if methods else None
     if role is None:
         start = spec.agent if isinstance(spec, TrainSpec | RecipeSpec) else None
-        began = ... if start is None else start.id or start.name
+        began = ... if start is None else start.id_or_name
         compare = call("compare_agents", agents=[began, agent_id])
         if isinstance(began, str) and _suites(services, began) & _suites(services, agent_id):
             return Hint("The new agent and the one that it began with did the same tasks: ", compare, ".")

@@ -122,7 +122,7 @@ def agent_report(services: Services, agent: Agent) -> Report:
     sections = [Section("Agent", table=_facts(facts))]
     if rows:
         sections.append(Section("Evaluations, newest first", table=Table(header, rows)))
-    return Report(f"Agent {agent.id or agent.name}", tuple(sections))
+    return Report(f"Agent {agent.id_or_name}", tuple(sections))
 
 
 def dataset_report(dataset: Dataset) -> Report:
@@ -190,7 +190,7 @@ def _plain(value: object) -> str:
     """Return a value for people elsewhere: agents and endpoints by name, files without their folders."""
     match value:
         case Agent():
-            return value.id or value.name
+            return value.id_or_name
         case Endpoint():
             return value.name
         case Agreement():

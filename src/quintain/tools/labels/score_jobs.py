@@ -83,7 +83,7 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
     scorer = resolve_scorer(services, agent) if isinstance(agent, str) else agent
     if scorer.role == "policy":
         raise InvalidInput(
-            f"{scorer.id or scorer.name} acts and was not trained to score; as a judge by a rubric it is scorer='judge', "
+            f"{scorer.id_or_name} acts and was not trained to score; as a judge by a rubric it is scorer='judge', "
             f"judge={scorer.name!r}; training with method 'reward' makes a reward model"
         )
     cache = str(services.settings.cache_dir / JUDGEMENTS)

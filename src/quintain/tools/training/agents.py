@@ -214,7 +214,7 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
         )
     if agent.model.source == "endpoint":
         raise InvalidInput(
-            f"{agent.id or agent.name} acts through the endpoint {agent.model.path!r}, and its weights are not here, so it cannot "
+            f"{agent.id_or_name} acts through the endpoint {agent.model.path!r}, and its weights are not here, so it cannot "
             f"{purpose}; name 'starter', a model folder or a trained agent. An endpoint's agent can act, be evaluated and be "
             "compared, and others can be trained on its runs",
             code="no_weights",
@@ -229,7 +229,7 @@ def _require_files(agent: Agent) -> Agent:
     for folder in (agent.model.path if agent.model.source == "folder" else None, agent.model.adapter):
         if folder is not None and not Path(folder).is_dir():
             raise NotFound(
-                f"the weights of {agent.id or agent.name} are not at {folder}: they were moved, or belong to another home on this "
+                f"the weights of {agent.id_or_name} are not at {folder}: they were moved, or belong to another home on this "
                 "database; put them back or export the agent there, and register the folder here",
                 code="model_not_found",
             )
@@ -238,12 +238,12 @@ def _require_files(agent: Agent) -> Agent:
         stored = stored_quantization(agent.model)
         if stored is not None and stored not in DEQUANTISED:
             raise InvalidInput(
-                f"expected weights as floats or quantised by {list_names(sorted(DEQUANTISED))}, got {agent.id or agent.name}, whose "
+                f"expected weights as floats or quantised by {list_names(sorted(DEQUANTISED))}, got {agent.id_or_name}, whose "
                 f"weights are quantised by {stored}; name the folder of its plain weights, and set quantization where they do not fit",
                 code="unsupported_model",
             )
         if stored == "bitsandbytes":
-            require_bitsandbytes(f"the stored weights of {agent.id or agent.name}")
+            require_bitsandbytes(f"the stored weights of {agent.id_or_name}")
     return agent
 
 
@@ -251,7 +251,7 @@ def require_loadable(agent: Agent) -> Agent:
     """Return the agent if a job can load its model, as far as that shows before."""
     _require_files(agent)
     if agent.model.quantization is not None:
-        require_bitsandbytes(f"the base of {agent.id or agent.name} in {agent.model.quantization}")
+        require_bitsandbytes(f"the base of {agent.id_or_name} in {agent.model.quantization}")
     return agent
 
 
@@ -282,7 +282,7 @@ def endpoint_of(services: Services, agent: Agent) -> Endpoint | None:
     if endpoint.model != agent.model.revision:
         raise InvalidInput(
             Hint(
-                f"{agent.id or agent.name} is the model {shown(agent.model.revision)} behind endpoint {endpoint.name!r}, whose "
+                f"{agent.id_or_name} is the model {shown(agent.model.revision)} behind endpoint {endpoint.name!r}, whose "
                 f"profile names {shown(endpoint.model)} by now: ",
                 call("register_agent", name=agent.name, model=f"{ENDPOINT}{endpoint.name}"),
                 " makes the next version of it",

@@ -125,7 +125,7 @@ def _ancestors(services: Services, agent: Agent) -> Iterator[Ancestor]:
         job = find(services.store.jobs.get, job_id) if job_id else None
         spec = None if job is None else job.spec
         yield Ancestor(
-            agent=current.id or current.name,
+            agent=current.id_or_name,
             methods=_methods(spec, stage),
             dataset_id=current.dataset_id,
             environment=spec.environment if isinstance(spec, TrainSpec | EvolveSpec) else None,

@@ -88,7 +88,7 @@ def with_same_adapter(config: TrainingConfig, own: LoraConfig) -> TrainingConfig
 
 def _require_parts(config: TrainingConfig, agent: Agent) -> None:
     """Refuse to freeze more blocks than the model can spare, and to begin adapters as parts of weights that cannot change."""
-    name = agent.id or agent.name
+    name = agent.id_or_name
     if config.lora is not None and config.lora.init == "pissa":
         if agent.model.adapter is not None:
             raise InvalidInput(
@@ -114,13 +114,13 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
     own = agent.model.quantization
     if config.lora is None and (stored := own or stored_quantization(agent.model)):
         raise InvalidInput(
-            f"expected a model with float weights to train all of them, got {agent.id or agent.name}, whose weights are quantised "
+            f"expected a model with float weights to train all of them, got {agent.id_or_name}, whose weights are quantised "
             f"({stored}); set lora to {{}} to train adapters, or name the unquantised model",
             code="quantized_base",
         )
     if own is not None and config.quantization not in (None, own):
         raise InvalidInput(
-            f"expected quantization '{own}', as the base of {agent.id or agent.name} has, got '{config.quantization}'; leave it "
+            f"expected quantization '{own}', as the base of {agent.id_or_name} has, got '{config.quantization}'; leave it "
             "out, or export the agent merged and start from the result",
             code="quantized_base",
         )
@@ -306,7 +306,7 @@ def _require_same_tokens(student: Agent, teacher: Agent, endpoint: Endpoint | No
     folders = [_tokenizer_folder(student.model), _tokenizer_folder(teacher.model)]
     if endpoint is not None and endpoint.tokenizer is not None:
         folders[1] = Path(endpoint.tokenizer).expanduser()
-    names = student.id or student.name, teacher.id or teacher.name
+    names = student.id_or_name, teacher.id_or_name
     ids = [_token_ids(folder, name) for folder, name in zip(folders, names, strict=True)]
     if ids[0] != ids[1]:
         differing = len(ids[0].items() ^ ids[1].items())

@@ -95,7 +95,7 @@ def weight_penalty(
             ref = kept.model.model_copy(update={"quantization": spec.config.quantization or kept.model.quantization})
             model = load_to_train(ref, spec.config).model
             hold_base(model, spec.config, number_format)
-            _require_same_weights(trainable(model), trainable(loaded.model), kept.id or kept.name)
+            _require_same_weights(trainable(model), trainable(loaded.model), kept.id_or_name)
             engine = Engine.of(model, share_prefixes=engine.shares, autocast=engine.autocast)
         chosen = random.Random(stable_seed(spec.seed, "ewc")).sample(rows, min(config.runs, len(rows)))
         kind = PretrainConfig() if spec.earlier.dataset_kind == "text" else SFTConfig()

@@ -62,7 +62,7 @@ def preview(spec: PreviewSpec, inputs: Path, reporter: Reporter) -> PreviewRepor
     rows, more = _shown(spec, inputs, maker, statistics)
     return PreviewReport(
         dataset_id=spec.dataset_id,
-        agent=spec.agent.id or spec.agent.name,
+        agent=spec.agent.id_or_name,
         job_id="",
         statistics=statistics,
         rows=tuple(rows),

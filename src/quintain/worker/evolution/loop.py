@@ -135,7 +135,7 @@ class _Evolution:
 
     def _train(self, number: int, start: Agent, learns_from: Dataset | str) -> tuple[Agent, JobResult]:
         """Train, and output the agent under the round's name, so that it can be evaluated and compared."""
-        folder, origin = self.stages.folder(f"{number:02d}-train"), start.id or start.name
+        folder, origin = self.stages.folder(f"{number:02d}-train"), start.id_or_name
         spec = training_spec(self.spec, number, start, learns_from, folder)
         where = f"in {spec.environment}" if spec.dataset_id is None else f"on {spec.dataset_id}"
 

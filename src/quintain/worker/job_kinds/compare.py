@@ -60,7 +60,7 @@ def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
         evaluations.append(side.evaluate(suite))
         if side.spec.endpoint is not None:
             report[f"spent_{side.name}"] = spending_report(side.folder, side.spec.endpoint)
-    names = [side.spec.agent.id or side.spec.agent.name for side in sides]
+    names = [side.spec.agent.id_or_name for side in sides]
     comparison = compare(evaluations, names, spec.comparison_id, None, sequential=test)
     reporter.output("comparison", comparison)
     report |= {"sequential": test.model_dump(mode="json"), "evaluations": [item.id for item in evaluations]}

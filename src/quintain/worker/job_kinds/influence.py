@@ -70,7 +70,7 @@ def run(spec: InfluenceSpec, directory: Path, reporter: Reporter) -> JobResult:
 
 
 def _score(run: Trajectory, spec: InfluenceSpec, model: GradientModel, targets: Targets) -> Score:
-    run_id, rater = run.id or run.identity, spec.agent.id or spec.agent.name
+    run_id, rater = run.id or run.identity, spec.agent.id_or_name
     features = model.read(run)
     similarity = None if isinstance(features, str) else targets.similarity(run_id, features)
     if similarity is None:

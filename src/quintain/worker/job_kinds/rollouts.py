@@ -68,7 +68,7 @@ class _Acting:
             seed=spec.seed,
             max_turns=spec.max_turns,
             excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
-            opponent=None if spec.opponent is None else spec.opponent.id or spec.opponent.name,
+            opponent=None if spec.opponent is None else spec.opponent.id_or_name,
         )
         self.settings_hash = settings_hash(suite, spec)
         idle = self._solved_idly(suite.plans)

@@ -58,7 +58,7 @@ class _Labeler:
     def score(self, run: Trajectory) -> Score | None:
         """Return the score of a run, or None if the job was asked to stop."""
         spec = self.spec
-        rater = spec.agent.id or spec.agent.name
+        rater = spec.agent.id_or_name
         settings = EpisodeSettings(
             seed=stable_seed(spec.seed, "step_labels", run.id or run.identity),
             max_turns=spec.max_turns,

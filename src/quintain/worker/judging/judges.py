@@ -150,7 +150,7 @@ def _ask(policy: Policy, agent: Agent, questions: Sequence[Question]) -> list[st
     replies = policy.act(turns)
     for turn in turns:
         policy.close(turn.episode_id)
-    too_long = InvalidInput(f"the run does not fit the context of {agent.id or agent.name}", code="too_long")
+    too_long = InvalidInput(f"the run does not fit the context of {agent.id_or_name}", code="too_long")
     return [too_long if reply.stop is Stop.CONTEXT else reply.text for reply in replies]
 
 

@@ -89,7 +89,7 @@ def open_policy(
 
         if endpoint is None or folder is None:
             raise InvalidInput(
-                f"expected local weights, got {agent.id or agent.name}, which acts through endpoint {agent.model.path!r}; pass a "
+                f"expected local weights, got {agent.id_or_name}, which acts through endpoint {agent.model.path!r}; pass a "
                 "model folder, a trained agent or 'starter'",
                 code="no_weights",
             )
@@ -116,7 +116,7 @@ OPPONENT = "opponent"
 def agent_info(agent: Agent) -> AgentInfo:
     """Return an agent as it is named in trajectories."""
     version = str(agent.version) if agent.version else None
-    return AgentInfo(name=agent.name, version=version, model=agent.id or agent.name)
+    return AgentInfo(name=agent.name, version=version, model=agent.id_or_name)
 
 
 def as_games(spec: RolloutSpec | EvaluateSpec, plans: Sequence[EpisodePlan], source: TaskSource) -> list[EpisodePlan]:

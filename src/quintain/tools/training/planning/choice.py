@@ -271,7 +271,7 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
     notes = list[Hint]()
     question, measured = "Does the agent succeed sometimes?", newest_measurement(services, agent, environment)
     blockers = never_succeeds(services, method, agent, environment)
-    name: Any = (agent.id or agent.name) if agent else ...
+    name: Any = agent.id_or_name if agent else ...
     if measured is None:
         opponent = "expert" if players_in(environment) else None
         measure = call("evaluate_agent", agent=name, environment=environment, opponent=opponent)

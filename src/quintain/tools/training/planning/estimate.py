@@ -303,7 +303,7 @@ def _with_sizes(result: Estimate, asked: EstimateRequest, model: ModelFacts) -> 
 def _on_data(
     result: Estimate, asked: EstimateRequest, data: DataFacts, unknown: dict[str, Hint], reasons: list[str]
 ) -> Estimate:
-    counted, name = data.counted, (asked.agent.id or asked.agent.name) if asked.agent else "..."
+    counted, name = data.counted, asked.agent.id_or_name if asked.agent else "..."
     steps = planned_steps(asked.method, asked.config, data.rows)
     result = result.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
     if counted is None:
@@ -332,7 +332,7 @@ def _on_data(
 
 
 def _short_training(asked: EstimateRequest, **fewer: int) -> ToolCall:
-    agent = ... if asked.agent is None else asked.agent.id or asked.agent.name
+    agent = ... if asked.agent is None else asked.agent.id_or_name
     where = {"dataset_id": asked.dataset_id, "environment": asked.environment}
     return call("start_training", method=asked.method, model=agent, **where, hyperparameters=fewer)
 

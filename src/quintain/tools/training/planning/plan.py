@@ -171,7 +171,7 @@ def _planned(
     answers = [branch.answer for branch in choice.branches]
     return TrainingPlan(
         method=method,
-        model=agent.id or agent.name if agent else reference,
+        model=agent.id_or_name if agent else reference,
         dataset_id=dataset.id if dataset else None,
         environment=choice.environment,
         hyperparameters=settled.hyperparameters,
@@ -183,7 +183,7 @@ def _planned(
         branches=(*choice.branches, *settled.branches),
         fields=describe_method(method)["hyperparameters"],
         resource_uri=f"guide://methods/{method}",
-        next_step=_next(choice, agent.id or agent.name if agent else reference, settled, found, taken),
+        next_step=_next(choice, agent.id_or_name if agent else reference, settled, found, taken),
     )
 
 
@@ -226,7 +226,7 @@ def _require_startable(services: Services, choice: Choice, settled: PlanSettings
     """Check the source as start_training does, so that a plan only promises trainings that start."""
     method, dataset = choice.method or "", choice.dataset
     if method == EVOLVE:
-        evolution_spec(services, Request(model=agent.id or agent.name), choice.environment, settled.hyperparameters)
+        evolution_spec(services, Request(model=agent.id_or_name), choice.environment, settled.hyperparameters)
     else:
         source = Source(dataset.id if dataset else None, choice.environment)
         inputs = training_inputs(services, method, settled.config, agent, source, make=False)

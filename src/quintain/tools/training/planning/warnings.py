@@ -160,7 +160,7 @@ def _few_steps(spec: TrainSpec, rows: int) -> list[Blocker]:
         f"{counted(rows, 'row')} with batch_size {config.batch_size} make at most {counted(steps, 'optimizer step')}"
     )
     epochs = {} if config.epochs == fields["epochs"].default else {"hyperparameters": {"epochs": config.epochs}}
-    agent = spec.agent.id or spec.agent.name
+    agent = spec.agent.id_or_name
     plan = call("plan_training", method=spec.method, dataset_id=spec.dataset_id, model=agent, **epochs)
     return [Blocker(code="few_steps", message=message, remedy=Hint(f"set batch_size to {size}, as ", plan, " does"))]
 
@@ -177,7 +177,7 @@ def _asked(services: Services, spec: TrainSpec, dataset: Dataset | None) -> Esti
 
 def _data(services: Services, spec: TrainSpec, dataset: Dataset) -> DataFacts | None:
     """Return the facts of the dataset; None where its rows cannot be read, which the job reports."""
-    reference = spec.agent.id or spec.agent.name
+    reference = spec.agent.id_or_name
     try:
         settings = spec.config.model_dump(mode="json", exclude_defaults=True)
         return look_at_data(services, dataset, reference, spec.method, settings, spec.config.batch_size)
