@@ -68,7 +68,7 @@ def part_of(task: Task) -> str:
         InvalidInput: the task names no environment, or an unreadable one.
     """
     if not task.environment:
-        raise InvalidInput(f"expected a task that names its environment, got {clip(task.id or task.prompt)!r}")
+        raise InvalidInput(f"expected a task that names its environment, got {clip(task.name)!r}")
     name, options = parse_reference(task.environment)
     kept = {option: value for option, value in sorted(options.items()) if option not in PATH_OPTIONS}
     return write_reference(Reference(name, kept))

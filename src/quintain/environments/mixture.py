@@ -66,7 +66,7 @@ class Mixture(PartSource):
         taken: dict[str, Task] = {}
         for reference, count in counts.items():
             part = self._distinct(reference, split, count, stable_seed(seed, reference), taken)
-            taken |= {task.id or task.prompt: task for task in part}
+            taken |= {task.name: task for task in part}
             # The i-th of k tasks gets position (i + 1/2) / k, so that every prefix has about the shares of the whole.
             placed += [((i + 0.5) / count, task) for i, task in enumerate(part)]
         return [task for _, task in sorted(placed, key=lambda placed: placed[0])]
@@ -83,10 +83,10 @@ class Mixture(PartSource):
 
 
 def _is_taken(task: Task, reference: str, taken: Mapping[str, Task]) -> bool:
-    other = taken.get(task.id or task.prompt)
+    other = taken.get(task.name)
     if other is not None and task.model_copy(update={"environment": other.environment}) != other:
         raise InvalidInput(
-            f"expected distinct task ids in a mixture, got {clip(task.id or task.prompt)!r} for different tasks of "
+            f"expected distinct task ids in a mixture, got {clip(task.name)!r} for different tasks of "
             f"{other.environment} and {reference}; change the ids in one of them",
             code="ambiguous_task",
         )

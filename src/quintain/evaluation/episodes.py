@@ -248,7 +248,7 @@ def _step_all(running: Sequence[EpisodeState], policy: Policy, settings: Episode
 def _seed(episode: EpisodeState, settings: EpisodeSettings) -> int:
     """Return the seed of a player's sampling stream; the players of a game have different ones."""
     role = (episode.player,) if episode.player else ()
-    return stable_seed(settings.seed, episode.task.id or episode.task.prompt, episode.plan.attempt, *role)
+    return stable_seed(settings.seed, episode.task.name, episode.plan.attempt, *role)
 
 
 def _apply_reply(episode: EpisodeState, settings: EpisodeSettings) -> None:
@@ -313,7 +313,7 @@ def _to_episode(episode: EpisodeState, settings: EpisodeSettings) -> Episode:
         extra={name: value for name, value in extra.items() if value is not None},
     ).identified()
     result = EpisodeResult(
-        task_id=task.id or task.prompt,
+        task_id=task.name,
         repeat=plan.attempt,
         status=episode.status,
         reward=episode.reward,

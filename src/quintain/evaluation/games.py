@@ -63,12 +63,10 @@ def with_players(
         opponent: Who plays the other role.
     """
     roles = players_of(source)
-    places = {
-        task: place for place, task in enumerate(dict.fromkeys(plan.task.id or plan.task.prompt for plan in plans))
-    }
+    places = {task: place for place, task in enumerate(dict.fromkeys(plan.task.name for plan in plans))}
     games = []
     for plan in plans:
-        own = (places[plan.task.id or plan.task.prompt] + plan.attempt) % len(roles)
+        own = (places[plan.task.name] + plan.attempt) % len(roles)
         players = tuple(
             replace(agent if place == own else opponent, role=role, key=plan.key if place == own else "")
             for place, role in enumerate(roles)

@@ -55,7 +55,7 @@ def suite_of(
         source.version,
         repeats,
         max_turns,
-        sorted(task.id or task.prompt for task in tasks),
+        sorted(task.name for task in tasks),
     ]
     content += [] if opponent is None else [opponent]
     encoded = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode("utf-8")

@@ -190,7 +190,7 @@ def _group_by(
 
 def _rates_by_environment(results: Iterable[EpisodeResult], suite: Suite) -> dict[str, Rate]:
     """Return environment -> success rate, for a suite of several."""
-    played = {plan.task.id or plan.task.prompt: plan.task.environment for plan in suite.plans}
+    played = {plan.task.name: plan.task.environment for plan in suite.plans}
     groups: dict[str, list[EpisodeResult]] = defaultdict(list)
     for result in results:
         if (name := played.get(result.task_id)) is not None:

@@ -153,6 +153,11 @@ class Task(Record):
     environment: str | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The id, or the prompt of a task without one: equal for every attempt."""
+        return self.id or self.prompt
+
 
 class OutcomeStatus(StrEnum):
     """How a run ended."""

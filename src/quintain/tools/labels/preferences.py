@@ -221,8 +221,8 @@ def _fault(one: Trajectory, other: Trajectory, step: int | None = None) -> tuple
         return "still_open", Hint(f"{opened[0]} is still being recorded; close it first: ", close)
     if comparison_key(one) != comparison_key(other):
         return "different_tasks", (
-            f"{two} are of different tasks ({shown(one.task.id or one.task.prompt)}, "
-            f"{shown(other.task.id or other.task.prompt)}), environments or tools; compare runs of one task"
+            f"{two} are of different tasks ({shown(one.task.name)}, "
+            f"{shown(other.task.name)}), environments or tools; compare runs of one task"
         )
     if step is None:
         same = agent_digest(one) == agent_digest(other)

@@ -153,7 +153,7 @@ def write_notes(policy: Policy, runs: Sequence[Trajectory], seed: int) -> list[R
         Turn(
             episode_id=f"reflection-{place:06d}",
             messages=(Message(role="user", content=_QUESTIONS.format(run=_run_text(run))),),
-            seed=stable_seed(seed, REFLECTION, run.task.id or run.task.prompt),
+            seed=stable_seed(seed, REFLECTION, run.task.name),
         )
         for place, run in enumerate(runs)
     ]

@@ -25,7 +25,6 @@ from quintain.worker.policies.creation import policy_of_job
 from quintain.worker.policies.request_ledger import spending_report
 from quintain.worker.rollouts.acting_reports import TurnReports, report_errors
 from quintain.worker.rollouts.earlier_episodes import RESULT, EarlierEpisodes, settings_hash, taken_over_report
-from quintain.worker.rollouts.exploration import task_name
 
 
 def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -50,7 +49,7 @@ def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
         if reporter.should_stop():
             return JobResult(report={"tasks": played, "planned": len(tasks)} | _taken_over(sides))
         played += len(look)
-        order = [task_name(task) for task in tasks[:played]]
+        order = [task.name for task in tasks[:played]]
         test = decide(sides[0].results, sides[1].results, order, spec.a.repeats, len(tasks))
         reporter.progress(played, len(tasks), _figures(test))
     assert test is not None
@@ -100,7 +99,7 @@ class _Side:
     def play(self, tasks: list[Task], *, remaining: int) -> None:
         """Play the episodes of these tasks that have no result yet, neither here nor in a job that this one resumes."""
         spec, reporter = self.spec, self._reporter
-        names = [task_name(task) for task in tasks]
+        names = [task.name for task in tasks]
         for _, result in self._earlier.take(self._left(names)):
             self.taken_over += 1
             self.results.append(result)

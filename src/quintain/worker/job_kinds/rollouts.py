@@ -32,7 +32,7 @@ from quintain.worker.rollouts.earlier_episodes import (
     settings_hash,
     taken_over_report,
 )
-from quintain.worker.rollouts.exploration import Exploration, task_name
+from quintain.worker.rollouts.exploration import Exploration
 
 PRECISION = "precision"
 """Key of `Trajectory.extra` with the number format of a local model's weights while it acted."""
@@ -72,7 +72,7 @@ class _Acting:
         )
         self.settings_hash = settings_hash(suite, spec)
         idle = self._solved_idly(suite.plans)
-        suite = suite._replace(plans=tuple(plan for plan in suite.plans if task_name(plan.task) not in idle))
+        suite = suite._replace(plans=tuple(plan for plan in suite.plans if plan.task.name not in idle))
         if spec.opponent is not None:
             suite = suite._replace(plans=tuple(as_games(spec, suite.plans, self.source)))
         if isinstance(spec, RolloutSpec):
@@ -141,7 +141,7 @@ class _Acting:
 
     def _take_over(self, plans: list[EpisodePlan], before: list[EpisodeResult], total: int) -> list[EpisodeResult]:
         """Return the results of those of these episodes that a job which this one resumes has played."""
-        left = [(task_name(plan.task), plan.attempt) for plan in plans]
+        left = [(plan.task.name, plan.attempt) for plan in plans]
         players = 1 if self.spec.opponent is None else 2
         earlier = EarlierEpisodes(self.directory, self.settings_hash, self.reporter, players=players)
         taken = list[EpisodeResult]()
@@ -186,7 +186,7 @@ class _Acting:
 
 def _left(plans: Sequence[EpisodePlan], results: Iterable[EpisodeResult]) -> list[EpisodePlan]:
     done = {(result.task_id, result.repeat) for result in results}
-    return [plan for plan in plans if (task_name(plan.task), plan.attempt) not in done]
+    return [plan for plan in plans if (plan.task.name, plan.attempt) not in done]
 
 
 class _IdlePolicy:

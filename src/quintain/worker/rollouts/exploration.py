@@ -18,7 +18,7 @@ from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.jobs.job import RolloutSpec
 from quintain.records.labels.reward import RewardPart, RewardSpec
 from quintain.records.protocols import Reporter
-from quintain.records.trajectory import OutcomeStatus, Task, Trajectory, text_of
+from quintain.records.trajectory import OutcomeStatus, Trajectory, text_of
 from quintain.scoring.calibration.calibrated import without_calibration
 from quintain.worker.job_inputs import note_reason, read_scores, scored_runs
 
@@ -32,7 +32,7 @@ class Exploration:
     def __init__(self, spec: RolloutSpec, plans: Sequence[EpisodePlan], directory: Path, reporter: Reporter) -> None:
         """Set up from the suite's plans and the scores of an earlier attempt."""
         self._spec, self._reporter = spec, reporter
-        self._places = {task_name(plan.task): place for place, plan in enumerate(plans[: len(plans) // spec.attempts])}
+        self._places = {plan.task.name: place for place, plan in enumerate(plans[: len(plans) // spec.attempts])}
         self._attempts = Attempts()
         self._temperatures: set[float] = set()
         self._directory = directory
@@ -46,7 +46,7 @@ class Exploration:
 
     def record(self, run: Trajectory, attempt: int) -> None:
         """Record a finished episode, and score it unless an earlier attempt of the job has; models score at the end."""
-        self._attempts.add(task_name(run.task), attempt, run)
+        self._attempts.add(run.task.name, attempt, run)
         if isinstance(temperature := run.extra.get(TEMPERATURE), float | int):
             self._temperatures.add(float(temperature))
         if self._rewards is not None and not self._rewards.uses_models:
@@ -99,7 +99,7 @@ class Exploration:
         return report
 
     def _with_temperature(self, plan: EpisodePlan) -> EpisodePlan:
-        spec, task = self._spec, task_name(plan.task)
+        spec, task = self._spec, plan.task.name
         bounds = spec.temperatures or (spec.sampling.temperature,) * 2
         planned = scheduled_temperature(bounds, plan.attempt, spec.attempts, self._places[task], len(self._places))
         return replace(plan, temperature=self._attempts.temperature_for(planned, spec.diversity, task, plan.attempt))
@@ -120,7 +120,7 @@ def _by_task(directory: Path) -> Iterator[list[Trajectory]]:
     """Yield the episodes that a job has output, all of a task together; one task at a time is in memory."""
     places: dict[str, list[int]] = {}
     for offset, fields in output_records(directory, "trajectory"):
-        places.setdefault(task_name(Trajectory.model_validate(fields).task), []).append(offset)
+        places.setdefault(Trajectory.model_validate(fields).task.name, []).append(offset)
     for of_task in places.values():
         yield [Trajectory.model_validate(run) for run in output_records_at(directory, "trajectory", of_task)]
 
@@ -131,11 +131,6 @@ def _earlier(scorer: str | dict[str, float] | None) -> RewardSpec | None:
         return None
     parts = {scorer: 1.0} if isinstance(scorer, str) else scorer
     return RewardSpec(parts=tuple(RewardPart(scorer=name, weight=weight) for name, weight in parts.items()))
-
-
-def task_name(task: Task) -> str:
-    """Return the name that identifies a task within a job."""
-    return task.id or task.prompt
 
 
 def scheduled_temperature(bounds: tuple[float, float], attempt: int, attempts: int, place: int, n_tasks: int) -> float:

@@ -355,7 +355,7 @@ class Collector:
         return {key: Trajectory.model_validate(fields) for key, fields in zip(offsets, found, strict=True)}
 
     def _group_id(self, task: Task, iteration: int) -> str:
-        return f"{run_name(self.directory)}/{iteration}/{task.id or task.prompt}"
+        return f"{run_name(self.directory)}/{iteration}/{task.name}"
 
     @property
     def _at_once(self) -> int:

@@ -59,9 +59,7 @@ class SelfPlay:
         version, games = self.opponent_of(iteration), []
         other = AgentInfo(name=agent.name, model=f"{(agent.model or '').rpartition('/')[0]}/{version}")
         for place, plan in enumerate(plans):
-            draw = Random(
-                stable_seed(self.seed, "latest", iteration, plan.task.id or plan.task.prompt, plan.attempt)
-            ).random()
+            draw = Random(stable_seed(self.seed, "latest", iteration, plan.task.name, plan.attempt)).random()
             own = self.roles[place % len(self.roles)] if self.config.train_role is None else self.config.train_role
             players = []
             for role in self.roles:
