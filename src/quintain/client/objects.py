@@ -200,7 +200,7 @@ class Agent(AgentMethods[Job], Thing["AgentRecord"]):
 
     def _facts(self) -> Mapping[str, Any]:
         agent = self.record
-        model = agent.model.adapter or agent.model.path
+        model = agent.model.own_path
         return {"role": agent.role, "parent": agent.parent, "dataset": agent.dataset_id, "model": model}
 
 

@@ -38,6 +38,11 @@ class ModelRef(Record):
         default=None, description="Type of the base model's linear layers under the adapter. Null: not quantised."
     )
 
+    @property
+    def own_path(self) -> str:
+        """The folder of the adapter, or `path` without one: where the agent's own weights are."""
+        return self.adapter or self.path
+
 
 class Sampling(Record):
     """Sampling settings of an agent."""

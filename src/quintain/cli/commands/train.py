@@ -45,7 +45,7 @@ def run_train(use: CommandRun) -> int:
     view = follow_start(services, use, started)
     if target is not None and view.result is not None and view.result.agent:
         agent = services.store.agents.get(view.result.agent)
-        copy_model(agent.model.adapter or agent.model.path, target)
+        copy_model(agent.model.own_path, target)
         plain_console(stderr=use.json_out).print(printable(f"model: {target}"))
     return show_job(use, view, _show)
 

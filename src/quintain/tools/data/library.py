@@ -207,7 +207,7 @@ def _size_of(model: ModelRef) -> int | None:
     """Return the bytes of an agent's own files: of its adapter, else of its model. Null: they are not on this machine."""
     if model.adapter is None and model.source not in {"folder", "gguf", "starter"}:
         return None
-    path = Path(model.adapter or model.path)
+    path = Path(model.own_path)
     files = [path] if path.is_file() else path.rglob("*")
     sizes = [file.stat().st_size for file in files if file.is_file()]
     return sum(sizes) if sizes else None

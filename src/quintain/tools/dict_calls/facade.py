@@ -247,7 +247,7 @@ class RLTrainingTool:
                 answer["report"] = view.result.report
             agent = self._open().store.agents.get(view.result.agent)
             answer["agent"] = agent.id
-            answer["output_dir"] = copy_model(agent.model.adapter or agent.model.path, target)
+            answer["output_dir"] = copy_model(agent.model.own_path, target)
         return answer
 
     def _evaluate(self, parameters: dict[str, Any]) -> dict[str, Any]:

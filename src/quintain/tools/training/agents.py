@@ -336,7 +336,7 @@ def retriever_folder(agent: Agent) -> str:
             ),
             code="not_a_retriever",
         )
-    return agent.model.adapter or agent.model.path
+    return agent.model.own_path
 
 
 def agreement_note(agent: Agent | None) -> str:

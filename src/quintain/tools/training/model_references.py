@@ -104,14 +104,14 @@ def _trained_here(services: Services, folder: Path) -> Agent | None:
         return None
     name = folder.name.rpartition("-")[0]  # as `start_new_agent` names it
     known = _versions(services, name) if name else ()
-    return next((one for one in known if Path(one.model.adapter or one.model.path).resolve() == folder), None)
+    return next((one for one in known if Path(one.model.own_path).resolve() == folder), None)
 
 
 def _with_origin(services: Services, base: Agent, folder: Path) -> Agent:
     """Return the agent with settings and parent of the one whose files these are: an export of it, or a copy."""
     exported = _exported(folder)
     if exported is None:
-        original = trained_agent(services, Path(base.model.adapter or base.model.path))
+        original = trained_agent(services, Path(base.model.own_path))
         return base if original is None else _with_settings(base, original, original.id)
     here = services.store.agents.find(exported.id) if exported.id else None
     same = here is not None and (here.created_at, here.model) == (exported.created_at, exported.model)
@@ -141,7 +141,7 @@ def trained_agent(services: Services, folder: Path) -> Agent | None:
     if weights is None:
         return None
     for agent in services.store.agents.page(limit=_COMPARED).items:
-        other = None if agent.job_id is None else _weights(Path(agent.model.adapter or agent.model.path))
+        other = None if agent.job_id is None else _weights(Path(agent.model.own_path))
         try:  # of different weights, the first block differs
             if other is not None and other.name == weights.name and filecmp.cmp(other, weights, shallow=False):
                 return agent

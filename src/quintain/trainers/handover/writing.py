@@ -238,7 +238,7 @@ def _write_tokenizer(agent: Agent, folder: Path) -> None:
         tokenizer.chat_template = FALLBACK_TEMPLATE
     save_tokenizer(tokenizer, folder)
     if agent.role == "retriever":
-        write_pooling(folder, *read_pooling(Path(agent.model.adapter or agent.model.path)))
+        write_pooling(folder, *read_pooling(Path(agent.model.own_path)))
 
 
 def _require_room(folder: Path, weights: int) -> None:
