@@ -123,6 +123,9 @@ def test_a_job_that_resumes_another_takes_over_its_episodes_with_a_verdict_and_e
         "played_again",
         "5 episodes of the job that this one resumes",
     )
+    resuming(tmp_path / "orphan", changed, "deleted")
+    assert "taken_over" not in measured("orphan", changed).report
+    assert [code for code, _ in warnings(tmp_path / "orphan")] == ["played_again"]
 
 
 def test_each_run_contains_its_scheduled_temperature_and_unscored_runs_are_reported(tmp_path: Path, play: Play) -> None:

@@ -214,11 +214,27 @@ def run_name(folder: Path) -> str:
 
 def earlier_folders(folder: Path) -> Iterator[Path]:
     """Yield where the jobs that a job resumes have what this folder has, a job's or one of its stages', newest first."""
-    job = folder.parents[1] if folder.parent.name == STAGES else folder
+    job = _job_of(folder)
     place = folder.relative_to(job)
-    while (resumed_from := JobDirectory(job).resumed_from).exists():
-        job = job.parent / resumed_from.read_text()
-        yield job / place
+    earlier = _resumed_by(job)
+    while earlier is not None:
+        yield earlier / place
+        earlier = _resumed_by(earlier)
+
+
+def has_lost_job(folder: Path) -> bool:
+    """Whether the job of this folder resumes one whose folder was deleted."""
+    earlier = _resumed_by(_job_of(folder))
+    return earlier is not None and not earlier.exists()
+
+
+def _job_of(folder: Path) -> Path:
+    return folder.parents[1] if folder.parent.name == STAGES else folder
+
+
+def _resumed_by(job: Path) -> Path | None:
+    record = JobDirectory(job).resumed_from
+    return job.parent / record.read_text() if record.exists() else None
 
 
 def _copy_from(source: Path, target: Path) -> None:

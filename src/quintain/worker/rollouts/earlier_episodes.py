@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quintain.evaluation.suites import Suite
-from quintain.jobs.directory import earlier_folders, output_records, output_records_at
+from quintain.jobs.directory import earlier_folders, has_lost_job, output_records, output_records_at
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.imports import TakenOver
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec
@@ -77,6 +77,10 @@ class EarlierEpisodes:
                     changed.add(key)
                 elif played.result.status is not OutcomeStatus.ERROR and len(played.offsets) == players:
                     self._found.setdefault(key, played)
+        if has_lost_job(folder):
+            reporter.warn(
+                "played_again", "no episode is taken over: the folder of the job that this one resumes was deleted"
+            )
         if again := changed.difference(self._found):
             reporter.warn(
                 "played_again",
