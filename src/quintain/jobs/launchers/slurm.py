@@ -135,13 +135,14 @@ def _write_scripts(attempt: Attempt) -> Path:
     write_atomically(others, f"#!/bin/sh\nexec {ranks}\n".encode())
     batch = f"""\
 #!/bin/sh
+trap 'stopped=yes; [ -z "$job" ] || kill -TERM "$job"' TERM
 first="${{SLURMD_NODENAME:-$(hostname)}}"
 [ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 srun --nodes={n} --ntasks={n} --ntasks-per-node=1 --exclude="$first" sh {shlex.quote(str(others))} "$first" &
 others=$!
 {command} "$first:{attempt.port}" &
 job=$!
-trap 'kill -TERM "$job"' TERM
+[ -z "$stopped" ] || kill -TERM "$job"
 wait "$job"
 code=$?
 while kill -0 "$job" 2>/dev/null; do wait "$job"; code=$?; done
