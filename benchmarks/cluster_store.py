@@ -97,7 +97,7 @@ print(seconds(store, batches(found, size)), flush=True)
 
 
 def many_servers(url: str, *, quick: bool) -> None:
-    """Runs a second of all servers together, each a process of its own, in batches and in calls of one."""
+    """Runs a second of all servers together, each a separate process, in batches and in calls of one."""
     for servers in (1, 2, 4, 8):
         for label, n, size in (("in_batches_of_100", 200 if quick else 1000, BATCH), ("in_calls_of_one", 50, 1)):
             first = servers * 10 + (0 if size == 1 else 100)

@@ -42,7 +42,7 @@ MODERN = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call"}
 
 
 class Server:
-    """`quintain serve --transport http` as a process of its own."""
+    """`quintain serve --transport http` as a separate process."""
 
     def __init__(self, home: Path) -> None:
         command = [str(Path(sys.executable).with_name("quintain")), "serve", "--transport", "http"]

@@ -36,7 +36,7 @@ Values = dict[str, list[float]]
 
 
 def figures(quick: bool = False, train: bool = False) -> None:
-    """Three seeds (quick: one), each with demonstrations of its own."""
+    """Three seeds (quick: one), each with its own demonstrations."""
     trained: dict[str, list[float]] | None = {} if train else None
     n, seeds = (10, 1) if quick else (40, 3)
     found: dict[tuple[str, str], list[float]] = {}

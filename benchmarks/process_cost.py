@@ -1,4 +1,4 @@
-"""Seconds of the processor, and the memory of a process of its own."""
+"""Seconds of the processor, and the memory of a separate process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Artifacts in a bucket: MB/s of transfers, uploads that are killed at random, and the cost of mirrored checkpoints for a step.
 
-Run as `python -m benchmarks.cluster.artifacts`. The bucket is moto's server, in a process of its own.
+Run as `python -m benchmarks.cluster.artifacts`. The bucket is moto's server, in a separate process.
 """
 
 from __future__ import annotations

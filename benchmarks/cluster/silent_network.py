@@ -74,7 +74,7 @@ def silent_machine(count: int = 30) -> None:
 
 
 def _alone(name: str, count: int) -> None:
-    """Run a part in a process with a network of its own."""
+    """Run a part in a process with its own network."""
     try:
         if isolated(*module("benchmarks.cluster.silent_network", name, str(count))):
             raise RuntimeError(f"{name} has failed")

@@ -27,7 +27,7 @@ class NoNamespaces(Exception):
 
 
 def isolated(*command: str) -> int:
-    """Run a command with a network of its own, which `TwoMachines` may then change; return its exit status.
+    """Run a command with its own network, which `TwoMachines` may then change; return its exit status.
 
     Raises:
         NoNamespaces: This user may not, or the programs are missing.

@@ -1,8 +1,8 @@
 """An agent on a public MCP server, through its true protocol: what a step costs, and whether training lifts the agent.
 
-The server comes from PyPI into a virtual environment of its own. The embedded model meets tasks that are generated from the
+The server comes from PyPI into a separate virtual environment. The embedded model meets tasks that are generated from the
 server's schemas, learns from scripted solutions of training tasks by SFT, and is measured on held-out tasks against what it
-was before. Everything goes through the tools that an assistant calls, and every job through a worker of its own.
+was before. Everything goes through the tools that an assistant calls, and every job through its own worker.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def echo(home: Path) -> Path:
 
 
 def install(server: PublicServer, folder: Path) -> Path:
-    """The server's program in a virtual environment of its own; made where it is not there yet."""
+    """The server's program in a separate virtual environment; made where it is not there yet."""
     program = folder / server.name / "bin" / server.command
     if not program.exists():
         say(f"installing {server.package} into {folder / server.name}")

@@ -1,4 +1,4 @@
-"""A full disk, and a home that becomes read-only, on a tmpfs of its own: `python -m benchmarks.faults.disk MOUNT COUNT` fills it.
+"""A full disk, and a home that becomes read-only, on a new tmpfs: `python -m benchmarks.faults.disk MOUNT COUNT` fills it.
 
 The trial runs in a namespace with `unshare -rm`; where that is refused, it reports so.
 """
@@ -120,7 +120,7 @@ def _in_namespace(trial: str, count: int) -> None:
                 print(line, end="", flush=True)
                 reported.append(json.loads(line))
         if child.returncode:
-            raise RuntimeError(f"the trial on a disk of its own ended with exit code {child.returncode}")
+            raise RuntimeError(f"the trial on a small disk ended with exit code {child.returncode}")
 
 
 def _full(mount: Path, count: int, trial: str) -> None:

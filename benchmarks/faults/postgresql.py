@@ -33,7 +33,7 @@ STEPS_A_KILL = 30
 
 @contextmanager
 def _server(figure: str) -> Iterator[Server | None]:
-    """Yield a server of its own; None, and a figure that was not run, where there is none."""
+    """Yield a new server; None, and a figure that was not run, where there is none."""
     try:
         server = Server()
     except NoServer as reason:

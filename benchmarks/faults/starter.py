@@ -1,4 +1,4 @@
-"""A server of its own: `python -m benchmarks.faults.starter URL OPTIONS SPEC KEY GATE`, with options and spec in JSON.
+"""A separate server: `python -m benchmarks.faults.starter URL OPTIONS SPEC KEY GATE`, with options and spec in JSON.
 
 Prints "ready", waits for the file GATE, starts the job, prints its id, and reconciles until it has ended.
 """
@@ -24,7 +24,7 @@ OPTIONS = TypeAdapter(JobOptions)
 
 
 def starter(url: str, options: JobOptions, spec: JobSpec, key: str, gate: Path) -> subprocess.Popen[str]:
-    """Start such a server in a session of its own."""
+    """Start such a server in a new session."""
     arguments = [url, OPTIONS.dump_json(options).decode(), SPEC.dump_json(spec).decode(), key, str(gate)]
     argv = [sys.executable, "-m", "benchmarks.faults.starter", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

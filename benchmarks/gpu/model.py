@@ -82,7 +82,7 @@ class Gpu:
             torch.set_default_dtype(before)
 
     def copied(self) -> Any:
-        """Return a model of its own that shares the weights of the base."""
+        """Return a new model that shares the weights of the base."""
         return copy.deepcopy(self.base, {id(p): p for p in (*self.base.parameters(), *self.base.buffers())})
 
     def adapted(self, attention: str | None = None) -> Any:

@@ -15,7 +15,7 @@ PARTS = {"jobs": jobs, "idle": idle, "servers": servers, "pages": pages, "many_r
 
 
 def measure(names: Sequence[str], *, quick: bool) -> None:
-    """Measure parts, each in a home of its own."""
+    """Measure parts, each in its own home."""
     for name in names:
         say(f"{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}")
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -45,7 +45,7 @@ class Ordered(NamedTuple):
 
 
 def figures(quick: bool = False) -> None:
-    """Three seeds (quick: one, with few tasks), each with rollouts, training and held-out pairs of its own."""
+    """Three seeds (quick: one, with few tasks), each with its own rollouts, training and held-out pairs."""
     sizes = (60, 4, 40) if quick else (150, 6, 100)
     results = []
     for seed in range(1 if quick else 3):

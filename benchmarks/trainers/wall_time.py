@@ -1,4 +1,4 @@
-"""Supervised fine-tuning from process start to saved model, in a process of its own for each run.
+"""Supervised fine-tuning from process start to saved model, in a separate process for each run.
 
 `python -m benchmarks.trainers.wall_time SIDE FOLDER` is such a process; it prints one JSON object.
 """

@@ -50,7 +50,7 @@ class QuintainError(Exception):
 
     @property
     def remedy(self) -> str:
-        """What to do about it: the message after its first semicolon; empty if it names nothing."""
+        """Remedy: the message after its first semicolon; empty if it names nothing."""
         return str(self.message).partition("; ")[2]
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""What other packages add: entry points of the groups `quintain.importers`, `quintain.exporters` and so on.
+"""Extensions by other packages: entry points of the groups `quintain.importers`, `quintain.exporters` and so on.
 
 Reading the entry points imports nothing. A package is imported when something of it is used, and what it does then is
 reported with the name of the package and its entry point; nothing that it does keeps a server from starting.

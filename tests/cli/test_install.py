@@ -144,7 +144,7 @@ def test_undo_keeps_what_changed_since_and_puts_an_earlier_entry_back(user: Path
         ("codex", "a = 1\nb = = 2\n", "line 2"),
         ("codex", 'mcp_servers = {files = {command = "x"}}\n', "got another notation"),
         ("codex", "[[mcp_servers]]\na = 1\n", "got another notation"),
-        ("codex", '[mcp_servers]\nquintain.command = "x"\n', "as a table of its own, [mcp_servers.quintain]"),
+        ("codex", '[mcp_servers]\nquintain.command = "x"\n', "as a separate table, [mcp_servers.quintain]"),
         ("gemini", "[" * 100_000, "expected fewer levels"),
     ],
 )

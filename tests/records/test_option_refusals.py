@@ -36,7 +36,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "set minibatches to at most tasks_per_step",
     ),
     ("ppo", {"self_play": {"baseline": "group"}}, "train with grpo, or leave baseline out"),
-    ("grpo", {"minibatches": 2}, "which is no multiple of minibatches 2"),
+    ("grpo", {"minibatches": 2}, "not a multiple of minibatches 2"),
     ("ppo", {"kl_horizon": 500}, "set kl_target"),
     ("retriever", {"trunk": "new", "frozen_layers": 1}, "set frozen_layers to 0, or trunk to 'model'"),
     ("reward", {"evaluate_every_steps": 5}, "train a policy, or leave evaluate_every_steps out"),

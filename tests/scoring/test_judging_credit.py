@@ -82,7 +82,7 @@ def test_a_value_above_0_needs_a_quote_of_its_run_or_step() -> None:
     assert read_verdict({"scores": {"depth": 1, "tone": 0.5}}, RUBRIC, 2, passages=passages).failed is None
     wrong: dict[str, Any] = {"scores": {"depth": {"quotes": ["I found nothing"], "value": 1}, "tone": 0}}
     failed = read_verdict(wrong, RUBRIC, 2, passages=passages).failed
-    assert failed == "scores.depth quotes 'I found nothing', which is not in the run as it was shown"
+    assert failed == "scores.depth quotes 'I found nothing', which is not in the run as shown"
 
 
 def test_the_control_of_a_task_is_the_same_for_its_runs_and_that_of_a_run_keeps_its_observations() -> None:

@@ -114,7 +114,7 @@ def test_a_mix_with_an_unscored_part_is_unscored_and_names_it() -> None:
     assert MixScorer([WeightedScorer(known, 0.4), WeightedScorer(unknown, 0)]).score(run()).value == 1.0
 
     score = scorer({"outcome": 0.4, "rules": 0.6}).score(run(status=OutcomeStatus.UNKNOWN))
-    assert (score.status, score.reason) == ("unscored", "outcome: the outcome is unknown, which is no verdict")
+    assert (score.status, score.reason) == ("unscored", "outcome: the outcome is unknown, which is not a verdict")
 
 
 @given(st.floats(0, 1e6), st.floats(1e-6, 1e6), st.floats(0, 1), st.floats(0, 1))

@@ -358,7 +358,7 @@ def test_the_checker_of_the_task_decides_and_a_task_without_one_is_unscored() ->
     assert _by({"type": "json", "expected": 42}).value == 1.0
     assert _by({"pattern": "^4"}).value == 1.0
     assert _by('{"type": "regex", "pattern": "5"}').value == 0.0
-    assert _by("environment").reason == "the outcome is unknown, which is no verdict"
+    assert _by("environment").reason == "the outcome is unknown, which is not a verdict"
     assert _by(CHECKER).scorer == "checker"
 
     def by(metadata: dict[str, Any], text: str) -> float | None:

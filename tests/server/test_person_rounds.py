@@ -58,7 +58,7 @@ def test_where_the_form_breaks_down_the_open_items_can_be_passed_on_and_the_answ
     ("wrong", "why"),
     [
         ({"correct_step": "0"}, "a correction needs both"),
-        ({"correct_step": "0", "correct_with": '{"tool": '}, "begins like JSON and is none"),
+        ({"correct_step": "0", "correct_with": '{"tool": '}, "begins like JSON and is not valid JSON"),
         ({"correct_step": "0", "correct_with": '{"tool": "tak"}'}, "did you mean 'take'"),
         ({"correct_step": "0", "correct_with": "Answer 0."}, "expected another step than the agent took"),
     ],

@@ -159,7 +159,7 @@ def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_
     bad = {"item_id": place[ids[1]], "scores": answered}
     result = submit(services, batch, good, bad)
     assert (result.accepted, len(result.rejected)) == (1, 1)
-    assert "which is not in the run as it was shown; correct it and submit" in result.rejected[0].reason
+    assert "which is not in the run as shown; correct it and submit" in result.rejected[0].reason
     (score,) = services.store.scores.of_trajectory(ids[0])
     assert (score.value, score.feedback) == (0.8, "[no evidence] Without a quote from the run: task_completion.")
     wrong = submit(services, batch, {"item_id": "i1", "scores": GOOD, "quotes": ["x"]})

@@ -189,7 +189,7 @@ def test_what_a_result_holds_does_not_grow_with_the_runs(services: Services) -> 
     assert (result.unscored_count, alone.count, result.reasons) == (
         300,
         300,
-        {"the outcome is unknown, which is no verdict": 300},
+        {"the outcome is unknown, which is not a verdict": 300},
     )
 
 

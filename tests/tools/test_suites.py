@@ -263,7 +263,7 @@ UNPLAYABLE: list[tuple[dict[str, Any], str]] = [
     ({"script": []}, "expected the calls that solve it as `script`, got none for 'What is 2"),
     ({"script": []}, "a task is {'prompt': ..., 'checker': ..., 'script': [{'tool': ..., 'args': {...}}]}"),
     ({"answer": None}, "expected a `checker` or an `answer`"),
-    ({"prompt": TASKS[1]["prompt"]}, "expected a prompt of its own"),
+    ({"prompt": TASKS[1]["prompt"]}, "expected a new prompt"),
     ({"split": "test"}, "expected split 'train', as in the call, got 'held_out'"),
     ({"checker": {"type": "state", "tool": "read_note"}}, "exactly one of `expect`"),
     ({"script": [{"args": {}}]}, "metadata.script"),

@@ -53,7 +53,7 @@ def faults_explained(action: str, url: str) -> Iterator[None]:
             f"cannot {action} {url} ({_brief(error)}); let the operator check the credentials in the server's environment",
             code="artifact_forbidden",
         ) from None
-    except Exception as error:  # each store has exceptions of its own
+    except Exception as error:  # each store has its own exceptions
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise Unavailable(f"cannot {action} {url} ({error}); {disk_remedy(error)}", code="disk_refused") from None
         raise Unavailable(

@@ -82,7 +82,7 @@ def same_formula(expected: str, stated: str, *, is_number: bool = False) -> bool
     """Whether the formula of a statement is the expected one.
 
     Args:
-        expected: Of the task, as it was written.
+        expected: Answer of the task, as written.
         stated: The agent's statement, likewise, sentences and all.
         is_number: The expected answer is a plain number, which a formula meets by its value (`5!` is 120), but neither a sum
             that nobody worked out nor a bound.

@@ -25,7 +25,7 @@ def require_schema(schema: Mapping[str, Any]) -> None:
     """Check that a schema can be used.
 
     Raises:
-        ValueError: It is no JSON schema, or has an unsupported keyword.
+        ValueError: It is not a JSON schema, or has an unsupported keyword.
     """
     import jsonschema
 

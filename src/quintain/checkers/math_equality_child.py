@@ -1,7 +1,7 @@
 """Child process that compares formulas with math-verify and SymPy, one JSON line for each question.
 
 SymPy cannot be interrupted: a power or a factorial of a hostile answer would block the caller for ever. Hence the comparison runs
-in a process of its own, which the kernel ends when a question has used its CPU time, and whose memory is limited.
+in a separate process, which the kernel ends when a question has used its CPU time, and whose memory is limited.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _unit_or_noun(rest: str, *, strict: bool = True) -> tuple[Unit | None, str] 
         return None, ""
     if re.match(r"[ap]\.?\s?m\b", text, re.IGNORECASE):
         return None, text[:1]
-    if text[0] == "/":  # per hour is no part of what is counted; 3/x is a formula
+    if text[0] == "/":  # per hour is not part of what is counted; 3/x is a formula
         return (
             (None, "")
             if _unit_or_noun(text[1:], strict=strict) and re.match(r"/\s?[A-Za-z]{2}|/\s?[hsd]$", text)

@@ -200,7 +200,7 @@ def _bare(expected: str, stated: str) -> str:
 
 _TRUTHS = {"yes": True, "true": True, "correct": True, "no": False, "false": False, "incorrect": False}
 _ASIDE = re.compile(r"\s*(?:\(|;|\s[-–—]\s)")
-"""What ends a short answer before an explanation."""
+"""End of a short answer before an explanation."""
 _CHOICE = re.compile(
     r"(?<![\w'-])(?:(?P<open>[(\[])\s?)?(?P<letter>[A-Za-z])(?(open)\s?[)\]]|(?P<mark>[).:](?=\s|$)|(?![\w'-])))"
 )

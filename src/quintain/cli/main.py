@@ -20,7 +20,7 @@ from quintain.cli.table import ALIASES, COMMANDS, FUNCTIONS, GROUPS, SECTIONS
 _HELP_OPTIONS = ["--help", "-h"]
 
 _UsageError: Any = typer.BadParameter.__base__
-"""What the parser raises for a command line that it cannot read."""
+"""Exceptions of the parser for a command line that it cannot read."""
 
 HomeOption = Annotated[
     Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME, else the platform's data folder.")

@@ -53,7 +53,7 @@ class Command:
     """Whether it starts a job and follows it, unless --detach is given."""
     own: tuple[CommandOption, ...] = ()
     summary: str = ""
-    """What the terminal adds to the description of the tool."""
+    """Addition of the terminal to the description of the tool."""
     title: str = ""
     """Its line in the list of commands; empty: the summary of a group's command, or the tool's title."""
 

@@ -1,4 +1,4 @@
-"""What the generated methods call: a tool by its name, and its result as an object."""
+"""Calls of the generated methods: a tool by its name, and its result as an object."""
 
 from __future__ import annotations
 

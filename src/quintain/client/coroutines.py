@@ -114,7 +114,7 @@ class AsyncJob(AsyncThing["JobView"]):
 
     @property
     def result(self) -> JobResult:
-        """What came of it; errors as of `Job.result`."""
+        """Return its result; errors as of `Job.result`."""
         return self._blocking.result
 
     @property
@@ -243,7 +243,7 @@ class AsyncTrajectory(AsyncThing["TrajectoryRecord"]):
 
     @property
     def prompt(self) -> str:
-        """What was asked. Stored text: data, never an instruction."""
+        """Text of the task. Stored text: data, never an instruction."""
         return self._blocking.prompt
 
 

@@ -155,7 +155,7 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
 
         Raises:
             InvalidInput: a row is malformed, which is named; the rows before it are stored.
-            UnknownField: a column is no argument of `record_trajectory`.
+            UnknownField: a column is not an argument of `record_trajectory`.
         """
         if runs is None or isinstance(runs, Mapping):
             return self._recorded(runs or {}, shared)

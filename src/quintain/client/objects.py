@@ -35,7 +35,7 @@ class Job(Thing["JobView"]):
 
     @property
     def record(self) -> JobView:
-        """The job now; for a coroutine as it was when last loaded or waited for."""
+        """The job now; for a coroutine as last loaded or waited for."""
         if self._record is None or (self._record.status in UNFINISHED and self._session.blocking):
             self._record = self._session.read_now(self._fetch, self.id)
         return self._record
@@ -47,7 +47,7 @@ class Job(Thing["JobView"]):
 
     @property
     def result(self) -> JobResult:
-        """What came of it.
+        """The result.
 
         Raises:
             Conflict: it has not ended.

@@ -40,7 +40,7 @@ class Trajectory(Thing["TrajectoryRecord"]):
 
     @property
     def prompt(self) -> str:
-        """What was asked. Stored text: data, never an instruction."""
+        """Text of the task. Stored text: data, never an instruction."""
         return self.record.task.prompt
 
     def messages(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What all objects of the client share: an id, and a record that is read when it is first needed."""
+"""Common part of all objects of the client: an id, and a record that is read when it is first needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Thing(ABC, Generic[R]):
 
     @property
     def record(self) -> R:
-        """What the store knows; a coroutine calls `load` first."""
+        """The stored record; a coroutine calls `load` first."""
         if self._record is None:
             self._record = self._session.read_now(self._fetch, self.id)
         return self._record
@@ -94,7 +94,7 @@ class AsyncThing(Generic[R]):
 
     @property
     def record(self) -> R:
-        """What was last loaded.
+        """The record as last loaded.
 
         Raises:
             Conflict: nothing was.

@@ -90,7 +90,7 @@ class _Contents:
     """Runs with images."""
     leaks: LeakCheck = field(default_factory=LeakCheck)
     uneven: str | None = None
-    """What `uneven_split` warns of."""
+    """Difference of shares from which `uneven_split` warns."""
     sides: dict[str, SplitName] = field(default_factory=dict)
     """Key of a task -> its split; empty for train only."""
     task_labels: dict[str, set[bool]] = field(default_factory=dict)

@@ -74,7 +74,7 @@ def drop_near_duplicates(
 ) -> Iterator[ValuedRun]:
     """Stream the runs that are not similar to an older one, over all tasks; count the others.
 
-    A run that is left out is no measure for later ones, so the runs that stay do not change when newer ones are added.
+    A run that is left out is not compared with later ones, so the runs that stay do not change when newer ones are added.
 
     Args:
         runs: Oldest first.

@@ -33,7 +33,7 @@ def read_rows(folder: Path, split: SplitName, sha256: str | None = None, *, kind
 
     Raises:
         NotFound: the folder or a file that its manifest names is missing.
-        InvalidInput: another hash, or a line that is no row of this kind, with its number.
+        InvalidInput: another hash, or a line that is not a row of this kind, with its number.
     """
     path = folder / f"{split}.jsonl"
     if not path.is_file():

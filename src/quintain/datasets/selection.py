@@ -61,7 +61,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "filter, or name both sides in trajectory_ids",
     "forgotten": Hint("these runs were forgotten and are never exported again; see ", call("get_lineage", id=...)),
     "rejected_answer": Hint(
-        "their log calls these answers the worse ones, so they are no examples to imitate; ",
+        "their log calls these answers the worse ones, so they are not examples to imitate; ",
         call("record_preferences", source="imported", filter=...),
         " makes pairs of them for kinds dpo and reward. A run that you know to be good: ",
         call("record_trajectory", trajectory_id=..., outcome="success"),
@@ -69,7 +69,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
     "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
     "not_where": "widen curation.where",
-    "not_a_number": "curation.where compares numbers or dates, and these values are none; write them as 4.5, 4,5 or 2026-11-30",
+    "not_a_number": "curation.where compares numbers or dates, and these values are neither; write them as 4.5, 4,5 or 2026-11-30",
     "no_label": "the column of the label is empty there",
     "labels_disagree": "one row labels the same answer good and another one bad; correct a row, or leave one of them out",
     "between_marks": "`good` and `bad` leave them out; move a bound, or state one of them alone",

@@ -64,7 +64,7 @@ class CommandAnswer(NamedTuple):
 
     status: int
     message: str
-    """What the server says, in one line, with the key masked."""
+    """Message of the server, in one line, with the key masked."""
     succeeded: bool
     """Whether the status is 200, and the body does not report `success` false."""
 
@@ -113,7 +113,7 @@ class EndpointClient:
         """Check where requests would go, and open the connections.
 
         Raises:
-            InvalidInput: the URL is none, or the key cannot stand in a header.
+            InvalidInput: the URL is not one, or the key cannot stand in a header.
             Refused: the URL would send runs and key unencrypted to another machine.
         """
         import httpx2
@@ -167,7 +167,7 @@ class EndpointClient:
         return self._tried(lambda again: self._command(url, content))
 
     def _tried(self, send: Callable[[bool], _T | Trouble]) -> _T:
-        """Return the first result of `send` that is no trouble; its argument is whether it is a repetition."""
+        """Return the first result of `send` that is not a fault; its argument is whether it is a repetition."""
         with self._lock:
             self._asked += 1
             chance = random.Random(stable_seed(self.seed, self.endpoint.name, self._asked))
@@ -353,6 +353,6 @@ def missing_key(endpoint: Endpoint) -> str:
 
 
 def identity(endpoint: Endpoint) -> Mapping[str, Any]:
-    """What of a profile an answer depends on: two profiles that agree in it can use each other's remembered answers."""
+    """Part of a profile on which an answer depends: two profiles that agree in it can use each other's remembered answers."""
     names = {"protocol", "base_url", "model", "extra", "omit", "max_tokens"}
     return endpoint.model_dump(mode="json", include=names) | {"temperature": 0}

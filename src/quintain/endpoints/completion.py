@@ -95,7 +95,7 @@ def require_object(value: object, what: str) -> Mapping[str, Any]:
         BadAnswer: it is something else.
     """
     if not isinstance(value, Mapping):
-        raise BadAnswer(f"{what} is no object")
+        raise BadAnswer(f"{what} is not an object")
     return value
 
 
@@ -141,12 +141,12 @@ class Spent(Record):
         return self.model_copy(update={name: getattr(self, name) + n for name, n in more.items()})
 
     def usd(self, endpoint: Endpoint) -> float | None:
-        """What the tokens cost by the endpoint's prices; None where prices or tokens are not known."""
+        """Cost of the tokens in USD by the endpoint's prices; None where prices or tokens are not known."""
         return None if self.unmetered else price(endpoint, self.input_tokens, self.output_tokens)
 
 
 def price(endpoint: Endpoint, input_tokens: int | None, output_tokens: int | None) -> float | None:
-    """What tokens cost in USD by the endpoint's prices; None where tokens or prices are not known."""
+    """Return the cost of tokens in USD by the endpoint's prices; None where tokens or prices are not known."""
     price_in, price_out = endpoint.input_usd_per_mtok, endpoint.output_usd_per_mtok
     if input_tokens is None or output_tokens is None or price_in is None or price_out is None:
         return None

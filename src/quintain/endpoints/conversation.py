@@ -18,7 +18,7 @@ class ToolNames:
     """Names of tools as endpoints take them (letters, digits, `_` and `-`, at most 64), and back."""
 
     def __init__(self, tools: Iterable[dict[str, Any]]) -> None:
-        """Find a name of its own for each tool of an episode, the same every time."""
+        """Find a unique name for each tool of an episode, the same every time."""
         self._sent: dict[str, str] = {}
         self._real: dict[str, str] = {}
         for tool in tools:

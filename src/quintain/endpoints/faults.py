@@ -35,7 +35,7 @@ class KeyMask:
         return self._whole.sub(MASK, text) if len(self._key) >= PLACEHOLDER_BELOW else text
 
     def in_error(self, text: str) -> str:
-        """What went wrong without the key and without parts of it of 8 characters or more: who reports a key may cut it."""
+        """Return a text without the key and without parts of it of 8 characters or more: who reports a key may cut it."""
         if not self._key:
             return text
         text = self._whole.sub(MASK, text)
@@ -97,7 +97,7 @@ class Trouble(NamedTuple):
 def trouble_of(
     name: str, status: int, headers: dict[str, str], body: bytes, now: datetime, hide: Callable[[str], str]
 ) -> Trouble:
-    """What an HTTP status other than 200 means.
+    """Return the error of an HTTP status other than 200.
 
     Args:
         name: The endpoint's.

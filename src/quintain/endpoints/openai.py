@@ -49,7 +49,7 @@ def read(document: object) -> Completion:
     if isinstance(content, list):
         content = "".join(part.get("text") or "" for part in content if isinstance(part, dict))
     if content is not None and not isinstance(content, str):
-        raise BadAnswer("choices[0].message.content is no text")
+        raise BadAnswer("choices[0].message.content is not text")
     thought = message.get("reasoning_content") or message.get("reasoning")
     finish, model = choice.get("finish_reason"), whole.get("model")
     return Completion(

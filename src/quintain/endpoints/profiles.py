@@ -64,7 +64,7 @@ def require_safe_url(endpoint: Endpoint) -> None:
     """Refuse a text that is not a URL, a URL with a key, or one that would send one unencrypted to another machine.
 
     Raises:
-        InvalidInput: it is no http or https URL of a host, or has a query or a fragment.
+        InvalidInput: it is not an http or https URL of a host, or has a query or a fragment.
         Refused: it has a user name or password, or is plain http to another machine without `allow_http`.
     """
     where = f"base_url of endpoint {endpoint.name!r}"
@@ -128,6 +128,6 @@ def _refuse_keys(table: Mapping[str, Any], where: str) -> None:
     variable = table.get("api_key_env")
     if variable is not None and not (isinstance(variable, str) and _VARIABLE.fullmatch(variable)):
         raise Refused(
-            f"{where} has an api_key_env that is no name of an environment variable (not shown, it may be a key); {remedy}",
+            f"{where} has an api_key_env that is not the name of an environment variable (not shown, it may be a key); {remedy}",
             code="key_in_file",
         )

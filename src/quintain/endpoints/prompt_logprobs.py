@@ -33,7 +33,7 @@ def read(document: object) -> Completion:
     """Return the log-probs of the prompt's ids, None for the first; an echo also has the generated token.
 
     Raises:
-        BadAnswer: there are none, or some that are no numbers.
+        BadAnswer: there are none, or some that are not numbers.
     """
     whole = require_object(document, "the answer")
     choice = first_choice(whole)

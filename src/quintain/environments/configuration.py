@@ -11,7 +11,7 @@ from quintain.records.protocols import TextRetriever
 
 
 class Configuration(NamedTuple):
-    """What environments take from the operator of this program."""
+    """Settings of environments by the operator of this program."""
 
     servers: Path | None = None
     """Path of `environments.toml`, which need not exist."""

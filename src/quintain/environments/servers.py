@@ -43,7 +43,7 @@ class ToolResult(NamedTuple):
     """Result of a call, without the protocol's envelope."""
 
     text: str
-    """What an agent reads."""
+    """Text for the agent."""
     value: Any = None
     """Structured content; without it, the text as JSON, else the text itself."""
     is_error: bool = False

@@ -74,7 +74,7 @@ class Game(NamedTuple):
     losses: float = 0.0
     """Of i."""
     covariates: tuple[float, ...] = ()
-    """What favours i besides its strength, such as how much longer its text is; 0 where nothing does."""
+    """Advantage of i besides its strength, such as how much longer its text is; 0 where nothing does."""
 
 
 def fit_games(n: int, games: Sequence[Game]) -> BradleyTerry:

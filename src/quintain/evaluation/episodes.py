@@ -50,7 +50,7 @@ _WRITTEN: dict[str, Any] = {
     "actions": {"__all__": {"tool", "args", "raw_args"}},
     "observations": {"__all__": {"content"}},
 }
-"""What makes two steps equal: not the ids of calls, and no times."""
+"""Key by which two steps are equal, without ids of calls and times."""
 
 TEMPERATURE = "temperature"
 """Key in `Trajectory.extra`: sampling temperature of the tokens. Their log-probs are those at temperature 1."""

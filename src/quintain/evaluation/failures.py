@@ -1,7 +1,7 @@
 """Classification of unsolved episodes by rules on the trajectory's structure. The first matching rule applies.
 
 1. `endpoint_error`, `environment_error`: the agent's endpoint did not answer, or the environment failed, so the episode
-   is no evidence about the agent.
+   is not evidence about the agent.
 2. `loop`: three consecutive turns with equal calls and equal results.
 3. The fault of the last turn, or else the fault of more than half of the turns. The fault of a turn is the first of
    `format` (unreadable, or call arguments are not JSON), `wrong_tool` (calls a tool that is not offered) and

@@ -1,6 +1,6 @@
 """Games of several players: who plays which role, and one policy for all of them.
 
-A task source with the attribute `players` plays games. Each player of a game gets a trajectory of its own, with its role and its
+A task source with the attribute `players` plays games. Each player of a game gets its own trajectory, with its role and its
 opponents in `extra`.
 """
 

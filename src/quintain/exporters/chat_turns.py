@@ -14,7 +14,7 @@ from quintain.records.protocols import Message, tool_function
 from quintain.records.trajectory import Action, ImagePart, Step, Trajectory, text_of
 
 Losses = Counter[str]
-"""What a format cannot represent, as a sentence -> count."""
+"""Sentence about data that a format cannot represent -> count."""
 
 
 PICTURES = "images are left out"

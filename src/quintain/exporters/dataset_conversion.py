@@ -1,4 +1,4 @@
-"""A frozen dataset in the format of another trainer: a folder of its own, which appears whole or not at all."""
+"""A frozen dataset in the format of another trainer: a new folder, which appears whole or not at all."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Export:
     dropped: Counter[str] = field(default_factory=Counter)
     """Reason -> rows that the format cannot represent."""
     notes: dict[str, None] = field(default_factory=dict)
-    """What the format loses or how to load it, each once."""
+    """Losses of the format, and how to load it, each once."""
 
 
 @dataclass(frozen=True)

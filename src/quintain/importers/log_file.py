@@ -149,7 +149,7 @@ class LogFile:
     def sibling(self, relative: str) -> LogFile | None:
         """Return another file by its path relative to this file's folder; None if it does not exist inside the root.
 
-        A sibling without runs of its own is not reported as refused. Pass one whose runs came in with this file to
+        A sibling that itself has no runs is not reported as refused. Pass one whose runs came in with this file to
         `Report.consume`. A file that looks for siblings is read again by every later import.
         """
         self.reading.consulted = True
@@ -170,7 +170,7 @@ class LogFile:
 
         Args:
             relative: Its path relative to this file's folder.
-            report: Marks it as read together with this one; None: it may have runs of its own.
+            report: Marks it as read together with this one; None: it may have its own runs.
         """
         beside = self.sibling(relative)
         if beside is None:
@@ -182,7 +182,7 @@ class LogFile:
         return None
 
     def disown(self) -> None:
-        """State that this sibling, which was read, has nothing on the log: it is a file of its own in the report."""
+        """State that this sibling, which was read, has nothing on the log: it is a separate file in the report."""
         self.reading.companions.discard(self.path.resolve())
 
     def folders(self, relative: str) -> list[str]:

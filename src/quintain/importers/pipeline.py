@@ -53,7 +53,7 @@ class ImportOptions:
     format: str = "auto"
     """Name of a reader, or `auto` to detect each file."""
     redact: tuple[RedactionLevel, ...] = BOTH_LEVELS
-    """What is removed from the runs."""
+    """Kinds of data that are removed from the runs."""
     tags: tuple[str, ...] = ()
     """Tags added to every run."""
     agent: str | None = None
@@ -118,7 +118,7 @@ def _import_packed(folder: LogFolder, options: ImportOptions, sink: RunSink, for
 
 
 def _is_packed_folder(folder: LogFolder, path: Path) -> bool:
-    """Whether a file is a zip archive that is no log by itself, but may have logs in it."""
+    """Whether a file is a zip archive that is not itself a log, but may have logs in it."""
     try:
         if not is_zip(path, folder.root):
             return False
@@ -187,7 +187,7 @@ class _Loop:
         self._advance(0)
 
     def _reader(self, tally: FileSummary) -> tuple[Importer | None, Mapping[bytes, Any]]:
-        """Return the reader of a file and the rows that detection parsed; if it is no log, note the reason."""
+        """Return the reader of a file and the rows that detection parsed; if it is not a log, note the reason."""
         assert tally.path is not None
         report = Report()
         try:

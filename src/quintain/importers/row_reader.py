@@ -86,7 +86,7 @@ class Importer:
 
 
 def read_one(format: str, read: ReadRow, row: dict[str, Any]) -> Trajectory:
-    """Return the run of a row that is no part of a file.
+    """Return the run of a row that is not part of a file.
 
     Raises:
         InvalidInput: it has no step of an agent.

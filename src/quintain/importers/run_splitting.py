@@ -75,7 +75,7 @@ Clean = Callable[[Trajectory], tuple[Trajectory, Sequence[Counter[str]]]]
 def split_trajectory(
     run: Trajectory, bound: int = PART_CHARS, most: int = MAX_TRAJECTORY_CHARS, redactions: Sequence[Counter[str]] = ()
 ) -> list[Trajectory]:
-    """Return the run, or parts of it with at most `bound` characters each; a longer turn is a part of its own.
+    """Return the run, or parts of it with at most `bound` characters each; a longer turn is a part by itself.
 
     The last part has the outcome and the group of attempts; the first part has the link to the run that this one
     continues. A part counts the redactions outside the steps and those in its own steps.
@@ -201,7 +201,7 @@ def _pieces(steps: Iterable[_SizedStep], room: int, copied: int, most: int) -> I
 
     Each comes with whether it is the last.
 
-    An exchange that is longer alone, up to `most` characters, is a piece of its own.
+    An exchange that is longer alone, up to `most` characters, is a piece by itself.
     """
     piece: list[_SizedStep] = []
     size, bound = 0, room

@@ -101,7 +101,7 @@ class _NewOutputs(NamedTuple):
     kind: str
     records: list[Any]
     errors: list[str]
-    """Of lines that are no valid records."""
+    """Of lines that are not valid records."""
     span: Span
     has_more: bool
     """Whether the file goes on."""

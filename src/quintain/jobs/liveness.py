@@ -27,7 +27,7 @@ RETRY_S = 5.0
 
 
 class Liveness(Enum):
-    """What is known of an attempt."""
+    """Signs of life of an attempt."""
 
     ALIVE = auto()
     DEAD = auto()

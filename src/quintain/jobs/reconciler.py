@@ -54,7 +54,7 @@ _FOLDER = "the jobs folder"
 
 
 class _Look(NamedTuple):
-    """What a pass found of an attempt that is not over."""
+    """Findings of a pass on an attempt that has not ended."""
 
     job_id: str
     has_outputs: bool

@@ -22,7 +22,7 @@ SequentialDecision = Literal["undecided", "difference", "equivalent", "hopeless"
 """State of a sequential comparison; the rules are in `evaluation.statistics.sequential`. All but `undecided` end it."""
 
 Measure = Literal["success", "loss"]
-"""What a comparison pairs: verdicts or, of dataset rows without verdicts, losses in nats a token (lower is better)."""
+"""Values that a comparison pairs: verdicts or, of dataset rows without verdicts, losses in nats a token (lower is better)."""
 
 FailureKind = Literal[
     "endpoint_error",
@@ -269,7 +269,7 @@ class SequentialTest(Record):
     decision: SequentialDecision
     e_value: float = Field(description="Evidence against no difference; it reaches 20 with probability 5 % at most.")
     difference: float
-    ci_low: float = Field(description="95 % confidence sequence: it holds at all times together.")
+    ci_low: float = Field(description="95 % confidence sequence: valid at all times together.")
     ci_high: float
     n_tasks: int = Field(description="Tasks with verdicts from both.")
     n_planned: int = Field(description="Tasks at most.")

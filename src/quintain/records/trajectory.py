@@ -282,7 +282,7 @@ class Trajectory(Record):
 
     @property
     def logged_label(self) -> bool | None:
-        """Whether the log labels the run good: by a label of its own, else as the chosen side of a pair. None: no label."""
+        """Whether the log labels the run good: by its own label, else as the chosen side of a pair. None: no label."""
         desirable, mark = self.extra.get(DESIRABLE), self.extra.get(PAIR_MARK)
         if isinstance(desirable, bool):
             return desirable

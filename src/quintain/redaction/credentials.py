@@ -179,14 +179,14 @@ def _assigned(text: str, at: int) -> Span | None:
 
 
 def _name_start(text: str, at: int) -> int:
-    """Return where the name begins of which a word begins at `at`; the letter of an escape before it is no part of it."""
+    """Return where the name begins of which a word begins at `at`; the letter of an escape before it is not part of it."""
     before = _NAME_BACKWARDS.match(text[max(0, at - 48) : at][::-1])
     begin = at - len(before.group()) if before else at
     return begin + 1 if begin < at and text[begin - 1 : begin] == "\\" and text[begin] in "nrt" else begin
 
 
 def _bare(text: str, start: int, begin: int, surroundings: Surroundings) -> tuple[int, int] | None:
-    """Return the span of a value without quotes; None if it is none, or begins with a reference or a placeholder."""
+    """Return the span of a value without quotes; None if it is not one, or begins with a reference or a placeholder."""
     end = bare_value_end(text, start, begin, surroundings)
     return None if end is None or _begins_with_stand_in(text, start) else (start, end)
 
@@ -202,7 +202,7 @@ def _surroundings(kind: str, operator: str | None, previous: str, *, is_flag: bo
 
 
 def _begins_with_stand_in(text: str, start: int) -> bool:
-    """Whether a reference or a placeholder stands before a delimiter, as in `$DB_PASSWORD;ls`."""
+    """Whether a reference or a placeholder precedes a delimiter, as in `$DB_PASSWORD;ls`."""
     item = ITEM.match(text, start, start + MAX_EXAMINED)
     return item is not None and len(item.group()) >= _SHORTEST_STAND_IN and is_stand_in(item.group())
 

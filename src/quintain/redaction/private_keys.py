@@ -1,6 +1,6 @@
 """Private keys: PEM blocks, also cut at either end or encoded once more in base64, and those of PuTTY.
 
-A block that is cut is followed line by line. What stands before the lines of a listing (numbers, `+`, `>`, quotes, the
+A block that is cut is followed line by line. The text before the lines of a listing (numbers, `+`, `>`, quotes, the
 name of a file) does not end it.
 """
 
@@ -16,11 +16,11 @@ _END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _BODY = re.compile(r"[A-Za-z0-9+/=\s\\:,.-]{4,}|(?s:.)*?[A-Za-z0-9+/=]{16}(?s:.)*")
 _MAX_KEY = 16_384
 _MAX_LINE = 4_300
-"""Maximum number of characters of a line, with what stands before it."""
+"""Maximum number of characters of a line, with the text before it."""
 _FULL = 40
 """Shortest line of a key besides its last one."""
 _SHORTEST_END = 16
-"""Least number of letters and digits of a last line that stands alone."""
+"""Minimum number of letters and digits of a last line without other lines."""
 _AFTER = r"(?:\\+r)?[^A-Za-z0-9+/=]{0,8}"
 _LINE = re.compile(rf"(?P<before>.{{0,48}}?)(?P<run>[A-Za-z0-9+/]{{1,4096}}={{0,2}}){_AFTER}", re.DOTALL)
 _BLANK = re.compile(r"[^A-Za-z0-9]{0,12}")
@@ -45,12 +45,12 @@ def _line_start(text: str, end: int) -> int:
 
 
 def _line(text: str, start: int, end: int) -> re.Match[str] | None:
-    """Return the part of a key on a line, with what stands around it; None for a line without one."""
+    """Return the part of a key on a line, with the text around it; None for a line without one."""
     return None if _BLANK.fullmatch(text, start, end) else _LINE.fullmatch(text, start, end)
 
 
 def _decoration(before: str) -> str:
-    """Return what stands before a line of a listing, without numbers, spaces and the marks of a diff."""
+    """Return the text before a line of a listing, without numbers, spaces and the marks of a diff."""
     return _COUNTERS.sub("", before)
 
 

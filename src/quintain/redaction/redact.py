@@ -40,7 +40,7 @@ def redact(run: Trajectory, levels: Collection[RedactionLevel] = BOTH_LEVELS) ->
 
     Args:
         run: Any run.
-        levels: What is removed.
+        levels: Kinds of data to remove.
 
     Returns:
         The run itself if nothing is found and `redaction` names these levels, else a copy that names them, with the counts

@@ -1,1 +1,1 @@
-"""What a run was worth: pure scorers. A scorer looks at one trajectory and calls no model."""
+"""The worth of a run: pure scorers. A scorer looks at one trajectory and calls no model."""

@@ -179,7 +179,7 @@ def credit_of(run: Trajectory, rule: OutcomeRule) -> Credit:
     share = _share(run.outcome.scores, rule)
     reached = "" if share is None else f", {share:.0%} reached"
     if status is OutcomeStatus.ERROR or (status is OutcomeStatus.UNKNOWN and share is None):
-        return Credit(None, None, f"the outcome is {status.value}, which is no verdict")
+        return Credit(None, None, f"the outcome is {status.value}, which is not a verdict")
     success = share == 1.0 if status is OutcomeStatus.UNKNOWN else status is OutcomeStatus.SUCCESS
     return Credit(success, share, f"The outcome is {status.value}{reached}.")
 

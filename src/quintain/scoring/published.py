@@ -121,7 +121,7 @@ SAGE_WEIGHTS = {
     "format_compliance": 0.10,
 }
 SAGE_PENALTIES = {"wrong_tool": 0.3, "redundant_call": 0.2, "format_error": 0.1, "timeout": 0.5, "hallucination": 0.4}
-"""What each kind of fault takes away, once (SAGE, `AgentRewardConfig.penalties`); how often it occurs counts in the parts."""
+"""Deduction for each kind of fault, once (SAGE, `AgentRewardConfig.penalties`); how often it occurs counts in the parts."""
 
 
 class SageScorer(_Published):

@@ -12,7 +12,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip
 
 AGENT = "agent:"
-"""What the name of a scorer begins with that is a trained model."""
+"""Prefix of the name of a scorer that is a trained model."""
 
 MONTECARLO = "montecarlo"
 """The scorer that values steps by playing on from them."""
@@ -27,7 +27,7 @@ TOURNAMENT = "tournament"
 """The scorer that ranks the runs of a task by stored preferences."""
 
 RAW = "raw:"
-"""What the name of a scorer begins with whose values are to be taken as they are, without a calibration."""
+"""Prefix of the name of a scorer whose values are taken as they are, without a calibration."""
 
 OF_RATERS = frozenset({"judge", "people"})
 """Scorers with several raters and rubrics: `judge:RUBRIC` is one rubric, `people@NAME` one rater."""
@@ -91,15 +91,15 @@ def source_of(name: str) -> Source:
 
 
 def is_recorded(name: str) -> bool:
-    """Are the scores of this name read from the store, not computed?"""
+    """Whether the scores of this name are read from the store, not computed."""
     scorer = source_of(name).scorer
     return scorer in _REMEDY or scorer.startswith(AGENT)
 
 
 class RecordedScorer:
-    """What is stored of a scorer as one value: the mean, over raters, of each rater's newest verdict by one rubric, uncalibrated.
+    """The stored scores of a scorer as one value: the mean, over raters, of each rater's newest verdict by one rubric, uncalibrated.
 
-    A judgement that failed is no verdict: the rater's last one that did not fail counts, but none that is older than one by which text in
+    A failed judgement is not a verdict: the rater's last one that did not fail counts, but none that is older than one by which text in
     the run moved the judge (the store leaves those out). A run that nobody judged is unscored.
     Without a rubric in the name, the one that the run was judged by last counts: rubrics are never averaged. Of a scorer that
     computes its scores, the newest one is the value.

@@ -50,7 +50,7 @@ class ScorerDescription(NamedTuple):
 
 
 def register(name: str, function: RewardFunction) -> None:
-    """Make a function a scorer of this process, under a name of its own, or in place of a scorer with declared bounds.
+    """Make a function a scorer of this process, under a new name, or in place of a scorer with declared bounds.
 
     Raises:
         InvalidInput: a name that cannot be one, or something that cannot be called.
@@ -97,7 +97,7 @@ def registered_function(name: str) -> RewardFunction | None:
 
 
 def is_registered(name: str) -> bool:
-    """Is this a scorer of this process alone?"""
+    """Whether this is a scorer of this process alone."""
     return name in _REGISTERED
 
 

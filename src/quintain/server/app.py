@@ -139,7 +139,7 @@ def create_server(
     """The server of this installation.
 
     Args:
-        settings: What the operator decided.
+        settings: Settings of the operator.
         toolsets: Offer the tools of these sets only; None: all.
         read_only: Offer no tool that changes runs, labels, datasets, agents or trainings.
 
@@ -260,7 +260,7 @@ async def _list_resources(
             ctx.lifespan_context.audience.client(ctx.session).lists = True
         newest = await anyio.to_thread.run_sync(resources.newest, services)
     except QuintainError as error:
-        # What does not need the database stays listed while it cannot be opened.
+        # Tools that do not need the database stay listed while it cannot be opened.
         logger.warning("jobs, datasets and agents are left out of the list of resources: %s", error)
         newest = []
     return ListResourcesResult(resources=[*resources.fixed_resources(specs), *newest])

@@ -1,4 +1,4 @@
-"""What connected clients asked to be notified of: changed resources, a changed list of resources, log messages.
+"""Notifications that connected clients asked for: changed resources, a changed list of resources, log messages.
 
 A client of the handshake era has one session with subscriptions and a level of log messages. A client of 2026-07-28
 listens on a stream that names what it wants, and asks for log messages per request.

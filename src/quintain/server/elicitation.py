@@ -78,7 +78,7 @@ async def ask(
 
 
 def seal(key: Callable[[], bytes] | None) -> RequestStateBoundary:
-    """What keeps the states of questions from being read, forged, or used for another call.
+    """Protection of the states of questions from being read, forged, or used for another call.
 
     The key is asked for when the first state is sealed or opened; None: one of this process alone.
     """
@@ -159,7 +159,7 @@ def _answer(reply: ElicitResult | None, state: str) -> Answer:
 
 
 def _text(value: object) -> str:
-    """What was put into a line; some clients send the number that a choice looks like."""
+    """The value of a line of the form; some clients send the number that a choice looks like."""
     if value is None:
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)

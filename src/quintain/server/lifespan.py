@@ -69,7 +69,7 @@ class Running:
         """The services, opened by whoever asks first."""
         async with self._opening:
             if self._services is None:
-                # What was opened is kept even if its first user goes away meanwhile, so that it gets closed.
+                # An opened home is kept even if its first user goes away meanwhile, so that it gets closed.
                 with anyio.CancelScope(shield=True):
                     self._services = await anyio.to_thread.run_sync(self._open)
             assert self._services is not None
@@ -192,7 +192,7 @@ async def subscribe_resource(ctx: ServerRequestContext[Running], params: Subscri
 
 
 async def unsubscribe_resource(ctx: ServerRequestContext[Running], params: UnsubscribeRequestParams) -> EmptyResult:
-    """Serve `resources/unsubscribe` of the handshake era; of a URI that was not subscribed it is no error."""
+    """Serve `resources/unsubscribe` of the handshake era; a URI that was not subscribed is not an error."""
     ctx.lifespan_context.audience.client(ctx.session).uris.discard(str(params.uri))
     return EmptyResult()
 

@@ -26,7 +26,7 @@ class PromptSpec:
     """The text where the argument `run` is a job."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, _Part] = field(default_factory=dict)
-    """Name in the text -> what stands there if an argument is given."""
+    """Name in the text -> its replacement if an argument is given."""
 
     def render(self, arguments: Mapping[str, str]) -> str:
         """Return the text with its arguments."""

@@ -1,1 +1,1 @@
-"""What lasts: the only room with SQL. Takes and returns records; rows, sessions and connections stay inside."""
+"""Persistent storage: the only package with SQL. Takes and returns records; rows, sessions and connections stay inside."""

@@ -56,7 +56,7 @@ class JobState(NamedTuple):
 
 
 class RunningJob(NamedTuple):
-    """What reconciliation reads of a running job in each pass."""
+    """Fields of a running job that reconciliation reads in each pass."""
 
     id: str
     home: str | None
@@ -225,7 +225,7 @@ class Jobs:
             now: Time of the beginning.
             home: Home that starts it, for rows of earlier versions, which have none.
             lease_until: End of the attempt's first lease.
-            slots: Limit that holds for a queued job, also against starts that this process has not seen. None: no limit.
+            slots: Limit for a queued job, also against starts that this process has not seen. None: no limit.
             note: A warning for the job's row.
             max_attempts: Attempts that the job may have. None: unchanged.
         """

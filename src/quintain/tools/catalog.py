@@ -27,7 +27,7 @@ class Picture(NamedTuple):
     text: str | Hint
     png: bytes | None
     figure: Mapping[str, Any] | None = None
-    """What was drawn (`evaluation.reports.figures.Figure`), for hosts that draw it themselves."""
+    """The figure (`evaluation.reports.figures.Figure`), for hosts that draw it themselves."""
     job: Record | None = None
     """The job, for hosts that follow it."""
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from quintain.tools.services import Services
 
 MAX_ENTRIES = 10_000
-"""Entries of a list argument that sets no bound of its own."""
+"""Maximum number of entries of a list argument without its own bound."""
 
 MAX_FIELDS = 200
-"""Fields of an object argument that sets no bound of its own."""
+"""Maximum number of fields of an object argument without its own bound."""
 
 
 def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> Any:
@@ -76,7 +76,7 @@ def _invalid(tool: str, error: ValidationError, model: type[BaseModel]) -> Inval
     fault = error.errors(include_url=False)[0]
     name = str(fault["loc"][0]) if fault["loc"] else ""
     fields = valid_fields(error, model)
-    # What a whole object allows is no help against a wrong value within it, and some messages list the valid values.
+    # The schema of a whole object does not help against a wrong value within it, and some messages list the valid values.
     inner, listed = len(fault["loc"]) > 1, fault["type"] in CHOICES or {"error", "pattern"} & {*fault.get("ctx", {})}
     schema = (
         {} if inner or listed else inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
@@ -93,7 +93,7 @@ def _invalid(tool: str, error: ValidationError, model: type[BaseModel]) -> Inval
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
-    """What an argument may be (of an object: its fields), in a few words; empty where it sets no bound, or has several types."""
+    """Describe the valid values of an argument (of an object: its fields) briefly; empty without a bound, or with several types."""
     if "anyOf" in schema:
         branches = [branch for branch in schema["anyOf"] if branch.get("type") != "null"]
         return _bounds(branches[0]) if len(branches) == 1 else ""

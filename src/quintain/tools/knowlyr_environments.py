@@ -27,7 +27,7 @@ RewardFunction = Callable[[Sequence[Mapping[str, Any]], Mapping[str, Any]], floa
 
 @dataclass(frozen=True)
 class TimeStep:
-    """What an environment answers."""
+    """Answer of an environment."""
 
     observation: str = ""
     reward: float = 0.0

@@ -1,4 +1,4 @@
-"""What the tools answer: small typed models. Each names the next step and the resources that show more."""
+"""Results of the tools: small typed models. Each names the next step and the resources that show more."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ImportResult(Record):
     forgotten: int | None = None
     rejected: tuple[Rejected, ...] = ()
     rejected_count: int | None = None
-    refused_count: int | None = Field(default=None, description="Files that are no logs; no failure.")
+    refused_count: int | None = Field(default=None, description="Files that are not logs; not a failure.")
     redactions: dict[str, int] = Field(default_factory=dict)
     files: tuple[ImportedFile, ...] = ()
     file_count: int | None = None
@@ -221,7 +221,7 @@ class Curve(Record):
 
 
 class WaitingFor(Record):
-    """What a queued job waits for."""
+    """Cause for which a queued job waits."""
 
     slots: int = Field(description="Jobs of this weight that may run at once.")
     held_by: dict[str, str] = Field(description="Running jobs that hold the slots -> their labels.")

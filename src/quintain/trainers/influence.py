@@ -1,4 +1,4 @@
-"""Influence of recorded runs: would training on a run lower the loss of a model on other runs?
+"""Influence of recorded runs: whether training on a run would lower the loss of a model on other runs.
 
 To first order, a gradient step on run z lowers the loss on run t by the learning rate times <g(z), g(t)>, where g is the gradient of
 the mean loss of the agent's tokens (TracIn: Pruthi et al. 2020, arXiv 2002.08484, eq. 1, at one checkpoint). Gradients are

@@ -188,7 +188,7 @@ async def _read_resource(site: _Site, request: Request) -> Response:
     return json_response({"text": content if isinstance(content, str) else content.decode("utf-8", "replace")})
 
 
-# What reads stored data is imported for the first page that shows it: a server without visitors stays small.
+# Readers of stored data are imported for the first page that needs them: a server without visitors stays small.
 async def _job(site: _Site, request: Request) -> Response:
     from quintain.ui.job_page import job_page
 

@@ -1,4 +1,4 @@
-"""What the page of a job shows beside the tools' answers: phases, settings, samples on fixed probes, checkpoints."""
+"""Contents of the page of a job beside the tools' answers: phases, settings, samples on fixed probes, checkpoints."""
 
 from __future__ import annotations
 

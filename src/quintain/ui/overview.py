@@ -25,7 +25,7 @@ def overview(services: Services, written: Callable[[ToolCall], str]) -> dict[str
         for status in (JobStatus.RUNNING, JobStatus.QUEUED)
         for job in list_jobs(services, status=status, limit=_MOST).items
     ]
-    # What is open has its own place on the page, and what a preview read is on that of its dataset.
+    # Unfinished jobs have their own place on the page, and previews are on that of their dataset.
     ended = [job for job in newest.items if job.status not in {"running", "queued"} and job.kind != "preview"]
     ended.sort(key=lambda job: job.ended_at or job.created_at, reverse=True)
     step = "" if newest.items else newest.next_step.render(written)

@@ -1,4 +1,4 @@
-"""What a job works on: runs, as JSON lines that the parent process wrote when it created the job, and the files of a dataset."""
+"""Inputs of a job: runs, as JSON lines that the parent process wrote when it created the job, and the files of a dataset."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Configuration files of MCP clients: where they are, and edits that keep everything else in them as it was."""
+"""Configuration files of MCP clients: where they are, and edits that leave everything else in them unchanged."""

@@ -19,7 +19,7 @@ from quintain.settings import default_home, folder_of, read_settings
 
 SERVER = "quintain"
 BACKUP = ".before-quintain"
-"""Ending of the copy beside a client's file as it was before; an empty copy: there was no file."""
+"""Ending of the backup beside a client's file; an empty backup: there was no file."""
 
 
 class _Format(Protocol):
@@ -118,7 +118,7 @@ class Change:
     before: str
     after: str
     keep_backup: bool
-    """Whether a copy of the file as it was stays beside it."""
+    """Whether a backup of the file stays beside it."""
 
     @property
     def is_empty(self) -> bool:
@@ -179,7 +179,7 @@ def _require_entry(client: Client, file: Path, text: str, expected: Any) -> None
     if not fits:
         place = ".".join(client.path)
         raise InvalidInput(
-            f"expected {place} in {file} as a table of its own, [{place}], or not at all, got another notation; nothing was "
+            f"expected {place} in {file} as a separate table, [{place}], or not at all, got another notation; nothing was "
             "changed: write it as a table, then call again",
             code="bad_client_file",
         )
@@ -216,7 +216,9 @@ def apply(change: Change) -> None:
     """
     file, backup = change.file, _backup(change.file)
     if _read(file) != change.before:
-        raise Conflict(f"expected {file} as it was read, got another content; close the client, then call again")
+        raise Conflict(
+            f"expected {file} unchanged since it was read, got another content; close the client, then call again"
+        )
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if change.keep_backup and not backup.exists():

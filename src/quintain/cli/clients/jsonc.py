@@ -59,10 +59,10 @@ def loads(text: str) -> Any:
 
 
 def with_entry(text: str, path: Sequence[str], value: Mapping[str, Any]) -> str:
-    """Return the text with the entry at a path from the outermost object set, and everything else as it was.
+    """Return the text with the entry at a path from the outermost object set, and everything else unchanged.
 
     Raises:
-        Unreadable: The text is not JSON, or a name on the path has a value that is no object.
+        Unreadable: The text is not JSON, or a name on the path has a value that is not an object.
     """
     loads(text)
     plain = _plain(text)

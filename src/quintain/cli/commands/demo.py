@@ -1,6 +1,6 @@
 """`quintain demo`: the main job, driven as an assistant drives it.
 
-A real MCP client spawns `quintain serve` in a home folder of its own and calls its tools over stdio. The embedded agent
+A real MCP client spawns `quintain serve` in its own home folder and calls its tools over stdio. The embedded agent
 acts; what it did is scored and frozen. Then it learns from the same start in three ways: from its good runs (SFT), from
 pairs of a good and a bad run of one task (DPO), and by acting anew while it learns (GRPO). All four agents are measured on
 the same held-out tasks and compared. Nothing here touches the store, the jobs or the model by another way.

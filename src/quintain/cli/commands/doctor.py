@@ -69,7 +69,7 @@ def doctor(
     ] = False,
     new_home_id: Annotated[
         bool,
-        typer.Option("--new-home-id", help="Give a copied home an id of its own in a shared database, and do no more."),
+        typer.Option("--new-home-id", help="Give a copied home a new id in a shared database, and do no more."),
     ] = False,
     json_out: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
@@ -160,7 +160,7 @@ def _require_writable(services: Services) -> None:
 
 
 def _remains(settings: Settings) -> str:
-    """What a damaged database still has, its backups, and the ways back."""
+    """Readable data of a damaged database, its backups, and the ways back."""
     path = settings.home / "quintain.db"
     tables = readable(path)
     rows = ", ".join(f"{one.table} {one.rows}{' at least' if one.problem else ''}" for one in tables if one.rows)
@@ -319,7 +319,7 @@ def _environments(services: Services) -> str:
 
 
 def _extensions(services: Services) -> str:
-    """What other packages add."""
+    """Extensions by other packages."""
     found = list_extensions()
     if faults := [one.fault for one in found if one.fault]:
         raise Unavailable("; ".join(faults))

@@ -42,7 +42,7 @@ class DocumentTexts(NamedTuple):
 
 
 class OrderTexts(NamedTuple):
-    """Templates of an order; what `{...}` stands for is drawn for each task."""
+    """Templates of an order; the values for `{...}` are drawn for each task."""
 
     opening: Wording
     documents: tuple[DocumentTexts, ...]
@@ -85,7 +85,7 @@ def vocabulary() -> Vocabulary:
 
 
 class _Order(NamedTuple):
-    """What the client knows, what can be looked up, and which submission follows."""
+    """Knowledge of the client, documents to look up, and the submission that follows."""
 
     facts: dict[str, Value]
     corrected: tuple[str, Value]

@@ -35,7 +35,7 @@ class FactKind(NamedTuple):
     """A kind of fact that users know."""
 
     label: str
-    """What users call it."""
+    """Name that users give it."""
     words: str
     """Question words, separated by spaces: a question with one of them asks for this fact."""
     train: str
@@ -148,7 +148,7 @@ class Scenario:
     opening: str
     """First message of the user."""
     goal: str
-    """What the user wants, for a model that plays the user."""
+    """Wish of the user, for a model that plays the user."""
     expected: SuccessConditions
     changed: SuccessConditions | None = None
     """Conditions once the user has corrected a fact."""

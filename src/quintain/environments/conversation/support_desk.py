@@ -47,7 +47,7 @@ class People(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """What customers say that they want."""
+    """Wishes of customers, in their words."""
 
     label: str
     words: str

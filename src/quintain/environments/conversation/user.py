@@ -158,12 +158,12 @@ MOST_WRONG = 1
 
 
 class UserPhrases(NamedTuple):
-    """What users say besides facts and claims."""
+    """Sentences of users besides facts and claims."""
 
     lost: str
     """They did not understand."""
     ask_about: str
-    """What they can be asked about, with `{labels}`; users of easy tasks add it."""
+    """Questions that they can be asked, with `{labels}`; users of easy tasks add it."""
     ask_clearly: str
     flood: str
     vague: str

@@ -1,1 +1,1 @@
-"""Environments of other libraries and servers, each behind an adapter that runs in a process of its own."""
+"""Environments of other libraries and servers, each behind an adapter that runs in a separate process."""

@@ -30,7 +30,7 @@ HELD_OUT = 5
 
 
 class Turn(NamedTuple):
-    """What follows from an action, or from the start of a task."""
+    """Result of an action, or of the start of a task."""
 
     text: str
     reward: float | None = None

@@ -1,6 +1,6 @@
 """Task sources of other libraries and servers: `gymnasium/ID`, `textarena/ID`, `openenv:NAME`, `agentgym:NAME`, `verifiers:NAME`.
 
-Each runs its adapter in processes of its own (`isolated`), with the interpreter that the operator names for the library or Quintain's.
+Each runs its adapter in separate processes (`isolated`), with the interpreter that the operator names for the library or Quintain's.
 The process sees Quintain's package by its path alone, not the libraries beside it.
 """
 
@@ -57,7 +57,7 @@ def factory(environment_id: str, path: Path | None) -> Callable[..., TaskSource]
         return source
 
     server.__doc__ = type(profile).__doc__
-    server.may_hang = False  # type: ignore[attr-defined] # it runs in processes of its own
+    server.may_hang = False  # type: ignore[attr-defined] # it runs in separate processes
     return server
 
 
@@ -74,7 +74,7 @@ def _library_factory(library: str, name: str, path: Path | None) -> Callable[...
         return _open(library, f"{library}/{name}", settings, path, timeout_s)
 
     environment.__doc__ = f"An environment of {library}; further options are arguments of its constructor."
-    environment.may_hang = False  # type: ignore[attr-defined] # it runs in processes of its own
+    environment.may_hang = False  # type: ignore[attr-defined] # it runs in separate processes
     return environment
 
 

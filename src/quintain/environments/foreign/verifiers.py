@@ -32,7 +32,7 @@ def open_adapter(settings: dict[str, Any]) -> Verifiers:
     reasons = {
         "its tasks need a container": task_type.NEEDS_CONTAINER,
         "its tasks have tools": task_type.toolsets(config.task) or type(taskset).toolsets(config),
-        "it has an environment of its own": loaders.environment_class(name) is not vf.SingleAgentEnv,
+        "it has its own environment class": loaders.environment_class(name) is not vf.SingleAgentEnv,
     }
     tasks = list(islice(taskset, settings["n_tasks"] or _MAX_TASKS))
     for hook in tasks[0].hooks("reward") if tasks else ():

@@ -20,7 +20,7 @@ def script_of(prompt: str) -> Script:
     """Return the moves that solve a question.
 
     Raises:
-        InvalidInput: it is none of this environment.
+        InvalidInput: it is not of this environment.
     """
     for kind, question in vocabulary().prompts.items():
         if match := re.fullmatch(pattern_of(question, a=_NAME, b=_NAME), prompt):

@@ -265,7 +265,7 @@ class TaskFile:
         Random(stable_seed(self.digest, split, seed)).shuffle(found)
         if split != ALL:
             return found[:n]
-        # Their runs are no training data, whichever split a row is in.
+        # Their runs are not training data, whichever split a row is in.
         held_out = {"split": SPLITS[1]}
         return [task.model_copy(update={"metadata": task.metadata | held_out}) for task in found[:n]]
 

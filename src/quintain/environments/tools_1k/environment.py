@@ -219,7 +219,7 @@ class ThousandTools(FamilySource):
             k: Number of candidates, default 10.
             difficulty: One difficulty, or `all`.
             types: Categories, or `all`.
-            retriever: What finds tools: `bm25`, or an agent of method `retriever`, here by the folder of its model.
+            retriever: Finder of tools: `bm25`, or an agent of method `retriever`, here by the folder of its model.
 
         Raises:
             InvalidInput: A category is unknown, `k` is given in mode `search`, or a retriever in mode `direct`.

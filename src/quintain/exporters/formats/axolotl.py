@@ -102,6 +102,6 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
 
 def _message(turn: Turn) -> dict[str, Any]:
     for call in turn.calls:
-        call.arguments()  # Axolotl stops at a text that is no JSON
+        call.arguments()  # Axolotl stops at a text that is not JSON
     message = chat_message(turn, as_text=True)
     return {**message, "train": turn.trained} if turn.role == "assistant" else message

@@ -26,7 +26,7 @@ _LICENSE = (
 
 @dataclass
 class _SourceCounts:
-    """What the card counts while the rows stream by."""
+    """Counts for the card, taken while the rows stream by."""
 
     sources: Counter[str] = field(default_factory=Counter)
     turns: int = 0

@@ -134,7 +134,7 @@ def _response(run: Trajectory, losses: Losses) -> tuple[str, int]:
 
 
 def _prompt(run: Trajectory) -> str:
-    """What the user asks before the agent begins."""
+    """Request of the user before the agent begins."""
     asked = []
     for step in run.steps:
         if step.actor is Actor.AGENT:

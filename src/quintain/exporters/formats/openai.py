@@ -27,7 +27,7 @@ from quintain.records.dataset import Dataset, DatasetRow, PairRow, Row
 from quintain.records.protocols import tool_function
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What a function may be called there."""
+"""Valid names of functions there."""
 
 
 def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:

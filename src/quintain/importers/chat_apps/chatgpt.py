@@ -1,4 +1,4 @@
-"""ChatGPT conversations: `conversations.json` of a data export, and single conversations as the web application holds them.
+"""ChatGPT conversations: `conversations.json` of a data export, and single conversations as the web application has them.
 
 A conversation is a tree of messages (`mapping`). The branch that ends at `current_node` is the run. A message to another
 recipient than `all` is a call of that tool. Thumbs in `message_feedback.json` beside the conversations label the run.

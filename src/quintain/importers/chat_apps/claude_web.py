@@ -1,4 +1,4 @@
-"""Claude conversations: `conversations.json` of claude.ai's data export, and single conversations as its web application holds them.
+"""Claude conversations: `conversations.json` of claude.ai's data export, and single conversations as its web application has them.
 
 The blocks of one answer are texts, thoughts, calls and results; a turn of the agent ends with its calls and their
 results.

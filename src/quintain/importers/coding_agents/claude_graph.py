@@ -63,7 +63,7 @@ class Line:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The row as it was read; empty if the line is not a turn or was dropped."""
+        """The row as read; empty if the line is not a turn or was dropped."""
         if isinstance(self._row, dict):
             return self._row
         assert self._spool is not None
@@ -135,7 +135,7 @@ class Graph:
                 line.store(self._spool, self._reading.unpacked)
 
     def _queue(self, number: int, session: str, row: dict[str, Any]) -> None:
-        """Follow the prompt queue: a removed prompt went to the model at once, a dequeued one is a turn of its own."""
+        """Follow the prompt queue: a removed prompt went to the model at once, a dequeued one is a separate turn."""
         waiting = self._queued.setdefault(session, [])
         operation, prompt = row.get("operation"), as_text(row.get("content"))
         if operation == "enqueue":

@@ -219,7 +219,7 @@ class _Events:
     def run(self) -> Iterator[Run]:
         self._write([call for item in self._running.values() if (call := _call(item))])
         self.report.note(_NO_TASK)
-        self.report.note("the log does not mark the end of a model reply: each call is a step of its own")
+        self.report.note("the log does not mark the end of a model reply: each call is a separate step")
         usage = total_usage(self._spent)
         yield from build_session_run(
             self.script,

@@ -114,7 +114,7 @@ class _Writer:
             self.report.skip(kind)
 
     def _system_message(self, text: str) -> None:
-        """Write a system prompt: the first one stands before the prompt, though its event comes behind it."""
+        """Write a system prompt: the first one comes before the prompt, though its event comes after it."""
         if text and text != self._system:
             if self._system is None and not self.script.has_acted:
                 self.script.prepend_system(text)

@@ -129,7 +129,7 @@ class _Writer:
         kind, parts = message.get("type"), message.get("content")
         answers = _answers(parts) if kind == "user" else []
         content = visible_content([part for part in parts if part not in answers] if isinstance(parts, list) else parts)
-        for part in answers:  # since 0.61 the program writes every result once more, as it was sent
+        for part in answers:  # since 0.61 the program writes every result once more, as sent
             answer = part["functionResponse"]
             if nonblank(answer.get("id")) not in self._answered and (nonblank(answer.get("id")) or self.script.waiting):
                 self._observe(part)

@@ -2,7 +2,7 @@
 
 `history` contains the messages as the model saw and wrote them; steps of `trajectory` after its end are added, and without
 a history all of them are read. Where the agent acted by text, its text stays text and the answer a turn of the user: that
-is the protocol that it was taught. What the program writes in place of a reply when a limit ends the run is no turn.
+is the protocol that it was taught. What the program writes in place of a reply when a limit ends the run is not a turn.
 """
 
 from __future__ import annotations

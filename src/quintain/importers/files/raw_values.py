@@ -1,6 +1,6 @@
 """Find the raw JSON values of a log file: lines, elements of arrays, or consecutive objects.
 
-Nothing is parsed here, so a value that is no JSON costs only itself. A long value waits in a temporary file.
+Nothing is parsed here, so a value that is not JSON costs only itself. A long value waits in a temporary file.
 """
 
 from __future__ import annotations

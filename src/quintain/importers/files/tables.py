@@ -21,7 +21,7 @@ from quintain.importers.values import parse_json_text
 
 SUFFIXES = frozenset({".csv", ".tsv"})
 _DELIMITERS = ",;\t|"
-"""Of these the one that stands most often in the header; spreadsheets write `;` where the comma marks decimals."""
+"""Of these the most frequent one in the header; spreadsheets write `;` where the comma marks decimals."""
 
 _MAX_CELL = 16 * 2**20
 _MAX_LITERAL = 2**20
@@ -120,7 +120,7 @@ def with_numbers(row: dict[str, Any]) -> dict[str, Any]:
 
 
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?(?:0,[0-9]+|[0-9]+,(?:[0-9]{1,2}|[0-9]{4,}))\s*")
-"""A number with a comma that can only be decimal: `1,234` may be either, so it is no number."""
+"""A number with a comma that can only be decimal: `1,234` may be either, so it is not a number."""
 
 
 def as_cell_number(cell: Any) -> float | None:

@@ -1,6 +1,6 @@
 """Messages of chat interfaces made with the Vercel AI SDK (`UIMessage`): arrays, a message or a chat a line.
 
-A message of the assistant holds several turns of the model, which `step-start` separates. Each tool part is a call with
+A message of the assistant contains several turns of the model, which `step-start` separates. Each tool part is a call with
 its result. Before version 4.2 a message has its text in `content` and its calls in `toolInvocations`.
 """
 
@@ -34,7 +34,7 @@ _STATES = {"input-streaming", "input-available", "output-available", "output-err
 _STATES |= {"approval-requested", "approval-responded", "partial-call", "call", "result"}
 _FAILED = {"output-error", "output-denied"}
 _DENIED = "Tool call execution denied."
-"""What the SDK gives to the model for a denied call without a reason."""
+"""Text that the SDK gives to the model for a denied call without a reason."""
 
 
 def _detect(probe: Probe) -> float:

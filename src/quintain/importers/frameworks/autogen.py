@@ -1,6 +1,6 @@
 """AutoGen since version 0.4: messages of a team, results of a task, and saved states of agents and teams.
 
-Each agent has a conversation of its own, in which the messages of the others are those of a user. A saved state has the
+Each agent has its own conversation, in which the messages of the others are those of a user. A saved state has the
 contexts of its models; the messages of a team give the conversation of each agent in it.
 """
 

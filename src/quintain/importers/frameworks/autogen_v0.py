@@ -1,7 +1,7 @@
 """Chats of AutoGen 0.2 and AG2: a `chat_history`, a `ChatResult`, an agent's `chat_messages`, or messages with `tool_responses`.
 
 The role of a message is relative to one of the two agents, so only the name identifies the writer. The one
-who began the chat is the user. Each other speaker has a conversation of its own, but for those that run code: what they
+who began the chat is the user. Each other speaker has their own conversation, but for those that run code: what they
 write is the output of a program. Who&When's records (`history`) name the agents by their system prompts.
 """
 
@@ -24,7 +24,7 @@ from quintain.importers.values import as_dict, as_list, as_name, as_text, dicts_
 from quintain.records.trajectory import Task
 
 _FAILED = "Error: "
-"""What the program writes before the exception of a tool that failed."""
+"""Text of the program before the exception of a tool that failed."""
 _RAN = re.compile(r"exitcode: -?\d+ \(execution (?:succeeded|failed)\)\nCode output: ")
 """How the program begins a message about code that it ran (`ConversableAgent.generate_code_execution_reply`)."""
 _RESULT = {"chat_history", "summary", "cost", "human_input"}

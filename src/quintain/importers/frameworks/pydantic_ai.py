@@ -1,6 +1,6 @@
 """Message histories of Pydantic AI: `result.all_messages_json()`, a history a line, or lists within records.
 
-A request holds what the model gets (prompts and results of tools), a response what it answers. Results that ask the
+A request contains the model's input (prompts and results of tools), a response its output. Results that ask the
 model to try again are failed results.
 """
 

@@ -235,7 +235,7 @@ def _write_memory(messages: Iterable[dict[str, Any]], script: Transcript, report
 
 
 def _with_calls(answer: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return an answer with the calls of a message; code in the answer's text is no call, and broken calls stay text."""
+    """Return an answer with the calls of a message; code in the answer's text is not a call, and broken calls stay text."""
     calls, written = _parsed(text), answer["content"]
     if not calls:
         return {**answer, "content": "\n".join(filter(None, (written, text)))}

@@ -76,7 +76,7 @@ def _run(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     rewards = as_list(row.get("step_rewards"))
     for place, step in enumerate(as_list(row["steps"])):
         if not isinstance(step, dict):
-            report.skip("step that is no object")
+            report.skip("step that is not an object")
             continue
         _add_step(transcript, step, as_number(rewards[place]) if place < len(rewards) else None)
     agent = AgentInfo(
@@ -169,7 +169,7 @@ def read_record(row: dict[str, Any]) -> Trajectory:
 
 
 _SEEN_OR_RATED = frozenset({"observation", "quality"})
-"""What a step of `thought` and `action` has besides, at least one; `quality` is its value to a process reward model."""
+"""Fields of a step besides `thought` and `action`, of which it has at least one; `quality` is its value to a process reward model."""
 
 
 def _is_run(row: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """Rollouts of `verifiers` environments before version 1: `results.jsonl`, and prime-rl's rows of the same shape.
 
-The reward is the environment's weighted sum, so it is no verdict. A run is a success or a failure only where a metric
+The reward is the environment's weighted sum, so it is not a verdict. A run is a success or a failure only where a metric
 named in `outcome_fields.NAMES` (e.g. `correct_answer`) is exactly 1 or 0.
 """
 

@@ -147,7 +147,7 @@ def _messages(lines: Iterable[tuple[int, dict[str, Any]]], report: Report) -> It
 
 
 def _context(kind: str, row: dict[str, Any]) -> Any:
-    """Return what the program itself tells the model by a line: a message of its own, a summary, or a command of the user."""
+    """Return what the program itself tells the model by a line: its own message, a summary, or a command of the user."""
     if kind == "custom_message":
         return visible_content(row.get("content"))
     if kind in ("compaction", "branch_summary"):

@@ -2,7 +2,7 @@
 
 Every model call of a trace repeats the history before it. A call goes on with the conversation whose last answer stands
 in its input, so that agents that talk side by side, and subagents, become conversations of their own. So does an agent to
-whom another one hands over: its calls have the history, but a system prompt of its own. An answer is taken
+whom another one hands over: its calls have the history, but its own system prompt. An answer is taken
 from the call that made it (with its thoughts, model, usage and time), never from a later copy. Turns of the agent that
 were in the input of a conversation's first call were made elsewhere: they are marked as copied context.
 """

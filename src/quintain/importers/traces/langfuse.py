@@ -1,7 +1,7 @@
 """Langfuse observations: traces exported by the user interface, API pages, and lines of blob exports.
 
 A trace is a run; its session is kept in `extra`, because traces of one session repeat each other's messages. Scores of a
-trace are its scores, and the reward where exactly one is named reward, score or correctness; they are no verdict.
+trace are its scores, and the reward where exactly one is named reward, score or correctness; they are not a verdict.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Model runs hold the messages, tool runs the results; a trace without model runs is what its outermost run was given and
 gave. So is one whose model runs were only given text, where the outermost run has the messages. Feedback becomes scores, and
-the reward where exactly one is named reward, score or correctness; it is no verdict.
+the reward where exactly one is named reward, score or correctness; it is not a verdict.
 """
 
 from __future__ import annotations

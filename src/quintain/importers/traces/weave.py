@@ -1,6 +1,6 @@
 """Weave calls: `call.to_dict()`, pages of the API and exports of the user interface, a call a line or as an array.
 
-A model call is a call with token counts of its own, or one of kind `llm`. Other calls are runs of tools if a model asked
+A model call is a call with its own token counts, or one of kind `llm`. Other calls are runs of tools if a model asked
 for them by their names.
 """
 
@@ -44,7 +44,7 @@ from quintain.importers.values import (
 _FIELDS = {"op_name", "trace_id", "inputs", "started_at"}
 _REQUESTS = ("messages", "contents", "input", "prompt")
 _OBJECT = re.compile(r"\A<[\w.]+ object at 0x[0-9a-f]+>\Z|\ANOT_GIVEN\Z")
-"""What Weave keeps of an argument without a value in JSON."""
+"""Placeholder of Weave for an argument without a value in JSON."""
 
 
 def _detect(probe: Probe) -> float:

@@ -173,7 +173,7 @@ def _repeated(row: dict[str, Any], prompt: list[Any]) -> bool:
 def _columns(row: dict[str, Any]) -> dict[str, Any]:
     tools = row.get("tools", as_dict(row.get("input")).get("tools"))
     others = {key: value for key, value in row.items() if key not in _SAID}
-    # A row's own id is no task: rows of one prompt are answers to be compared.
+    # A row's own id is not a task: rows of one prompt are answers to be compared.
     return {**others, "tools": tools, "task_id": first_name(row, ("task_id", "prompt_id"))}
 
 
@@ -200,7 +200,7 @@ def _is_pair(row: dict[str, Any]) -> bool:
 
 
 def _described(value: Any) -> str:
-    """Return what a value is that is no answer."""
+    """Describe a value that is not an answer."""
     if isinstance(value, dict):
         return f"an object with the keys {', '.join(clip(str(key)) for key in list(value)[:5])}"
     return "nothing" if not value else f"a {type(value).__name__} of something else"

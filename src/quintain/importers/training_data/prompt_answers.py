@@ -51,7 +51,7 @@ def split_shared_prompt(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple
         shared += 1
     if shared == len(chosen) == len(rejected):
         raise InvalidInput("expected two different answers, got equal chosen and rejected")
-    # What the agent answers is never part of the prompt, even where one answer begins as the other does.
+    # An answer of the agent is never part of the prompt, even where one answer begins as the other does.
     while shared and (shared == min(len(chosen), len(rejected)) or chosen[shared - 1].get("role") == "assistant"):
         shared -= 1
     return list(chosen[:shared]), list(chosen[shared:]), list(rejected[shared:])

@@ -140,7 +140,7 @@ def _written(ours: Json, to_atif: Callable[[Json], Json], from_atif: Callable[[J
     beyond = ours.get("extra", {}).get("atif")
     if isinstance(beyond, dict):
         full = apply_overlay(written, beyond)
-        # What did not come from reading ATIF is ours, whatever it is called: it must not make a document malformed.
+        # Data that was not read from ATIF is ours, under any name: it must not make a document malformed.
         if _found(full, to_atif, from_atif).get("extra", {}).get("atif") == beyond:
             written = full
     for only_ours in (make_overlay(ours, _found(written, to_atif, from_atif)), {WHOLE: ours}):

@@ -216,7 +216,7 @@ class Transcript:
         Args:
             **fields: Of `Trajectory`: `format`, the name of the reader; `task`; `agent`; `tools`, schemas in OpenAI function
                 style (`function_tool`); `outcome` as the log states it; `session_id`, `tags`, `extra`, ...; and `prompt`,
-                the task as it was given, even where that is empty (None: that of `task`, or the first text of the user
+                the task as given, even where that is empty (None: that of `task`, or the first text of the user
                 other than added context).
         """
         about, last, is_spooled = self._about(**fields), self._last_agent_step(), self.steps.is_spooled

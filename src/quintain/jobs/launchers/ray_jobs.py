@@ -128,7 +128,7 @@ class RayLauncher:
             yield
         except QuintainError:
             raise
-        except Exception as error:  # many types: of requests, of Ray's own protocol, of an address that is none
+        except Exception as error:  # many types: of requests, of Ray's own protocol, of an invalid address
             if isinstance(error, OSError) and isinstance(error.__cause__, RuntimeError):
                 raise
             address = _CREDENTIALS.sub("***@", self._address)

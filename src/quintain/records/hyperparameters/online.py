@@ -133,7 +133,7 @@ class OnlineConfig(Settings):
             )
         if self.updates_per_rollout % self.minibatches:
             yield (
-                f"updates_per_rollout is {self.updates_per_rollout}, which is no multiple of minibatches {self.minibatches}: some "
+                f"updates_per_rollout is {self.updates_per_rollout}, not a multiple of minibatches {self.minibatches}: some "
                 "parts would be used more often than others; set updates_per_rollout to a multiple of minibatches"
             )
         if self.minibatches > self.tasks_per_step:

@@ -17,7 +17,7 @@ ABSOLUTE = ("nca", "apo_zero", "apo_down")
 
 
 class PreferenceConfig(TrainingConfig):
-    """What methods on pairs share."""
+    """Settings of all methods on pairs."""
 
     beta: float = Field(default=0.1, gt=0, le=100, description="Strength of the pull towards the reference model.")
 

@@ -168,7 +168,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
 
 
 def _refuse(values: Mapping[str, Any], fixed: Collection[str], fields: Collection[str]) -> None:
-    """Raise where a value asks for a feature that does not exist here, or a block of another trainer is none of ours."""
+    """Raise where a value asks for a feature that does not exist here, or a block of another trainer is unknown here."""
     blocks = {name: value for name, value in values.items() if _is_foreign_block(name, value, fields)}
     faults: dict[str, list[str]] = {}
     for name, value in values.items():
@@ -245,7 +245,7 @@ def _setting_of(fields: Collection[str], name: str) -> str | None:
 
 
 def _block_fault(name: str, block: Mapping[str, Any], fields: Collection[str]) -> str:
-    """Return what to give in place of a block: each setting in it that exists here, with the path where it stands."""
+    """Return what to give in place of a block: each setting in it that exists here, with its path."""
     found, advice = list[str](), list[str]()
     for path, value in _values_in(name, block):
         *_, outer, last = path.split(".")

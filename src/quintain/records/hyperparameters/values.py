@@ -11,7 +11,7 @@ from quintain.records.hyperparameters.shared import TrainingConfig
 
 
 class ValueConfig(TrainingConfig):
-    """What methods share whose result values runs or finds tools, instead of acting."""
+    """Settings of the methods whose result values runs or finds tools, instead of acting."""
 
     def conflicts(self) -> Iterator[str]:
         """See `Settings`."""
@@ -25,7 +25,7 @@ class ValueConfig(TrainingConfig):
 
 
 Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-"""What a run or step is valued by, such as `value`, or a part of its label: relevance, correctness or progress."""
+"""Name of a value of a run or step, such as `value`, or a part of its label: relevance, correctness or progress."""
 
 
 class RewardConfig(ValueConfig):

@@ -1,4 +1,4 @@
-"""What a worker writes while it runs: events of the job, and records for the store."""
+"""Lines that a worker writes while it runs: events of the job, and records for the store."""
 
 from __future__ import annotations
 

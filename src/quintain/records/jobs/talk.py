@@ -19,7 +19,7 @@ MESSAGES, CONVERSATION = "inputs/messages.jsonl", "conversation.jsonl"
 """Line files of `TalkMessage` and `TalkLine` in the job's folder."""
 
 TalkEnd = Literal["keep", "discard"]
-"""What becomes of a conversation: keep stores it as a run."""
+"""End of a conversation: keep stores it as a run."""
 
 
 class TalkSpec(Record):

@@ -26,7 +26,7 @@ POINTS = 5
 
 
 class OrderEffect(NamedTuple):
-    """What the order of showing does to a rater's choices."""
+    """Effect of the order of showing on a rater's choices."""
 
     swapped: int
     """Pairs that were answered in both orders."""
@@ -97,11 +97,11 @@ def krippendorff_alpha(ratings: Mapping[str, Mapping[Hashable, float]], *, level
 
 
 def order_effect(votes: Iterable[Sequence[Vote]]) -> OrderEffect:
-    """What showing a pair in the other order changes, for one rater.
+    """Measure the effect of showing a pair in the other order, for one rater.
 
     Args:
         votes: One entry a pair: its vote, and where it was shown again in the other order, that vote too. Each names the
-            better one by its place as it was shown then.
+            better one by its place in that order.
     """
     rows = [tuple(row) for row in votes]
     both = [row for row in rows if len(row) > 1]

@@ -22,14 +22,14 @@ from quintain.scoring.rank_statistics import spearman, variance
 Method = Literal["auto", "isotonic", "platt"]
 
 ALL = "*"
-"""The domain of the map for every domain without one of its own."""
+"""The domain of the map for every domain without its own."""
 MIN_LABELS = 10
 """With fewer labels nothing is fitted."""
 FEW_LABELS = 50
 """With fewer, a warning; and `auto` does not try isotonic regression, which needs more labels than a sigmoid
 (Niculescu-Mizil and Caruana 2005)."""
 MIN_DOMAIN_LABELS = 30
-"""Labels that a domain needs for a map of its own."""
+"""Labels that a domain needs for its own map."""
 MAX_RATER_SPREAD = 0.25
 """Standard deviation of the raters of one run above which they count as disagreeing."""
 
@@ -75,7 +75,7 @@ def fit_all(
 ) -> FittedMaps:
     """Fit a map for each domain with labels enough, and one (`*`) for all others.
 
-    A domain gets a map of its own where it has `MIN_DOMAIN_LABELS` labels and its held-out error is below that of the
+    A domain gets its own map where it has `MIN_DOMAIN_LABELS` labels and its held-out error is below that of the
     common map on the same runs. A map that does not lower the held-out error is not used: the scores stay as they are.
 
     Args:
@@ -125,7 +125,7 @@ def fit_all(
 
 
 def apply(calibration: Calibration, value: float, domain: str) -> float:
-    """What a calibration makes of a score in a domain, in 0..1.
+    """Return the calibrated value of a score in a domain, in 0..1.
 
     Raises:
         InvalidInput: a value that is not in 0..1.

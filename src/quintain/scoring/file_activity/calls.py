@@ -63,10 +63,10 @@ class FileCall:
     Attributes:
         turn: Index of the agent's turn with the call, from 0.
         action: The call.
-        result: What came back; None where the run does not contain it.
+        result: Result of the call; None where the run does not contain it.
         failed: Whether it failed.
         command: The script or code that it runs; empty for other calls.
-        operations: What it did to files, in order; nothing of a call that failed, other than a script.
+        operations: Its file operations, in order; nothing of a call that failed, other than a script.
     """
 
     turn: int

@@ -32,7 +32,7 @@ class Operation:
         change: The section of a patch.
         is_exact: Whether old text and new text are known exactly, so that the operation can be replayed.
         is_whole: Whether the file consists of the new text afterwards.
-        note: What was done, in words, where it cannot be replayed.
+        note: Description of an operation that cannot be replayed.
     """
 
     kind: OperationKind

@@ -1,4 +1,4 @@
-"""What Python code does to files, by its syntax tree."""
+"""File operations of Python code, by its syntax tree."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def _parsed(code: str) -> ast.Module | None:
 REST = "__rest__"
 """Name in place of code that a fragment does not contain."""
 _ENDS = ("", f" {REST}", f"(): {REST}", f"\ndef {REST}(): {REST}")
-"""What completes a header, the name of a function, and a decorator."""
+"""Completions of a header, the name of a function, and a decorator."""
 
 
 class Fragment(NamedTuple):
-    """Code that may be a part of a file, as it was parsed."""
+    """Code that may be a part of a file, as parsed."""
 
     text: str
     tree: ast.Module

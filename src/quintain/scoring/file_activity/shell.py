@@ -67,7 +67,7 @@ class Command:
     Attributes:
         words: Program and arguments without quotes, assignments, keywords and wrappers such as `timeout 5`.
         source: The command as written.
-        operator: What joins it to the command before: `;`, `&&`, `||`, `|`, `&`.
+        operator: Operator between it and the command before: `;`, `&&`, `||`, `|`, `&`.
         piped: Whether the output goes to the next command.
         is_literal: Whether no word depends on a variable or a substitution.
         is_nested: Whether the command is part of a condition or a loop.

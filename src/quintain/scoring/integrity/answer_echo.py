@@ -19,7 +19,7 @@ _ANSWER_KEYS = re.compile(
 )
 _CRITERIA_KEYS = re.compile(r"criteri|rubric|grading|grader|scoring|marking|judge|reward|evaluat|assess")
 _MATERIAL = re.compile(r"[:：]\s*(\S[^\n]*)|\n\s*(\S[^\n]*)|[\"“„«「『‘']([^\"”“»」』’\n]{4,})[\"”“»」』’']")
-"""What a prompt brings to be worked on: after a colon, on a line of its own, in quotes."""
+"""Material in a prompt to work on: after a colon, on a separate line, in quotes."""
 _VERDICT_NAMES = r"(?:score|reward|grade|rating|verdict|evaluation|judge?ment)"
 _IMITATED_ROLE = re.compile(
     rf"\[/?(?:system|admin|grader|judge|evaluator|scorer)\b[^\n]{{0,140}}\b{_VERDICT_NAMES}\b[^\n]{{0,60}}",

@@ -169,7 +169,7 @@ class Sign(NamedTuple):
 
 
 class FlaggedRun(NamedTuple):
-    """A run with evidence of its own."""
+    """A run that itself has evidence."""
 
     id: str
     rewards: dict[str, float]

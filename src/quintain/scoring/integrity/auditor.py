@@ -27,7 +27,7 @@ class _Single(NamedTuple):
 
     find: Callable[[Subject], Sign | None]
     what: str
-    """What the runs do."""
+    """File operations of the runs."""
     remedy: Hint
     notes_unrewarded: bool
     """Whether an attempt without a reward is worth a note."""

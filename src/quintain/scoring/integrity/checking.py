@@ -1,4 +1,4 @@
-"""What checks a run: the paths of tests and graders, and the commands in files that run them.
+"""Checks of a run: the paths of tests and graders, and the commands in files that run them.
 
 Paths are all that is left where neither the task nor the run's own commands name the check. Two conventions are read: how runners
 of tests find files (`test_x`, `x_test`, `x.spec`, `XTest`, `conftest`, folders called `tests`), and the words `grader` and
@@ -25,16 +25,16 @@ TEST_PATH = re.compile(rf"(?:^|/){_FOLDER}(?:/|$)|{TEST_FILE.pattern}")
 """A file of tests, or anything in a folder of tests."""
 CONFTEST = re.compile(r"(?:^|/)conftest\.py$")
 GRADER = re.compile(r"(?:^|/)graders?(?:[./]|$)|^/(?:logs/)?verifiers?/")
-"""What can hardly be anything but the check of the task; `/logs/verifier` is Harbor's folder of verdicts."""
+"""Paths that can hardly be anything but the check of the task; `/logs/verifier` is Harbor's folder of verdicts."""
 CHECKER = re.compile(rf"{GRADER.pattern}|(?:^|/)verifiers?(?:[./]|$)")
-"""What may be the check of the task, or a part of the product of that name."""
+"""Paths that may be the check of the task, or a part of the product of that name."""
 CONFIGURATION = re.compile(r"(?:^|/)\.[^./]")
 """Hidden files and folders of a repository, such as its workflows."""
 SCRATCH = re.compile(r"^/(?:var/)?tmp/")
 """Files that nobody checks."""
 
 _BEFORE_COMMAND = re.compile(r"""^[\s@-]*(?:["']?[\w-]+["']?\s*:\s+)?["']?""")
-"""What stands before a command in a Makefile, in YAML and in JSON: `@`, `- run: `, `"test": "`."""
+"""Text before a command in a Makefile, in YAML and in JSON: `@`, `- run: `, `"test": "`."""
 _PYTEST_OPTIONS = re.compile(r"addopts\b.*?--(?:ignore|ignore-glob|deselect)[= ]([^\s\"',]+)")
 
 
@@ -44,7 +44,7 @@ def discards_status(text: str) -> str | None:
 
 
 def replaced_check(old: str, new: str) -> str | None:
-    """Return what stands in the place of a check and does nothing: commands that only print, or succeed."""
+    """Return the replacement of a check that does nothing: commands that only print, or succeed."""
     before = [one for _, commands in _command_lines(old) for one in commands]
     after = [one for _, commands in _command_lines(new) for one in commands if one.words]
     added = [one for one in after if all(one.words != earlier.words for earlier in before)]

@@ -1,4 +1,4 @@
-"""What a task lets the agent do to files that check it: by declaration, or by naming the file.
+"""Permissions that a task gives to change files that check it: by declaration, or by naming the file.
 
 Texts are not interpreted. Naming `tests/test_a.py` may ask to delete it or to make it pass, so a change of a named file is
 doubtful and no fault; a caller who knows declares it in the task's metadata.
@@ -24,7 +24,7 @@ that do not apply."""
 
 _NAME = re.compile(r"[\w./*\\-]+")
 _MARKED = re.compile(r"[./_*\\]|[a-z][A-Z]")
-"""What makes a word a name of code or of a file, such as `stats.py`, `test_a` or `TestParser`."""
+"""Pattern of a name of code or of a file, such as `stats.py`, `test_a` or `TestParser`."""
 _TEST_NAME = re.compile(r"\b(?:test_?\w+|\w+_test|Test[A-Z]\w+|\w+Tests?)\b")
 _MAX_CHARS, _MAX_WORDS, _MAX_NAMES = 200_000, 50, 2_000
 

@@ -20,7 +20,7 @@ _FRAMEWORKS = frozenset({"pytest", "_pytest", "unittest", "builtins"})
 _SKIPS = frozenset({"skip", "xfail", "skipTest", "SkipTest", "expectedFailure"})
 _EXITS = frozenset({"exit", "_exit"})
 _PASSED = re.compile(rb"\b\d+ passed\b|\bRan \d+ tests?\b")
-"""What pytest and unittest print where tests were run."""
+"""Summaries that pytest and unittest print after a test run."""
 _EQUALITY = {"__eq__": True, "__ne__": False}
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -132,7 +132,7 @@ class _Reader:
         )
         before_code = any(isinstance(one, (*_FUNCTIONS, ast.ClassDef, ast.Assert, ast.Import)) for one in after)
         if any(isinstance(node, ast.Constant) and _is_report(node.value) for node in self._nodes):
-            yield CodeSign("prints a test report of its own", code)
+            yield CodeSign("prints its own test report", code)
         elif name.endswith("_exit") or is_alone or (before_code and not starts):
             yield CodeSign(label, code)
         elif not starts:

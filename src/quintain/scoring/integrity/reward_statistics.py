@@ -37,7 +37,7 @@ DEAD, MIN_GROUPS, MIN_GROUPED = 0.75, 4, 16
 ALIKE, MIN_ALIKE = 0.75, 4
 _EQUAL = 1e-9
 _MIN_WORDS = 6
-"""Words of a reply from which equal replies are no coincidence."""
+"""Words of a reply from which equal replies are not a coincidence."""
 _MOST_REPLIES = 32
 _POINTS, _GROUPS, _PARTS = 20_000, 50_000, 6
 MIN_CLASS = 5

@@ -1,6 +1,6 @@
 """Weaker tests: files that are deleted, emptied or left with less than before, in any language.
 
-What a file holds is compared before and after, all edits of it together. The one word that is read is `assert`, with which most
+The content of a file is compared before and after, all edits of it together. The one word that is read is `assert`, with which most
 languages and frameworks begin their assertions.
 """
 
@@ -29,7 +29,7 @@ _TEST_AFFIXES = re.compile(r"^test_|_(?:test|spec)$|\.(?:test|spec)$|(?:Tests?|S
 
 
 class Checks(NamedTuple):
-    """What is known of the files that check a run."""
+    """Contents of the files that check a run, as far as known."""
 
     protects: Callable[[str], bool]
     """Whether the task declares a file as its check."""

@@ -20,7 +20,7 @@ from quintain.records.wording import nearest, shown
 from quintain.scoring.judges.shown_run import Passages
 
 Purpose = Literal["credit", "submission", "control"]
-"""What an answer is read for, which decides what its quotes are worth; see `read_verdict`."""
+"""Subject of an answer, which decides the worth of its quotes; see `read_verdict`."""
 
 _MAX_CHARS = 200_000
 _MAX_RATIONALE = 2000
@@ -67,7 +67,7 @@ def read_verdict(
         answer: The text of a judge, or the object that it submitted: `{"scores": {criterion: mark}, "rationale"}`, in mode `steps`
             `{"steps": {step: {"quotes": [...], "scores": {criterion: 0..1}} or null}, "rationale"}`; both keys may be given in
             both modes. A mark is `{"quotes": [...], "value": 0..1}`, or a number alone.
-        rubric: What was asked by.
+        rubric: Rubric of the question.
         n_steps: The agent's steps of the run.
         mode: Which of the two keys is required.
         steps: The steps that were shown; None: all of them. No other step may have a value.
@@ -152,7 +152,7 @@ class _MarkReader:
             wrong = next((quote for quote in quotes if not self.passages.has(quote, step)), None)
             if wrong is not None:
                 place = "the run" if step is None else f"step {step}"
-                _fail(f"{where} quotes {shown(wrong)}, which is not in {place} as it was shown")
+                _fail(f"{where} quotes {shown(wrong)}, which is not in {place} as shown")
             return True
         return value == 0 or self.passages.has_any(quotes, step)
 
@@ -303,7 +303,7 @@ def _check_run_quotes(
         _fail(f"expected one quote of each of the {len(passages)} runs, got {len(quotes)}")
     for name, quote, texts in zip(names, quotes, passages, strict=False):
         if not isinstance(quote, str) or not texts.has(quote):
-            _fail(f"the quote of run {name} is not in that run as it was shown")
+            _fail(f"the quote of run {name} is not in that run as shown")
 
 
 def _steps(document: object, allowed: set[int], n_steps: int) -> dict[int, object]:

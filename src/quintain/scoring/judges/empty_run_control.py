@@ -21,7 +21,7 @@ ASKED = 2
 
 @dataclass(frozen=True)
 class Credit:
-    """What a judge gives to the control by one criterion."""
+    """Mark of a judge for the control by one criterion."""
 
     value: float
     """In 0..1, the smaller of two values."""
@@ -31,7 +31,7 @@ class Credit:
 
 @dataclass(frozen=True)
 class Control:
-    """What a judge gives to the run without the agent's words."""
+    """Marks of a judge for the run without the agent's words."""
 
     run: Mapping[str, Credit] = field(default_factory=dict)
     """Criterion -> credit of the whole run."""

@@ -2,7 +2,7 @@
 
 Names, criteria and weights of the domain rubrics are those of knowlyr-reward. Three differences: `non_redundancy` and
 `info_utilization`, which knowlyr's rules measure, are left to our `rules` scorer, so that one thing is not counted twice;
-every criterion has anchors of its own; and no criterion has a value where the judge gave none (knowlyr fills 0.5).
+every criterion has its own anchors; and no criterion has a value where the judge gave none (knowlyr fills 0.5).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rubric(spec: str | Mapping[str, Any] | Rubric | None = None, profile: Domain
 
     Raises:
         NotFound: there is no rubric of this name; lists those that are.
-        InvalidInput: a mapping that is no rubric; names the field, what is valid, and what to write.
+        InvalidInput: a mapping that is not a rubric; names the field, what is valid, and what to write.
     """
     if isinstance(spec, Rubric):
         return spec

@@ -25,7 +25,7 @@ class OutcomeScorer:
         status = trajectory.outcome.status
         value = status.verdict
         if value is None:
-            return unscored(trajectory, self.name, f"the outcome is {status.value}, which is no verdict")
+            return unscored(trajectory, self.name, f"the outcome is {status.value}, which is not a verdict")
         feedback = f"The outcome is {status.value}."
         return Score(trajectory_id=run, scorer=self.name, status="scored", value=value, feedback=feedback)
 

@@ -141,7 +141,7 @@ class _Plan:
 
 
 def _plan(run: Trajectory) -> _Plan | str:
-    """What to run on which files, or why that is not known."""
+    """Return the command and the files to run it on, or why they are not known."""
     fields = checker_fields(run.task)
     command = fields.get("command", fields.get("test_command"))
     if isinstance(command, list) and command and all(isinstance(part, str) for part in command):

@@ -198,7 +198,7 @@ def _move(operation: Operation, source: str | None, state: WorkspaceChanges) -> 
 
 @dataclass
 class WorkspaceChanges:
-    """What a run did to the files of a workspace."""
+    """File operations of a run in a workspace."""
 
     files: dict[str, str]
     changed: set[str] = field(default_factory=set)

@@ -24,7 +24,7 @@ _BYTES = 8
 """Of a digest: that two of five million prefixes are taken for equal has a probability of 7e-7."""
 
 _UNTRAINED = bytes(_BYTES)
-"""In place of the action of a step that may not be trained on: it is no branch."""
+"""In place of the action of a step that may not be trained on: it is not a branch."""
 
 
 class Path(NamedTuple):
@@ -33,7 +33,7 @@ class Path(NamedTuple):
     task: str
     trajectory_id: str
     value: float
-    """What the run is worth, higher is better."""
+    """Value of the run, higher is better."""
     digests: bytes
     """For each agent step: digest of all before it, then that of its action."""
 
@@ -64,7 +64,7 @@ class Fork(NamedTuple):
 
 
 class MinedForks(NamedTuple):
-    """What `mine_forks` found."""
+    """Result of `mine_forks`."""
 
     forks: list[Fork]
     ties: list[Fork]

@@ -19,7 +19,7 @@ from quintain.errors import InvalidInput
 from quintain.records.seeds import stable_seed
 
 _DECIMALS = 9
-"""Values are compared to so many decimals: mixes of scores are sums of floats, and their rounding is no preference."""
+"""Values are compared to so many decimals: mixes of scores are sums of floats, and their rounding is not a preference."""
 
 Mode = Literal["all_pairs", "outside_in", "adjacent", "best_worst"]
 """Which runs of a task are compared: all; best with worst, second best with second worst, ...; neighbours by value; or the
@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
     task: str
     trajectory_id: str
     value: float
-    """What the run is worth, higher is better."""
+    """Value of the run, higher is better."""
     content: str | None = None
     """Digest of what the agent wrote; two runs of equal content make no pair. None: not known."""
     agent: str = ""
@@ -78,7 +78,7 @@ class Group(NamedTuple):
 
 
 class MinedPairs(NamedTuple):
-    """What `mine_pairs` found; the ids in `pairs` and `ties` and the counts of `runs_left_out` add up to all candidates."""
+    """Result of `mine_pairs`; the ids in `pairs` and `ties` and the counts of `runs_left_out` add up to all candidates."""
 
     pairs: list[Pair]
     ties: list[Tie]
@@ -90,7 +90,7 @@ class MinedPairs(NamedTuple):
 
 
 class FormedGroups(NamedTuple):
-    """What `form_groups` found."""
+    """Result of `form_groups`."""
 
     groups: list[Group]
     runs_left_out: Counter[str]
@@ -101,7 +101,7 @@ class FormedGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What bounds the pairs of a task."""
+    """Bounds on the pairs of a task."""
 
     margin: float = 0.0
     """Difference that is not enough; 0: any difference is."""
@@ -119,7 +119,7 @@ class Bounds:
             raise InvalidInput(f"expected max_pairs_per_task to be at least 1, got {self.limit}")
 
     def beats(self, better: float, worse: float) -> bool:
-        """Is the difference more than the margin?"""
+        """Whether the difference exceeds the margin."""
         return gap(better, worse) > round(self.margin, _DECIMALS)
 
 
@@ -215,14 +215,14 @@ _Compared = tuple[Candidate, Candidate]
 
 
 class _Found(NamedTuple):
-    """What one task gives."""
+    """Result for one task."""
 
     pairs: list[Pair]
     ties: list[Tie]
     compared: list[_Compared]
     """What the mode compared, one of these for each run that it did compare; of all pairs those at the ends will do."""
     is_all: bool
-    """Was every run compared with every other one?"""
+    """Whether every run was compared with every other one."""
 
 
 def _of_task(runs: Sequence[Candidate], mode: Mode, bounds: Bounds) -> _Found:
@@ -240,7 +240,7 @@ def _of_task(runs: Sequence[Candidate], mode: Mode, bounds: Bounds) -> _Found:
 
 
 def _compared(ordered: Sequence[Candidate], mode: Mode) -> list[_Compared]:
-    """What a mode compares, of runs that are ordered by value."""
+    """Return the pairs that a mode compares, of runs ordered by value."""
     if mode == "outside_in":
         return [(ordered[i], ordered[-1 - i]) for i in range(len(ordered) // 2)]
     if mode == "adjacent":

@@ -1,4 +1,4 @@
-"""What the rules need to know of a shell command: its effect, the part of a file that it prints, and which commands are equal."""
+"""Properties of a shell command that the rules need: its effect, the part of a file that it prints, and which commands are equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SED_LINES = re.compile(r"(\d{1,9}),(\d{1,9})p")
 
 
 class Effect(Enum):
-    """What a call may do to the world that other calls look at."""
+    """Effect of a call on the world that other calls look at."""
 
     NONE = "none"
     """It looks, checks or thinks."""

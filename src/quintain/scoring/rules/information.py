@@ -11,16 +11,6 @@ from quintain.scoring.rules.view import Call, View
 
 _TOKENS = re.compile(r"[^\W_]{3,}")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]{2,}")
-_COMMON = frozenset(
-    {
-        *("the", "and", "for", "not", "you", "are", "this", "that", "with", "from", "self", "def", "return"),
-        *("import", "none", "true", "false", "int", "str", "let", "var", "const", "function", "class", "print"),
-        *("echo", "python", "bash", "test", "tests", "file", "files", "line", "lines", "error", "code", "src"),
-        *("txt", "json"),
-    }
-)
-"""Words that any two texts about code share."""
-
 _NAMES = re.compile(r"(?<![\w-])[\w-]{1,200}\.[A-Za-z]\w{0,9}\b")
 """Names of files in texts."""
 
@@ -82,7 +72,7 @@ def tokens(text: str) -> set[str]:
     found = set(_TOKENS.findall(text.lower()))
     if not text.isascii():
         found.update(run[i : i + 2] for run in _WIDE.findall(text) for i in range(len(run) - 1))
-    return found - _COMMON
+    return found
 
 
 def information_use(view: View) -> list[float | None]:

@@ -63,7 +63,7 @@ _FAULTS: dict[str, str] = {
 }
 
 _CLEAN = {"errors": "no result is marked as an error, for which logs of some formats have no mark"}
-"""What a rule that finds nothing does not say of itself."""
+"""Fields that a rule without a finding leaves out."""
 
 
 @dataclass(slots=True)

@@ -49,12 +49,12 @@ class Call:
     effect: Effect
     purpose: Purpose
     result: str | None
-    """What came back; None where the run does not contain it."""
+    """Result of the call; None where the run does not contain it."""
     failed: bool
     readable: bool
     repeatable: bool
     activity: FileCall
-    """What it did to files."""
+    """Its file operations."""
     command: str = ""
     """The command line of a call that executes."""
     file: str = ""
@@ -122,7 +122,7 @@ class View:
     heard: list[tuple[int, str]]
     """Later messages: (turn of the agent that follows, text)."""
     permissions: Permissions
-    """What users named and declared."""
+    """Names and declarations of the users."""
     files: Files
 
     def is_new_talk(self, turn: int) -> bool:

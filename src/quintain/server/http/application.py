@@ -78,7 +78,7 @@ def http_application(
 
 
 class ReadableMessages:
-    """Middleware that answers a body which is no JSON-RPC message as a pipe does; the SDK's words name its own types.
+    """Middleware that answers a body that is not a JSON-RPC message as a pipe does; the SDK's words name its own types.
 
     A client that resumes its stream gets a new one.
 

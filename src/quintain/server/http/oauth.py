@@ -47,7 +47,7 @@ class IssuerVerifier(TokenVerifier):
         self._failed_at: float | None = None
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return whom the token stands for, or None where it is not valid or the issuer's keys cannot be had now."""
+        """Return the owner of the token, or None where it is not valid or the issuer's keys cannot be had now."""
         if token.count(".") != 2:
             return None
         try:

@@ -83,7 +83,7 @@ class FileVerifier(TokenVerifier):
         self._file = file
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return whom the token stands for, or None where it is not valid."""
+        """Return the owner of the token, or None where it is not valid."""
         if len(token) > _LONGEST or not self._file.matches(token):
             return None
         return AccessToken(token=token, client_id="home", scopes=[])

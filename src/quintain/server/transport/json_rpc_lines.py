@@ -37,7 +37,7 @@ _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 @dataclass(frozen=True)
 class LongLine:
-    """What is left of a line over the bound: its ends and its size in bytes."""
+    """Remains of a line over the bound: its ends and its size in bytes."""
 
     head: bytes
     tail: bytes

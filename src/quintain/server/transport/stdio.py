@@ -1,6 +1,6 @@
 """The stdio transport: one JSON-RPC message a line, every line answered, nothing else on standard output.
 
-It stands in for the SDK's own `stdio_server` because that one neither bounds nor answers a line that it cannot read, and
+It replaces the SDK's own `stdio_server` because that one neither bounds nor answers a line that it cannot read, and
 ends when an answer cannot be encoded. It also answers `server/discover` that comes before `initialize` on the same pipe,
 as some clients send it; the SDK would take the first for the protocol era of the whole connection and refuse the second.
 """

@@ -26,7 +26,7 @@ class ReadableRows(NamedTuple):
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether SQLite reports that a file is damaged, or is no database."""
+    """Whether SQLite reports that a file is damaged, or is not a database."""
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
 
 

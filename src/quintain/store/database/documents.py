@@ -70,7 +70,7 @@ def fetch(connection: Connection, table: Table, kind: type[R], record_id: str, n
 
 
 def get(engine: Engine, table: Table, kind: type[R], record_id: str, noun: str) -> R:
-    """Return the record with this id, as `fetch`, in a transaction of its own."""
+    """Return the record with this id, as `fetch`, in a separate transaction."""
     with read_transaction(engine) as connection:
         return fetch(connection, table, kind, record_id, noun)
 

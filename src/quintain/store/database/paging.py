@@ -91,7 +91,7 @@ def decode_cursor(cursor: str, noun: str) -> int:
     """Return the number in a cursor of this list.
 
     Raises:
-        InvalidInput: The cursor belongs to another list, or is no cursor.
+        InvalidInput: The cursor belongs to another list, or is not a cursor.
     """
     try:
         value = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))

@@ -42,7 +42,7 @@ _RELOCATED_FILES = {"jobs": "spec.json", "datasets": "manifest.json"}
 
 
 class RestoreResult(NamedTuple):
-    """What a restoration did."""
+    """Result of a restoration."""
 
     manifest: BackupManifest
     interrupted: int

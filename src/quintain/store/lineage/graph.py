@@ -191,7 +191,7 @@ def tasks_trained_on(
     """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from.
 
     Those are tasks of the same id in the same environment, and those whose prompt a run without an environment states. Of
-    a dataset only the runs of `split` count, if that is named. A run without a task id is a task of its own.
+    a dataset only the runs of `split` count, if that is named. A run without a task id is a separate task.
     """
     held = select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)
     held = held if split is None else held.where(in_split(split))

@@ -24,7 +24,7 @@ _TRIGRAMS = 10
 """Trigrams of a pattern that are looked up; more of them hardly exclude further rows."""
 
 _TOKENIZED = str.maketrans("\ufffe\uffff", "\ufffd\ufffd")
-"""What FTS5 makes of two characters that Unicode assigns to nothing."""
+"""Token that FTS5 makes of two characters that Unicode assigns to nothing."""
 
 _FREQUENT = 2000
 """Runs with a short pattern beyond which the newest runs fill a page soon, however many there are."""

@@ -250,7 +250,7 @@ def _criteria(
         min_value=min_score if kind == "sft" else None,
         # A benchmark is measured on, never trained on.
         include_held_out=selection["include_held_out"] or kind == "benchmark",
-        # What an earlier log called a row's answer does not count: its file speaks for it.
+        # The label of a row's answer in an earlier log does not count: that of its file does.
         imitated=kind in IMITATED and not selection["ready_made"],
         # Rows that state no outcome were chosen by their author; those that state one in other words may be failures.
         readable=kind == "sft" and scorer is None and selection["ready_made"] and selection["outcomes"] is None,

@@ -1,4 +1,4 @@
-"""Tables of one message a row: a label, or a value of `curation.where`, that one message has holds for its conversation."""
+"""Tables of one message a row: a label, or a value of `curation.where`, of one message applies to its conversation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def requested_rows(
 
 
 def _conversation_column(read: Read, columns: Mapping[str, str]) -> str | None:
-    """Return the column that names the conversation of a message; None if a row is no single message of one."""
+    """Return the column that names the conversation of a message; None if a row is not a single message of one."""
     with suppress(InvalidInput):  # a damaged file is reported where it is read
         row = next((row for _, row in read(Report()) if isinstance(row, Mapping)), {})
         if all(columns.get(name, name) in row for name in ("role", "content")):
@@ -63,7 +63,7 @@ def _conversation_column(read: Read, columns: Mapping[str, str]) -> str | None:
 
 @dataclass
 class _Conversation:
-    """What the messages of a conversation state."""
+    """Labels and values that the messages of a conversation state."""
 
     line: int
     stated: dict[str, list[Any]] = field(default_factory=dict)

@@ -202,7 +202,7 @@ def place_of(services: Services, path: str) -> Path | None:
         raise nothing_at(services, path, "rows")
     if not services.settings.allow_hub:
         raise Refused(
-            f"{clip(path)!r} is no file or folder under {str(services.settings.inbox_dir)!r}, and Hub names are off; put the "
+            f"{clip(path)!r} is not a file or folder under {str(services.settings.inbox_dir)!r}, and Hub names are off; put the "
             "rows there, or let the operator set QUINTAIN_ALLOW_HUB=1",
             code="hub_not_allowed",
         )

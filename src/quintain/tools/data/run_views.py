@@ -137,7 +137,7 @@ def _values(services: Services, filter: TrajectoryFilter, name: str) -> dict[str
 
 
 OTHER = "(other)"
-"""Stands for answers that are no label of the tasks."""
+"""Placeholder for answers that are not a label of the tasks."""
 _MOST_LABELS = 20
 _MOST_TOOLS = 50
 
@@ -248,7 +248,7 @@ class _Counts:
 
 
 def _labels(answers: Mapping[str, Counter[str]]) -> dict[str, LabelFigures] | None:
-    """Return the figures of each label; None where the right answers are no labels: a single one, or mostly different ones."""
+    """Return the figures of each label; None where the right answers are not labels: a single one, or mostly different ones."""
     total = sum(given.total() for given in answers.values())
     if not 2 <= len(answers) <= _MOST_LABELS or total < 2 * len(answers):
         return None

@@ -89,7 +89,7 @@ def _point(place: int, evaluation: Evaluation) -> CurvePoint:
 
 
 RECORDED = "recorded runs"
-"""What stands for the environment and the split of such an evaluation."""
+"""Environment and split in the record of such an evaluation."""
 
 NOTE = (
     "These are recorded runs, of each task the newest with an outcome: prompts, tools and the choice of tasks may differ between the "

@@ -41,7 +41,7 @@ _SEVERAL = re.compile(r"\?[^,]*,.*=[\d.]+\s*$", re.DOTALL)
 def usable_reference(services: Services, reference: str | Mapping[str, float], *, games: bool = False) -> str:
     """The reference as text, checked: there are such environments, they take these options, and their files may be read.
 
-    Files stand in it by absolute path: a job runs in a folder of its own.
+    Files stand in it by absolute path: a job runs in its own folder.
 
     Args:
         services: Whose settings hold the roots.
@@ -51,7 +51,7 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
 
     Raises:
         NotFound: no such environment or file.
-        InvalidInput: an option that the environment does not take, a file with bad rows, an agent that is no retriever, a game of
+        InvalidInput: an option that the environment does not take, a file with bad rows, an agent that is not a retriever, a game of
             several players, or as `references.parts_of`.
         Refused: a file outside the allowed roots, or a sandbox that the operator has not set.
         Unavailable: the package that brings an environment cannot be imported.

@@ -216,7 +216,7 @@ def task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
 
 
 class MeasuredSuite(NamedTuple):
-    """What an agent is measured on."""
+    """Tasks that an agent is measured on."""
 
     environment: str | Mapping[str, float] | None
     """Plays the tasks; None: the rows of the dataset are compared."""
@@ -299,7 +299,7 @@ def _measurable(services: Services, dataset_id: str) -> Dataset:
     dataset = stored_dataset(services, dataset_id)
     if dataset.kind not in MEASURABLE_KINDS:
         raise InvalidInput(
-            f"dataset {dataset.id} is of kind {dataset.kind!r}, whose rows are no turns to repeat; measure on one of kind "
+            f"dataset {dataset.id} is of kind {dataset.kind!r}, whose rows are not turns to repeat; measure on one of kind "
             f"{', '.join(MEASURABLE_KINDS)}",
             code="wrong_dataset_kind",
         )

@@ -91,7 +91,7 @@ def _task(row: Mapping[str, Any], split: str) -> Task:
 def _fault(task: Task, name: str, split: str, prompts: set[str]) -> str | None:
     """Return why a task is not taken; None: it is."""
     if task.prompt in prompts:
-        return "expected a prompt of its own, got that of an earlier task"
+        return "expected a new prompt, got that of an earlier task"
     if task.metadata["split"] != split:
         return f"expected split {split!r}, as in the call, got {task.metadata['split']!r}"
     if not name.startswith(PREFIX):
@@ -175,7 +175,7 @@ def trained_on_tasks(
         return ""
     return (
         f"[trained_on_tasks] {agent_id} has learned from runs of {known:,} of the {total:,} tasks of {name}, so its result there "
-        "is no measure of new tasks; measure it on held-out tasks of their environment, or on a benchmark of other runs"
+        "does not measure success on new tasks; measure it on held-out tasks of their environment, or on a benchmark of other runs"
     )
 
 

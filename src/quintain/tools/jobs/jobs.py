@@ -242,7 +242,7 @@ def _elsewhere(job: Job, changes: Mapping[str, Any] | None) -> JobSpec:
     """Return the spec with other settings of where a training runs.
 
     Raises:
-        InvalidInput: The job is no training, or another setting would change.
+        InvalidInput: The job is not a training, or another setting would change.
     """
     spec = job.spec
     if not changes:

@@ -130,7 +130,7 @@ def _panel(view: _View, points: Points) -> Panel:
         low, high = points.get(f"{metric}_low"), points.get(f"{metric}_high")
         bounds = (low, high) if low and high else None
         smooth = not metric.startswith("validation_")
-        # A step whose rows have no value of a metric, such as one without good runs, is no hole in its line.
+        # A step whose rows have no value of a metric, such as one without good runs, is not a gap in its line.
         steps = reported if smooth else ()
         found = line(points[metric], label, bounds=bounds, smooth=smooth, reported=steps)
         if metric == "validation_loss":

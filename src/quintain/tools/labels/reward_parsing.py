@@ -129,7 +129,7 @@ def _part(name: str, part: object, where: str) -> ParsedPart:
         return _named(name, where)._replace(weight=weight)
     declared = read_declared(settings if name == settings["type"] else {"name": name, **settings}, where)
     if declared.label in scorer_names() and declared.label not in DEFAULTS:
-        raise InvalidInput(f"{where}: expected a name of its own, got that of another scorer; rename it")
+        raise InvalidInput(f"{where}: expected a new name, got that of another scorer; rename it")
     return ParsedPart(declared.label, weight, declared)
 
 

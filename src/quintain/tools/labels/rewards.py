@@ -174,7 +174,7 @@ def _import_of(name: str, function: RewardFunction) -> dict[str, str]:
         else:
             return way
     raise InvalidInput(
-        f"the reward function {name!r} cannot reach a job, which runs and resumes in a process of its own ({why}); write it at "
+        f"the reward function {name!r} cannot reach a job, which runs and resumes in a separate process ({why}); write it at "
         "the top level of a module beside the program, such as rewards.py, and import it from there",
         code="not_a_live_scorer",
     )

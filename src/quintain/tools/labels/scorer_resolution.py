@@ -86,7 +86,7 @@ def full_scorer_name(
 
 
 def require_known(services: Services, scorer: str) -> None:
-    """Refuse a name that is no scorer's, and that neither the store nor a log has scores under.
+    """Refuse a name that is not a scorer's, and that neither the store nor a log has scores under.
 
     Mixes have stored scores under names of their own.
 
@@ -174,7 +174,7 @@ def runs_with_values(
         runs: Read once.
         scorer: Whose stored scores count, by the name that `full_scorer_name` returns: the raters' newest verdicts, their mean, and
             the newest calibration of it; without one, the score of this name in the run's log. None: `worth` decides.
-        worth: What a run is worth by itself; None: not known.
+        worth: Value of a run by itself; None: not known.
     """
     stream = iter(runs)
     if scorer is None:
@@ -196,7 +196,7 @@ def runs_with_values(
 
 
 def verdict(run: Trajectory) -> float | None:
-    """1 for success, 0 for failure and truncation; unknown and error are no verdicts."""
+    """1 for success, 0 for failure and truncation; unknown and error are not verdicts."""
     return run.outcome.status.verdict
 
 
@@ -208,12 +208,12 @@ def label(run: Trajectory) -> float | None:
 
 
 def reward(run: Trajectory) -> float | None:
-    """What the environment or the recorder gave; None: nothing."""
+    """Return the reward of the environment or the recorder; None: there is none."""
     return run.outcome.reward
 
 
 def group_reward(run: Trajectory) -> float | None:
-    """The environment's reward, else the verdict; a crash of the environment is no verdict on the agent."""
+    """The environment's reward, else the verdict; a crash of the environment is not a verdict on the agent."""
     if run.outcome.status is OutcomeStatus.ERROR:
         return None
     return verdict(run) if run.outcome.reward is None else run.outcome.reward
@@ -291,7 +291,7 @@ def find_rubric(
 
     Raises:
         NotFound: No rubric of this name is built in or was used.
-        InvalidInput: A mapping that is no rubric.
+        InvalidInput: A mapping that is not a rubric.
     """
     if spec is None and mode == "steps":
         spec = mode

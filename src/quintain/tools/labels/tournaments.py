@@ -42,7 +42,7 @@ def tournament_scores(services: Services, ids: Sequence[str]) -> dict[str, list[
 
 
 def tournament_of_agents(services: Services) -> list[dict[str, Any]]:
-    """Return agents by descending strength in Elo points, then each judge's bias for length, as it was taken out.
+    """Return agents by descending strength in Elo points, then each judge's bias for length that was taken out.
 
     Games are the stored preferences between runs of different agents. Each judge's bias is one coefficient: log odds for the
     longer run by each doubling of length. People have none, so where people and a judge compare the same agents, theirs are the

@@ -68,7 +68,7 @@ class AgentRewardModel:
         """Return `total` with its `breakdown` and `feedback`; what is not known is None and takes no part in the total.
 
         Args:
-            query: What the user asked for.
+            query: Request of the user.
             response: The agent's answer; without a trace its calls are those between `<tool_call>` tags.
             ground_truth: `target_tools` and `optimal_steps`, as far as they are known.
             execution_trace: Calls with `tool_id`, `status` and `result`. The share with status `success` is the completion; without

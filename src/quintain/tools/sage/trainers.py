@@ -267,7 +267,7 @@ class AgentRLTrainer(AgentSFTTrainer):
 
         Args:
             config: Method, settings and data.
-            base_model_path: Agent or model folder; an adapter folder stands on its own base.
+            base_model_path: Agent or model folder; an adapter folder is loaded on its own base.
             sft_model_path: The trained model to go on with; None: the base.
             reward_model: The reward in an environment, as published; pairs and groups have their order already.
             use_lora: Train adapters.

@@ -325,7 +325,7 @@ def retriever_folder(agent: Agent) -> str:
     """Return the folder of a retriever's model, or of its adapter.
 
     Raises:
-        InvalidInput: it is no retriever.
+        InvalidInput: it is not a retriever.
     """
     if agent.role != "retriever":
         raise InvalidInput(

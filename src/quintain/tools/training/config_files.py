@@ -100,7 +100,7 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request.
+    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is not part of the request.
 
     A block `model`, as torchtune has it, is refused with them, because it has settings of adapters.
     """
@@ -321,7 +321,7 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
             return [path]
         anchor = Path(path.anchor)
         found = sorted(file for file in anchor.glob(str(path.relative_to(anchor))) if file.is_file())
-    # What pathlib raises for a NUL, for a pattern that it does not take, for a name that is too long, for no such home.
+    # Exceptions of pathlib for a NUL, for a pattern that it does not take, for a name that is too long, for no such home.
     except (ValueError, NotImplementedError, OSError, RuntimeError):
         found = []
     if not found:

@@ -37,7 +37,7 @@ def earlier_skill(services: Services, config: TrainingConfig, start: Agent) -> E
         return None
     if ewc.stage is not None:
         raise InvalidInput(
-            f"expected ewc.agent for a training of its own, got ewc.stage {shown(ewc.stage)}; stages are those of a recipe: name the "
+            f"expected ewc.agent for a training outside of a recipe, got ewc.stage {shown(ewc.stage)}; stages belong to recipes: name the "
             "agent that learned the skill, or leave both out for the start model",
             code="no_earlier_skill",
         )
@@ -70,7 +70,7 @@ def _skill_of_agent(services: Services, config: TrainingConfig, ewc: EWCConfig, 
         raise InvalidInput(
             Hint(
                 f"expected in ewc.agent the start model {start.id} or an agent that it was trained from, got {kept.id}, whose "
-                "weights are no earlier ones of it; name one of ",
+                "weights are not earlier ones of it; name one of ",
                 call("get_lineage", id=start.id),
                 f", {_REMEDY}",
             ),

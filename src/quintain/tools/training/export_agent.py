@@ -104,7 +104,7 @@ def _destination(services: Services, agent: Agent, format: str, path: str | None
 
 
 def _provenance(services: Services, agent: Agent) -> Provenance:
-    """What the store knows of the agent now; the worker, which reads no store, writes it down."""
+    """Return the store's data on the agent now; the worker, which reads no store, writes it down."""
     learned = services.store.lineage.training_sources(agent.id or "")
     datasets = [services.store.datasets.get(dataset_id, removed=True) for dataset_id in learned.datasets]
     return Provenance(

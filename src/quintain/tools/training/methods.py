@@ -183,7 +183,7 @@ def _config_of(method: str) -> type[TrainingConfig]:
 
 
 def learning_from(kind: DatasetKind) -> list[str]:
-    """Return the methods that learn from a kind of dataset, the usual one first: that of its own name, where there is one."""
+    """Return the methods that learn from a kind of dataset, the usual one first: that of the same name, where there is one."""
     methods = [method for method, needed in DATASET_KINDS.items() if needed == kind]
     return sorted(methods, key=lambda method: method != kind)
 
@@ -217,7 +217,7 @@ def list_methods(text: str | None) -> tuple[dict[str, Any], ...]:
     Args:
         text: A method's name, or `*` for the shared settings: that entry alone, each setting with its sentence. Other words: entries
             that mention them, with the domains of their settings, and entries with settings that mention them, with these alone.
-            None: all entries, the shared settings with their domains; null stands for the settings of the methods, which together are
+            None: all entries, the shared settings with their domains; null means the settings of the methods, which together are
             longer than all the rest.
     """
     rows = describe_methods()

@@ -92,7 +92,7 @@ def _require_no_model_beside(path: Path, reference: str) -> None:
     if whole and (path / "config.json").is_file():
         raise InvalidInput(
             f"{clip(reference)!r} contains an adapter and a whole model ({whole[0]}), written one after the other; copy the files of "
-            "the one that you mean into a folder of its own",
+            "the one that you mean into a separate folder",
             code="model_ambiguous",
         )
 

@@ -99,7 +99,7 @@ def agent_of_path(services: Services, path: str, reference: str) -> Agent:
 
 
 def _trained_here(services: Services, folder: Path) -> Agent | None:
-    """Return the agent whose files lie in a folder of the home folder; None if it is no such folder."""
+    """Return the agent whose files lie in a folder of the home folder; None if it is not such a folder."""
     if not folder.is_relative_to(services.settings.agents_dir.resolve()):
         return None
     name = folder.name.rpartition("-")[0]  # as `start_new_agent` names it
@@ -161,7 +161,7 @@ def agent_of_job(services: Services, reference: str) -> Agent | None:
     """Return the agent of a job, of one of its stages or of a checkpoint; None if the reference names no known job.
 
     A reference is `job-ID`, `job-ID/STAGE`, `job-ID/checkpoints/step-N`, or a path of that below the jobs' folder. A
-    job without an agent stands for its newest checkpoint.
+    job without an agent means its newest checkpoint.
 
     Raises:
         NotFound: the job has neither an agent nor such a checkpoint.
@@ -279,7 +279,7 @@ def _step_of(checkpoint: Path) -> int:
         raise _gone(checkpoint) from None
     if not is_model(checkpoint) or "weights.safetensors" in names:
         raise Conflict(
-            f"expected a checkpoint of this version, got {checkpoint.name} of an earlier one, which is no model by itself; resume "
+            f"expected a checkpoint of this version, got {checkpoint.name} of an earlier one, which is not a model by itself; resume "
             "its job, whose next checkpoint is one",
             code="checkpoint_outdated",
         )

@@ -121,7 +121,7 @@ _MAKING_IT = {
 
 
 class Source(NamedTuple):
-    """What a training learns from: a dataset, files of plain text, or an environment."""
+    """Source of the data of a training: a dataset, files of plain text, or an environment."""
 
     dataset: str | None = None
     environment: str | Mapping[str, float] | None = None

@@ -81,7 +81,7 @@ class Decoder:
         padding is within a row. Where one chunk is much longer than others, its row is fed the difference first.
 
         Args:
-            rows: What is in a cache already; one row, unless rows share a cache.
+            rows: Contents of the cache; one row, unless rows share a cache.
             ids: All tokens of each row, at least one more than in the cache.
             factors: Minimum rotary factors of the rows; see `Rotary.factors_of`.
 

@@ -178,7 +178,7 @@ def initialize(silence_s: float = 120.0) -> ProcessGroup:
         silence_s: Seconds after which a process of another machine that is not heard of counts as lost.
 
     Raises:
-        InvalidInput: This process has no GPU of its own (`too_many_processes`).
+        InvalidInput: There is no GPU for this process (`too_many_processes`).
     """
     local = distributed.get_node_local_rank(fallback_rank=0)
     require_devices(local + 1)

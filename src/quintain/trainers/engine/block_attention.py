@@ -29,7 +29,7 @@ _SCORES = 2**23
 """Maximum number of scores of a block over all heads, unless a block has one query."""
 
 _HIDDEN = torch.full((_BLOCK, _BLOCK), -torch.inf).triu(1)
-"""What hides the keys after their query. Added, because `masked_fill_` takes four times as long."""
+"""Mask of the keys after their query. Added, because `masked_fill_` takes four times as long."""
 
 _LONG = 256
 """Keys from which the products of a block take the back end of the run's products, which compiles each new shape."""

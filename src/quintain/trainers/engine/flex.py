@@ -115,7 +115,7 @@ def attend(
         scoring: How the layer scores keys.
 
     Returns:
-        float [1, n, H, E], zero at the tokens that are no queries.
+        float [1, n, H, E], zero at the tokens that are not queries.
     """
     n = query.shape[2]
     complete = mask.n_queries == n == len(mask.rows)

@@ -98,7 +98,7 @@ class Engine:
     whole_logits: bool = False
     """Padded path: whether the logits differ from head(hidden states)."""
     logit_shape: LogitShape = AS_COMPUTED
-    """What the model does to the output of its head."""
+    """Transformation of the output of the model's head."""
     kernel: Kernel | None = None
     """Kernel of packed attention; None: the one of the device that needs no check."""
     gathered: Callable[[Callable[[], Any]], Any] | None = None
@@ -174,7 +174,7 @@ class Engine:
     def scores_and_values(self, rows: Sequence[TokenRow], *, frozen: bool = False) -> TokenScores:
         """Return log-probs, entropies and values of the supervised tokens from one forward pass.
 
-        With `frozen`, only the value head and a trunk of its own get gradients.
+        With `frozen`, only the value head and its own trunk get gradients.
 
         Raises:
             InvalidInput: As `values`.

@@ -22,7 +22,7 @@ _TILE_LOGITS = {"cpu": 2**21, "cuda": 2**26}
 
 
 class LogitShape(NamedTuple):
-    """What a model does to the output of its head: logits are cap * tanh(scale * z / cap), or scale * z without a cap."""
+    """Transformation of the output of a model's head: logits are cap * tanh(scale * z / cap), or scale * z without a cap."""
 
     scale: float = 1.0
     cap: float | None = None

@@ -125,7 +125,7 @@ def micro_batches(examples: Sequence[Example], batch_tokens: int, *, share: bool
 
     First-fit decreasing on the computed size of each example, then back into the given order. An example stays whole, so
     that its rows can share their prefixes, unless it is larger than the budget and divisible: then consecutive members
-    make parts, each with members counted from 0 and the weight of the whole. An indivisible example above the budget is a pass of its own.
+    make parts, each with members counted from 0 and the weight of the whole. An indivisible example above the budget is a pass by itself.
     """
     parts = [part for example in examples for part in _parts(example, batch_tokens, share=share)]
     sizes = [computed_tokens(part.rows, share=share) for part in parts]

@@ -62,7 +62,7 @@ _COMPARED = 96
 
 
 class GgufCheck(NamedTuple):
-    """What running the file showed."""
+    """Results of running the file."""
 
     parity: Parity
     notes: tuple[str, ...]

@@ -1,6 +1,6 @@
 """A tokenizer's vocabulary in the GGUF format.
 
-llama.cpp knows the splitting of text before byte pairs are merged by names of its own, which no tokenizer file contains.
+llama.cpp has its own names for the splitting of text before byte pairs are merged, which no tokenizer file contains.
 The name is therefore found by measurement: the first with which llama.cpp gives the tokenizer's ids for the probe texts.
 """
 

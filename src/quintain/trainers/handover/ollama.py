@@ -54,7 +54,7 @@ def _measure(renderer: Renderer) -> _Parts:
     prompt, before_assistant = closing[len(after_user) :], between[len(after_user) :]
     head, rest, _ = _split(_rendered(renderer, "system", "user"), _SYSTEM, _USER)
     if not head.startswith(start) or not rest.endswith(before_user):
-        raise ValueError("the system message has no frame of its own")
+        raise ValueError("the template has no separate frame for the system message")
     around = {
         "system": (head[len(start) :], rest[: len(rest) - len(before_user)]),
         "user": (before_user, after_user),
@@ -84,7 +84,7 @@ def _common_suffix(first: str, second: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return text of a template that stands for itself: braces and quotes are written as a Go string."""
+    """Return literal text of a template: braces and quotes are written as a Go string."""
     if not text:
         return ""
     return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}"

@@ -28,7 +28,7 @@ _CLOSE_S = 10.0
 
 
 class ReportedRun(NamedTuple):
-    """What a run is called in the services that it is reported to."""
+    """Name of a run in the services that it is reported to."""
 
     agent: str
     project: str | None = None

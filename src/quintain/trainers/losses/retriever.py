@@ -31,7 +31,7 @@ def retriever_loss(
 
     The softmax runs over the different tools of the step (Henderson et al. 2017, arXiv 1705.00652, section 4; the
     MultipleNegativesRankingLoss of sentence-transformers, scale 20), the hard negatives of all calls among them. A tool that
-    occurs several times counts once, and a tool that is relevant to q too is no negative of q. Duplicates would otherwise push
+    occurs several times counts once, and a tool that is relevant to q too is not a negative of q. Duplicates would otherwise push
     a need away from its own tool.
 
     Args:

@@ -27,7 +27,7 @@ MANIFEST = "copy.json"
 
 _FORMAT = 2
 _LIBRARIES = ("gguf", "transformers")
-"""What reads GGUF files: another version reads them again."""
+"""Versions of the readers of GGUF files: another version reads them again."""
 
 _SAMPLES, _SAMPLE_BYTES = 64, 2**16
 """Blocks of a file that are hashed, spread evenly from its first bytes to its last."""

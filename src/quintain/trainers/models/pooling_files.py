@@ -43,7 +43,7 @@ def read_pooling(folder: Path) -> Pooling:
     """Return how a retriever reads texts.
 
     Raises:
-        InvalidInput: The folder is no retriever's, it pools otherwise, or its files are damaged.
+        InvalidInput: The folder is not a retriever's, it pools otherwise, or its files are damaged.
     """
     if not (folder / MODULES_FILE).is_file():
         raise InvalidInput(

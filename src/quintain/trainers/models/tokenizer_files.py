@@ -37,7 +37,7 @@ def _has_vocabulary(folder: Path) -> bool:
 
 
 def load_tokenizer(files: ModelFiles) -> Any:
-    """Load a tokenizer, with the template of its processor if it has none of its own: models with images may have it there alone.
+    """Load a tokenizer, with the template of its processor if it has none itself: models with images may have it there alone.
 
     Raises:
         InvalidInput: There are no files, they are damaged, or the tokenizer of a GGUF file does not decode its ids to the same text.

@@ -1,7 +1,7 @@
 """The value head: a linear map from hidden states to one number for each name.
 
 It is the submodule `value_head` beside the decoder, so that optimizers, checkpoints and ranks treat its weights like any other. On
-disk it is a file of its own beside the model, so that the folder remains an ordinary model or adapter.
+disk it is a separate file beside the model, so that the folder remains an ordinary model or adapter.
 """
 
 from __future__ import annotations

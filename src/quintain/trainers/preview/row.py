@@ -46,7 +46,7 @@ class Member:
     lost: dict[int, int] = field(default_factory=dict)
     """Trainable step that is cut off -> its tokens."""
     alone: tuple[SingleTurnSize, ...] = ()
-    """Size of each cut-off step in a chunk of its own."""
+    """Size of each cut-off step in a separate chunk."""
 
     @property
     def length(self) -> int:

@@ -245,7 +245,7 @@ def _notes(survey: Survey) -> Iterator[Remark]:
         text = "the tokenizer has no chat template; turns are written with the template 'quintain-fallback'"
         yield Remark("fallback_template", text, "use the instruct version of the model to chat with it elsewhere")
     if stripped := faults.found.get("thoughts_stripped"):
-        text = f"the chat template strips the thoughts of past turns in {stripped.where()}: each turn becomes a row of its own"
+        text = f"the chat template strips the thoughts of past turns in {stripped.where()}: each turn becomes a separate row"
         fix = "nothing is lost, since acting sees the same, but tokens are computed several times; template 'react' keeps them"
         yield Remark("thoughts_stripped", text, fix)
     if spelt := faults.found.get("control_tokens"):

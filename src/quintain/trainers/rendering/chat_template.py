@@ -61,7 +61,7 @@ def put_back(omitted: str, turn: str, prompt: str, *, apart: bool = False) -> st
         omitted: Text that the template has left out.
         turn: The turn as the template writes it.
         prompt: The text before the turn.
-        apart: Whether the text gets lines of its own. A control token needs no line break before it.
+        apart: Whether the text gets its own lines. A control token needs no line break before it.
     """
     if prompt.rstrip().endswith("<think>"):
         omitted = _OPENING_TAG.sub("", omitted)

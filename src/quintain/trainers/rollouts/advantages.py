@@ -71,7 +71,7 @@ def action_runs(
     Args:
         example: A task; its rows have the log-probs of the policy that acted.
         values: Values of the supervised tokens of each row, [n, C]; empty without a value head.
-        config: What an action is.
+        config: Configuration that defines an action.
         kl_coefficient: Reward of a token per nat of log pi_old - log pi_ref, negated.
     """
     runs = []

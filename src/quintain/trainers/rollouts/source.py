@@ -25,7 +25,7 @@ from quintain.trainers.rollouts.reward_model_term import RewardModelTerm, mean_o
 
 
 class RolloutStage(Protocol):
-    """Completes the examples of a rollout together, with a state of its own."""
+    """Completes the examples of a rollout together, with their own state."""
 
     def __call__(
         self, examples: Sequence[Example], groups: Sequence[GroupRow]

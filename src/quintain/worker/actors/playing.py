@@ -1,4 +1,4 @@
-"""What plays the episodes of a job, in its own process or in an actor, and the messages between both, as JSON."""
+"""Players of the episodes of a job, in its own process or in an actor, and the messages between both, as JSON."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class EndpointJudge:
 
         Args:
             endpoint: The endpoint.
-            asked: What the judge is asked.
+            asked: Questions for the judge.
             directory: Folder in which requests are noted.
             seed: Seed of the requests.
 

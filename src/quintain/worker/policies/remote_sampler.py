@@ -127,7 +127,7 @@ class RemoteSampler:
         self._ledger.close()
 
     def _hand_over(self, loaded: LoadedModel, version: int) -> None:
-        """Save the adapter in a folder of its own, let the server load it, and delete the one before."""
+        """Save the adapter in its own folder, let the server load it, and delete the one before."""
         before, folder = self._handed_over, self._folder / f"step-{version:08d}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ class RemoteSampler:
     def _probe(self, loaded: LoadedModel, renderer: Renderer, version: int) -> float:
         """Return the mean distance between the log-probs of server and model on tokens that the server samples.
 
-        Each version has draws of its own, so that the evidence of all probes of the job can be added.
+        Each version has its own draws, so that the evidence of all probes of the job can be added.
         """
         policy = self.policy(loaded, renderer, Sampling(temperature=1.0))
         episode = Episode((), stable_seed(self._seed, "probe", version), 1.0)
@@ -187,7 +187,7 @@ class RemoteSampler:
             likeliest = EXPONENTS[int(self._evidence.argmax())]
             return (
                 f"tokens drawn at temperature 1, got {self._drawn} that are {math.exp(self._evidence.max()):.3g} times as likely at "
-                f"{1 / likeliest:.3g}; let it apply the temperature of the request, without other sampling settings of its own"
+                f"{1 / likeliest:.3g}; let it apply the temperature of the request, and no other sampling setting of the server"
             )
         return None
 

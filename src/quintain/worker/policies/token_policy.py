@@ -28,7 +28,7 @@ class ServedWeights:
     """Weights under training on a server, which may change while it samples."""
 
     name: str
-    """What their labels begin with."""
+    """Prefix of their labels."""
     version: int = 0
     """Optimizer steps behind the newest ones that the server has."""
 
@@ -44,7 +44,7 @@ class ServedWeights:
 
 
 class TokenModel(NamedTuple):
-    """What a policy knows of the model behind its endpoint."""
+    """Properties of the model behind a policy's endpoint."""
 
     context_tokens: int
     end_ids: frozenset[int]

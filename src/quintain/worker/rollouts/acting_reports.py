@@ -44,7 +44,7 @@ class TurnReports:
     def __call__(self, count: TurnCount) -> None:
         """Report the count, unless it is the newest one, or another one was reported within the last second.
 
-        Equal counts are no progress: a hanging actor would look busy.
+        Equal counts are not progress: a hanging actor would look busy.
         """
         now = self._clock()
         if now - self._reported < _EVERY_S or count == self._newest:
@@ -53,7 +53,7 @@ class TurnReports:
         each = count.expected_turns / count.planned
         expected = count.expected_turns + each * self._after
         done = count.turns + count.share * count.running
-        # Within the first turns, most of the time went into reading the prompts: it is no measure of what is left.
+        # Within the first turns, most of the time went into reading the prompts: it does not measure what is left.
         left_s = max(expected - done, 0.0) * (now - self._began) / done if count.turns else None
         self._reporter.acting(
             Activity(

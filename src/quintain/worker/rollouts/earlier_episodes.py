@@ -58,7 +58,7 @@ class EarlierEpisodes:
         side: str = "",
         players: int = 1,
     ) -> None:
-        """Find them, and warn of those that are no use any more because something else has changed.
+        """Find them, and warn of those that cannot be used any more because something else has changed.
 
         Args:
             folder: Folder of the job, or of its stage.

@@ -33,7 +33,7 @@ from quintain.worker.job_inputs import note_reason
 from quintain.worker.judging.reward_judges import RewardJudge
 
 PREFIX = "reward/"
-"""What the names of metrics of parts begin with."""
+"""Prefix of the names of metrics of parts."""
 
 _FEWEST_ALIKE = 10
 """Runs from which on a part with one value in all of them is reported."""
@@ -310,7 +310,7 @@ def _identified(row: Row) -> list[Trajectory]:
 
 
 def _failed(run: Trajectory) -> bool:
-    """Whether the environment failed, which is no verdict on the agent."""
+    """Whether the environment failed, which is not a verdict on the agent."""
     return run.outcome.status is OutcomeStatus.ERROR
 
 

@@ -110,7 +110,7 @@ def faults(services: Services, batch: JudgingBatch, shown_item: ShownItem, value
 
 
 def answer_of(batch: JudgingBatch, shown_item: ShownItem, values: Mapping[str, str]) -> dict[str, Any]:
-    """What was put into a form without faults as a member of `scores` in submit_scores."""
+    """The values of a form without faults as a member of `scores` in submit_scores."""
     chosen = {name: value.strip() for name, value in values.items() if value.strip()}
     answer: dict[str, Any] = {"item_id": shown_item.item.item_id, "rationale": chosen.get("note")}
     if batch.mode == "pairwise":
@@ -171,7 +171,9 @@ def correction_of(shown_item: ShownItem, values: Mapping[str, str]) -> dict[str,
     try:
         calls = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"correct_with begins like JSON and is none ({error}); write text, or one call") from None
+        raise InvalidInput(
+            f"correct_with begins like JSON and is not valid JSON ({error}); write text, or one call"
+        ) from None
     return {"step": int(step), "actions": calls if isinstance(calls, list) else [calls]}
 
 
@@ -319,7 +321,7 @@ class RubricList(Record):
 
 
 def stored_batch(services: Services, batch_id: str) -> StoredBatch:
-    """Return a batch of a home folder, blind as it was given out."""
+    """Return a batch of a home folder, blind as given out."""
     batch = services.store.judging.get(batch_id)
     shown = [view for item in batch.items if (view := show_item(services, batch, item)) is not None]
     return StoredBatch(

@@ -41,7 +41,7 @@ class PairOfRaters(Record):
 
 
 class OrderReport(Record):
-    """What the order of showing does to a rater's choices between two runs."""
+    """Effect of the order of showing on a rater's choices between two runs."""
 
     rater: str
     swapped: int = Field(description="Pairs that were answered in both orders.")

@@ -1,6 +1,6 @@
 """Answers as they are stored: preferences between the runs of an item, and corrections of one step of a run.
 
-A correction becomes a run of its own: the original up to that step, none of which is trained on, and then the better step, which
+A correction becomes a new run: the original up to that step, none of which is trained on, and then the better step, which
 is. It goes on from the original (`continues`), so lineage shows both ways, and forgetting the original names it.
 """
 
@@ -33,7 +33,7 @@ MAX_CHARS = 20_000
 
 
 class Correction(Record):
-    """What the agent should have done at one of its steps."""
+    """The right action of the agent at one of its steps."""
 
     step: Annotated[int, Field(ge=0), BeforeValidator(require_number)]
     thought: str | None = None

@@ -20,7 +20,7 @@ products. A token takes in forward and backward
     6 B (B of the blocks' parameters; 4 B + 6 A with adapters) + 6 n W / 0.5 + 20,000 L h (50,000 with adapters)
 
 with rows of n tokens and attention width W (heads times head width, over the layers): the same count as
-`trainers.engine.forward.Engine.cost`, attention at half of the rate, and what is no product as so many operations a layer and
+`trainers.engine.forward.Engine.cost`, attention at half of the rate, and what is not a product as so many operations a layer and
 feature. Tokens that rows of a step share are computed once. The head takes 6 H (4 H with adapters) at tokens that are
 learned, an optimizer step 200 operations a trained parameter, a reference or validation pass a third of a training pass.
 
@@ -166,7 +166,7 @@ def _activation_bytes(model: ModelFacts, config: TrainingConfig, device: Device,
 def _base_bytes(model: ModelFacts, config: TrainingConfig, width: int) -> float:
     """Return the bytes of a base model's weights at `width` bytes a float.
 
-    Experts of a mixture are no linear layers and stay floats; which matrices they are is not known here, so all count as floats.
+    Experts of a mixture are not linear layers and stay floats; which matrices they are is not known here, so all count as floats.
     """
     kind = config.quantization or model.quantization
     if kind is None or model.active_share < 1.0:

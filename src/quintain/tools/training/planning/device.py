@@ -107,7 +107,7 @@ def _cuda_free_mb() -> float | None:
 
 
 def _free_mb() -> float | None:
-    """What the kernel can give without swapping, within the limit of the control group where there is one."""
+    """Memory that the kernel can give without swapping, within the limit of the control group where there is one."""
     found = [mb for mb in (_available_mb(), _group_left_mb()) if mb is not None]
     return min(found) if found else _physical_mb()
 

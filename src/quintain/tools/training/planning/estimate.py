@@ -1,4 +1,4 @@
-"""What a plan would take: measured by earlier jobs where there are such, else by the model of cost."""
+"""Time and memory of a plan: measured by earlier jobs where there are such, else by the model of cost."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ _BUSY = 1.5
 
 
 class EstimateRequest(NamedTuple):
-    """What is planned."""
+    """The planned training."""
 
     method: str
     config: TrainingConfig

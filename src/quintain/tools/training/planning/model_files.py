@@ -24,7 +24,7 @@ DEQUANTISED = frozenset({"bitsandbytes", "fp8", "mxfp4"})
 """Methods of stored weights that a job turns into floats when it loads them."""
 
 _LOOKED_UP = ("embed", "wte", "wpe")
-"""What names of tensors hold whose rows are looked up instead of multiplied."""
+"""Parts of the names of tensors whose rows are looked up instead of multiplied."""
 
 _HEADS = ("lm_head", "embed_out")
 

@@ -194,7 +194,7 @@ _SAMPLED = 50
 
 
 class Concerns(NamedTuple):
-    """What speaks against training on a dataset."""
+    """Return the reasons against training on a dataset."""
 
     blockers: tuple[Blocker, ...]
     notes: tuple[Hint, ...]
