@@ -327,6 +327,40 @@ def test_a_speaker_with_a_call_is_the_agent_and_one_with_a_call_id_a_tool(tmp_pa
     assert not report.unknown
 
 
+def test_results_that_stand_in_their_calls_answer_them_and_the_text_beside_them_follows(tmp_path: Path) -> None:
+    """As agentv, LibreChat and many loops of people's own store a turn when its tools have run."""
+    calls = [{"tool": "ls", "input": {"p": "."}, "output": "a.py", "id": "c1"}, {"name": "cat", "error": "no b.py"}]
+    part = {"type": "tool_call", "tool_call": {"id": "c2", "name": "cat", "args": '{"p": "a.py"}', "output": "x = 1"}}
+    said = [
+        message("assistant", "It is there.", tool_calls=calls),
+        message("assistant", [part]),
+        message("user", "And?"),
+    ]
+    again = message("assistant", "I look", tool_calls=[{"name": "ls", "id": "c3", "result": "a.py"}])
+    rows = [{"messages": [message("user", "Look"), *said, again, message("tool", "a.py", tool_call_id="c3")]}]
+    (run,), report = read_rows(tmp_path, "openai_chat", rows)
+    assert outline(run) == [
+        "user: Look",
+        "agent:  > ls(c1) > cat(None) < a.py(c1) < !no b.py(None)",
+        "agent: It is there.",
+        "agent:  > cat(c2) < x = 1(c2)",
+        "user: And?",
+        "agent: I look > ls(c3) < a.py(c3)",
+    ]
+    assert not any("without a call" in note for note in report.notes)
+
+
+def test_messages_a_line_whose_positions_begin_anew_are_chats_of_their_own(tmp_path: Path) -> None:
+    turns = [("user", 0), ("assistant", 1), ("user", 0), ("assistant", 0), ("user", 1), ("assistant", 1)]
+    rows = [message(role, f"{role} {n}", message_index=at, test="t") for n, (role, at) in enumerate(turns)]
+    runs, report = read_rows(tmp_path, "openai_chat", rows)
+    assert [outline(run) for run in runs] == [
+        ["user: user 0", "agent: assistant 1"],
+        ["user: user 2", "agent: assistant 3", "user: user 4", "agent: assistant 5"],
+    ]
+    assert (runs[0].extra["row"], dict(report.notes)) == ({"test": "t"}, {})
+
+
 def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
     rows = [{"messages": MESSAGES}, {"messages": [{"role": "user", "content": "x"}]}, 5, {"prompt": "task"}, {"a": 1}]
     runs, report = read_rows(tmp_path, "openai_chat", rows)

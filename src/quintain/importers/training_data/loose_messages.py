@@ -1,4 +1,7 @@
-"""Chat messages that are rows of their own: one chat a file, or one of each conversation that a column names."""
+"""Chat messages that are rows of their own: one chat of each conversation that a column names, else one a file.
+
+Without such a column, a chat also begins where the positions of the messages begin anew.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,11 @@ class LooseMessages:
         """Begin without messages."""
         self._log = log
         self._spool = Spool()
-        self._chats: dict[str | None, _Chat] = {}
+        self._chats: dict[str | int, _Chat] = {}
+        """Chats by the names of their conversations, or by their numbers."""
+        self._n = 0
+        self._before: float | None = None
+        """Position of the last message of no named conversation."""
         self._values: dict[str, set[Any]] = {}
         """Column -> its values in messages of no named conversation."""
 
@@ -61,7 +68,7 @@ class LooseMessages:
             InvalidInput: one chat has too many messages.
         """
         session, columns = first_name(message, SESSIONS), _short_columns(message)
-        chat = self._chats.setdefault(session, _Chat(columns))
+        chat = self._chats.setdefault(self._number(message) if session is None else session, _Chat(columns))
         if len(chat.messages) >= _MAX_MESSAGES:
             raise InvalidInput(
                 f"{self._log.path.name} has a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
@@ -85,7 +92,7 @@ class LooseMessages:
         """
         for session, chat in self._chats.items():
             begins, messages = chat.messages[0].line, chat.messages
-            if session is None:
+            if isinstance(session, int) and not self._n:
                 self._note_columns(len(messages), report)
                 yield begins, {}, self._read(messages)
             else:
@@ -93,7 +100,16 @@ class LooseMessages:
                 if None not in orders and len({order[0] for order in orders if order}) == 1:
                     messages = sorted(messages, key=lambda held: held.order or ())
                 at_end = {name: one[0] for name, one in chat.stated.items() if one and one[1] == messages[-1].line}
-                yield begins, {**at_end, **chat.shared, SESSIONS[0]: session}, self._read(messages)
+                named = {} if isinstance(session, int) else {SESSIONS[0]: session}
+                yield begins, {**at_end, **chat.shared, **named}, self._read(messages)
+
+    def _number(self, message: Any) -> int:
+        """Return the number of the chat of a message of no named conversation: a lower position than before begins one."""
+        position = next((n for name in _POSITIONS if (n := _number(message.get(name))) is not None), None)
+        if position is not None and self._before is not None and position < self._before:
+            self._n += 1
+        self._before = position
+        return self._n
 
     def _read(self, messages: list[_Held]) -> Iterator[Any]:
         for held in messages:
