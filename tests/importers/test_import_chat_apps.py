@@ -137,6 +137,7 @@ def test_an_open_webui_chat_is_the_branch_that_was_shown_and_each_rated_answer_e
     assert [step.model for step in acted] == ["qwen3:4b"] * 4 + ["llama3"]
     assert [tokens(step) for step in acted] == [None] * 4 + [(5, 7)]
     assert (shown.logged_label, shown.session_id, shown.extra["title"]) == (True, "w-1", "Sums")
+    assert (shown.agent.name, shown.agent.model) == ("unknown", "qwen3:4b")  # called by its model: the program has many
     assert text_of(rejected.agent_steps[0].message) == "No idea."
     assert (rejected.logged_label, rejected.session_id, rejected.extra["chat"]) == (False, None, "w-1")
     assert report.unknown == {"message of another branch": 1}

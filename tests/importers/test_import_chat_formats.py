@@ -769,6 +769,8 @@ def test_token_counts_of_a_response_belong_to_its_only_turn_and_those_in_metadat
     found = read(write(tmp_path / "p.jsonl", [{"messages": answer, "model_output": {"usage": usage}}]), tmp_path)
     assert [tokens(step) for step in found.only.agent_steps] == [(27, 49)]
     assert any("no message of a user" in note for note in found.report.notes)
+    table = write(tmp_path / "t.csv", b"prompt,response,prompt_tokens,completion_tokens\nQ,18,27,49\n")
+    assert [tokens(step) for step in read(table, tmp_path).only.agent_steps] == [(27, 49)]
     twice = [message("assistant", text, metadata={"model": "m", "usage": usage, "cost": 0.1}) for text in ("a", "b")]
     found = read(write(tmp_path / "c.json", {"messages": twice, "usage": {"input_tokens": 99}}), tmp_path)
     assert [(tokens(step), step.model) for step in found.only.agent_steps] == [((27, 49), "m")] * 2

@@ -99,7 +99,7 @@ def _run(
     turns = chain(opening, *(_messages(message, report) for message in path.values()))
     about = {"title": nonblank(row.get("title"), chat.get("title")), **names.pop("about", {})}
     extra = {} if label is None else {DESIRABLE: label}
-    yield from build_session_run(turns, report, line, agent="open-webui", about=about, extra=extra, **names)
+    yield from build_session_run(turns, report, line, agent=None, about=about, extra=extra, **names)
 
 
 def _messages(message: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
