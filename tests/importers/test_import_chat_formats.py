@@ -638,6 +638,24 @@ def test_chats_under_names_keep_the_roles_that_they_state(tmp_path: Path, value:
     assert {run.session_id for run in got.all} <= {None, "s1", "s2"}
 
 
+@pytest.mark.parametrize("name", ["sessions", "conversations", None])
+def test_records_of_chats_within_one_object_are_runs_each(tmp_path: Path, name: str | None) -> None:
+    """In a list of any name, as applications store them and APIs page them, or under names."""
+    chats = [[message("user", f"Q{n}"), message("assistant", f"A{n}")] for n in range(2)]
+    records = [{"title": f"t{n}", "messages": chat} for n, chat in enumerate(chats)]
+    held = (
+        {name: [*records, {"messages": []}], "version": 2, "model": "m"}
+        if name
+        else {"s0": records[0], "s1": records[1]}
+    )
+    found = read(write(tmp_path / "a.json", held), tmp_path)
+    assert [outline(run) for run in found.all] == [[f"user: Q{n}", f"agent: A{n}"] for n in range(2)]
+    assert [run.extra["row"] for run in found.all] == [{"title": "t0"}, {"title": "t1"}]
+    assert [run.agent.model for run in found.all] == ["m" if name else None] * 2
+    assert [run.session_id for run in found.all] == ([None] * 2 if name else ["s0", "s1"])
+    assert [line for line, _ in found.report.rejected] == ([3] if name else [])
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
