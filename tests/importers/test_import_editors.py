@@ -556,10 +556,7 @@ def test_a_specstory_history_has_its_sessions_and_calls_in_other_words_are_not_t
     ]
     made = runs[0].trajectory
     called, said, last = made.agent_steps
-    assert [(call.args, call.raw_args) for call in called.actions] == [
-        (None, "ls -la"),
-        (None, "Run command: git status"),
-    ]
+    assert [call.args for call in called.actions] == [{"specstory": "ls -la"}, {"specstory": "Run command: git status"}]
     assert (called.thought, called.train, said.train) == ("Look first.", False, None)
     assert (called.model, said.model, moment(called), said.timestamp) == ("gpt-x", "claude-x", 1772215938.0, None)
     assert last.model is None  # Cursor chose it
@@ -568,3 +565,4 @@ def test_a_specstory_history_has_its_sessions_and_calls_in_other_words_are_not_t
         ("claude-code", "5d8bb710"),
     ]
     assert any("wording of SpecStory" in note for note in report.notes)
+    assert report.unknown == {"thought without an answer": 1}

@@ -32,6 +32,8 @@ _PIECE = re.compile(f"{_THOUGHT.pattern}|{_CALL.pattern}", re.DOTALL)
 _FENCED = re.compile(r"\A```\n(.*?)\n?```\Z", re.DOTALL)
 _CHOSEN_BY_CURSOR = "default"
 """What stands for a model that Cursor chose."""
+_WORDING = "specstory"
+"""Name of the only argument of a call: what SpecStory states of it."""
 _WORDED = "calls and results are in the wording of SpecStory: turns with calls are not trained on"
 
 
@@ -41,14 +43,14 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    session = _Session(1)
+    session = _Session(report, 1)
     for number, line in log.text_lines():
         if found := _SESSION.match(line):
-            yield from session.run(report)
-            session = _Session(number, found[1], found[2])
+            yield from session.run()
+            session = _Session(report, number, found[1], found[2])
         else:
             session.take(NumberedValue(number, line))
-    yield from session.run(report)
+    yield from session.run()
 
 
 IMPORTER = Importer("specstory", "SpecStory history", _detect, _read)
@@ -57,8 +59,8 @@ IMPORTER = Importer("specstory", "SpecStory history", _detect, _read)
 class _Session:
     """One session: the lines of a speaker are a message, and the pieces of an answer wait for the calls that end it."""
 
-    def __init__(self, line: int, program: str = "", name: str | None = None) -> None:
-        self.line, self.name = line, name
+    def __init__(self, report: Report, line: int, program: str = "", name: str | None = None) -> None:
+        self.report, self.line, self.name = report, line, name
         self.program = program.lower().replace(" ", "-") or None
         self.script = Transcript()
         self._speaker: re.Match[str] | None = None
@@ -73,15 +75,15 @@ class _Session:
         elif self._speaker is not None:
             self._lines.append(numbered.value)
 
-    def run(self, report: Report) -> Iterator[Run]:
+    def run(self) -> Iterator[Run]:
         """Yield the run of a session in which somebody spoke."""
         self._end_message()
         self._end_turn()
         if not self.script.steps:
             return
         if any(step.get("actions") for step in self.script.steps):
-            report.note(_WORDED)
-        yield from build_session_run(self.script, report, self.line, agent=self.program, session=self.name)
+            self.report.note(_WORDED)
+        yield from build_session_run(self.script, self.report, self.line, agent=self.program, session=self.name)
 
     def _end_message(self) -> None:
         if self._speaker is None:
@@ -137,11 +139,14 @@ class _Session:
         if not turn:
             return
         calls = turn["calls"]
+        if not calls and not turn["text"]:
+            self.report.skip("thought without an answer")
+            return
         self.script.add_agent_turn(
             turn["text"],
             thought=join_thoughts(turn["thoughts"]),
-            actions=[{**make_call(tool, None), "args": None, "raw_args": given or None} for tool, given, _ in calls],
-            train=None if turn["text"] and not calls else False,
+            actions=[make_call(tool, {_WORDING: given} if given else {}) for tool, given, _ in calls],
+            train=False if calls else None,
             model=turn["model"],
             timestamp=turn["timestamp"],
         )
