@@ -361,6 +361,25 @@ def test_messages_a_line_whose_positions_begin_anew_are_chats_of_their_own(tmp_p
     assert (runs[0].extra["row"], dict(report.notes)) == ({"test": "t"}, {})
 
 
+def test_messages_a_line_that_name_their_parents_are_a_chat_for_each_branch(tmp_path: Path) -> None:
+    """As OpenAssistant publishes its trees: the second question has two answers, and one has a follow-up."""
+    tree = {"q1": None, "a1": "q1", "q2": None, "a2": "q2", "b2": "q2", "c2": "b2"}
+    roles = {"q": "prompter", "a": "assistant", "b": "assistant", "c": "prompter"}
+    rows = [
+        {"message_id": name, "parent_id": parent, "role": roles[name[0]], "text": name, "lang": "en"}
+        for name, parent in tree.items()
+    ]
+    runs, _ = read_rows(tmp_path, "openai_chat", rows)
+    assert [outline(run) for run in runs] == [
+        ["user: q1", "agent: a1"],
+        ["user: q2", "agent: a2"],
+        ["user: q2", "agent: b2", "user: c2"],
+    ]
+    assert [(run.episode_key, run.extra["row"]) for run in runs] == [
+        (leaf, {"lang": "en"}) for leaf in ("a1", "a2", "c2")
+    ]
+
+
 def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
     rows = [{"messages": MESSAGES}, {"messages": [{"role": "user", "content": "x"}]}, 5, {"prompt": "task"}, {"a": 1}]
     runs, report = read_rows(tmp_path, "openai_chat", rows)
