@@ -27,8 +27,8 @@ _HEAD = """\
 Every format that `import` reads and every format that `export` writes, by its name for `--format` and `format=`.
 Generated from the registries by `python -m scripts.log_formats`.
 
-JSON, JSON lines, zip archives of logs, the text files of `aider` and `cursor`, and the databases of `crush` are read as
-they are; gzip, zstd and bzip2 files are unpacked within bounds. See
+JSON, JSON lines, zip archives of logs, the text files of `aider`, `cursor` and `specstory`, and the databases of `crush`
+are read as they are; gzip, zstd and bzip2 files are unpacked within bounds. See
 [Import logs](../how-to/import-logs.md) and [Export datasets](../how-to/export-datasets.md).
 """
 

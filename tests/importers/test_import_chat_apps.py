@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent_logs import moment, outline, read_as, read_log, read_one, write
-from small_logs import small_log
+from agent_logs import moment, outline, read_as, read_log, read_one, tokens, write
+from quintain.records.trajectory import text_of
+from small_logs import log_path, small_log
 
 NOW = 1_760_000_000.5
 
@@ -113,3 +114,39 @@ def test_of_a_claude_conversation_with_retries_the_current_branch_is_read(tmp_pa
     del whole["current_leaf_message_uuid"]
     run, _ = read_one("claude_web", write(tmp_path / "c.json", whole), tmp_path)
     assert outline(run) == ["user: Go", "agent: left", "user: and then?"]
+
+
+def test_an_open_webui_chat_is_the_branch_that_was_shown_and_each_rated_answer_elsewhere(tmp_path: Path) -> None:
+    """An answer as text with thoughts, calls and code in it, one as items, a failed one, and one that was rated down."""
+    runs, report = read_as("open_webui", log_path("open_webui"), log_path("open_webui").parent)
+    shown, rejected = (run.trajectory for run in runs)
+    assert outline(runs[0]) == [
+        "system: Be kind.",
+        "user: What is it?",
+        "agent: I look. > search(c1) < one\n<two>(c1)",
+        "agent:  > fetch(c2) < ok(c2)",
+        'agent:  > code_interpreter(None) < {"stdout": "4"}(None)',
+        "agent: It is 4.",
+        "user: Thanks",
+        "agent: Welcome.",
+    ]
+    acted = shown.agent_steps
+    assert [step.thought for step in acted] == ["Search.\n\n2 > 1.", None, "Found <it>.", None, "Be polite."]
+    assert acted[0].actions[0].args == {"q": "a <b>"}
+    assert acted[2].actions[0].args == {"lang": "python", "code": "print(2 + 2)"}
+    assert [step.model for step in acted] == ["qwen3:4b"] * 4 + ["llama3"]
+    assert [tokens(step) for step in acted] == [None] * 4 + [(5, 7)]
+    assert (shown.logged_label, shown.session_id, shown.extra["title"]) == (True, "w-1", "Sums")
+    assert (shown.agent.name, shown.agent.model) == ("unknown", "qwen3:4b")  # called by its model: the program has many
+    assert text_of(rejected.agent_steps[0].message) == "No idea."
+    assert (rejected.logged_label, rejected.session_id, rejected.extra["chat"]) == (False, None, "w-1")
+    assert report.unknown == {"message of another branch": 1}
+
+
+def test_a_rating_of_open_webui_labels_the_answer_that_it_names(tmp_path: Path) -> None:
+    (row,) = small_log("open_webui")
+    rating = {"type": "rating", "data": {"rating": 1}, "meta": {"chat_id": "w-1", "message_id": "a2"}}
+    log = write(tmp_path / "feedback.json", [{"id": "f", **rating, "snapshot": {"chat": row}}])
+    run = read_one("open_webui", log, tmp_path)[0].trajectory
+    assert text_of(run.steps[-1].message) == "It is 4."
+    assert (run.logged_label, run.episode_key, run.extra["chat"]) == (True, "a2", "w-1")

@@ -327,6 +327,59 @@ def test_a_speaker_with_a_call_is_the_agent_and_one_with_a_call_id_a_tool(tmp_pa
     assert not report.unknown
 
 
+def test_results_that_stand_in_their_calls_answer_them_and_the_text_beside_them_follows(tmp_path: Path) -> None:
+    """As agentv, LibreChat and many loops of people's own store a turn when its tools have run."""
+    calls = [{"tool": "ls", "input": {"p": "."}, "output": "a.py", "id": "c1"}, {"name": "cat", "error": "no b.py"}]
+    part = {"type": "tool_call", "tool_call": {"id": "c2", "name": "cat", "args": '{"p": "a.py"}', "output": "x = 1"}}
+    said = [
+        message("assistant", "It is there.", tool_calls=calls),
+        message("assistant", [part]),
+        message("user", "And?"),
+    ]
+    again = message("assistant", "I look", tool_calls=[{"name": "ls", "id": "c3", "result": "a.py"}])
+    rows = [{"messages": [message("user", "Look"), *said, again, message("tool", "a.py", tool_call_id="c3")]}]
+    (run,), report = read_rows(tmp_path, "openai_chat", rows)
+    assert outline(run) == [
+        "user: Look",
+        "agent:  > ls(c1) > cat(None) < a.py(c1) < !no b.py(None)",
+        "agent: It is there.",
+        "agent:  > cat(c2) < x = 1(c2)",
+        "user: And?",
+        "agent: I look > ls(c3) < a.py(c3)",
+    ]
+    assert not any("without a call" in note for note in report.notes)
+
+
+def test_messages_a_line_whose_positions_begin_anew_are_chats_of_their_own(tmp_path: Path) -> None:
+    turns = [("user", 0), ("assistant", 1), ("user", 0), ("assistant", 0), ("user", 1), ("assistant", 1)]
+    rows = [message(role, f"{role} {n}", message_index=at, test="t") for n, (role, at) in enumerate(turns)]
+    runs, report = read_rows(tmp_path, "openai_chat", rows)
+    assert [outline(run) for run in runs] == [
+        ["user: user 0", "agent: assistant 1"],
+        ["user: user 2", "agent: assistant 3", "user: user 4", "agent: assistant 5"],
+    ]
+    assert (runs[0].extra["row"], dict(report.notes)) == ({"test": "t"}, {})
+
+
+def test_messages_a_line_that_name_their_parents_are_a_chat_for_each_branch(tmp_path: Path) -> None:
+    """As OpenAssistant publishes its trees: the second question has two answers, and one has a follow-up."""
+    tree = {"q1": None, "a1": "q1", "q2": None, "a2": "q2", "b2": "q2", "c2": "b2"}
+    roles = {"q": "prompter", "a": "assistant", "b": "assistant", "c": "prompter"}
+    rows = [
+        {"message_id": name, "parent_id": parent, "role": roles[name[0]], "text": name, "lang": "en"}
+        for name, parent in tree.items()
+    ]
+    runs, _ = read_rows(tmp_path, "openai_chat", rows)
+    assert [outline(run) for run in runs] == [
+        ["user: q1", "agent: a1"],
+        ["user: q2", "agent: a2"],
+        ["user: q2", "agent: b2", "user: c2"],
+    ]
+    assert [(run.episode_key, run.extra["row"]) for run in runs] == [
+        (leaf, {"lang": "en"}) for leaf in ("a1", "a2", "c2")
+    ]
+
+
 def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
     rows = [{"messages": MESSAGES}, {"messages": [{"role": "user", "content": "x"}]}, 5, {"prompt": "task"}, {"a": 1}]
     runs, report = read_rows(tmp_path, "openai_chat", rows)
@@ -604,6 +657,24 @@ def test_chats_under_names_keep_the_roles_that_they_state(tmp_path: Path, value:
     assert {run.session_id for run in got.all} <= {None, "s1", "s2"}
 
 
+@pytest.mark.parametrize("name", ["sessions", "conversations", None])
+def test_records_of_chats_within_one_object_are_runs_each(tmp_path: Path, name: str | None) -> None:
+    """In a list of any name, as applications store them and APIs page them, or under names."""
+    chats = [[message("user", f"Q{n}"), message("assistant", f"A{n}")] for n in range(2)]
+    records = [{"title": f"t{n}", "messages": chat} for n, chat in enumerate(chats)]
+    held = (
+        {name: [*records, {"messages": []}], "version": 2, "model": "m"}
+        if name
+        else {"s0": records[0], "s1": records[1]}
+    )
+    found = read(write(tmp_path / "a.json", held), tmp_path)
+    assert [outline(run) for run in found.all] == [[f"user: Q{n}", f"agent: A{n}"] for n in range(2)]
+    assert [run.extra["row"] for run in found.all] == [{"title": "t0"}, {"title": "t1"}]
+    assert [run.agent.model for run in found.all] == ["m" if name else None] * 2
+    assert [run.session_id for run in found.all] == ([None] * 2 if name else ["s0", "s1"])
+    assert [line for line, _ in found.report.rejected] == ([3] if name else [])
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -735,6 +806,8 @@ def test_token_counts_of_a_response_belong_to_its_only_turn_and_those_in_metadat
     found = read(write(tmp_path / "p.jsonl", [{"messages": answer, "model_output": {"usage": usage}}]), tmp_path)
     assert [tokens(step) for step in found.only.agent_steps] == [(27, 49)]
     assert any("no message of a user" in note for note in found.report.notes)
+    table = write(tmp_path / "t.csv", b"prompt,response,prompt_tokens,completion_tokens\nQ,18,27,49\n")
+    assert [tokens(step) for step in read(table, tmp_path).only.agent_steps] == [(27, 49)]
     twice = [message("assistant", text, metadata={"model": "m", "usage": usage, "cost": 0.1}) for text in ("a", "b")]
     found = read(write(tmp_path / "c.json", {"messages": twice, "usage": {"input_tokens": 99}}), tmp_path)
     assert [(tokens(step), step.model) for step in found.only.agent_steps] == [((27, 49), "m")] * 2

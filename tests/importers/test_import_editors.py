@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_logs import moment, outline, read_as, read_log, read_one, tokens, write
 from hostile import survives
-from small_logs import small_log
+from small_logs import log_path, small_log
 
 NOW = 1_760_000_000
 
@@ -540,3 +540,29 @@ def test_an_antigravity_transcript_gives_the_steps_after_an_answer_to_its_calls_
     ]
     assert run.trajectory.steps[1].extra == {"context": True}
     assert (run.trajectory.agent_steps[0].thought, report.unknown) == ("Both are files", {"CONVERSATION_HISTORY": 1})
+
+
+def test_a_specstory_history_has_its_sessions_and_calls_in_other_words_are_not_trained_on() -> None:
+    """Histories of Codex and Cursor, in the Markdown of version 2.1 and of the first one."""
+    runs, report = read_as("specstory", log_path("specstory"), log_path("specstory").parent)
+    assert [outline(run) for run in runs] == [
+        [
+            "user: Add it",
+            "agent: I look. > exec_command(None) > run_terminal_command_v2(None) < a.py(None) < ```bash\ngit status\n```(None)",
+            "agent: Done.",
+            "agent: Really.",
+        ],
+        ["user: Thanks", "agent: Welcome."],
+    ]
+    made = runs[0].trajectory
+    called, said, last = made.agent_steps
+    assert [call.args for call in called.actions] == [{"specstory": "ls -la"}, {"specstory": "Run command: git status"}]
+    assert (called.thought, called.train, said.train) == ("Look first.", False, None)
+    assert (called.model, said.model, moment(called), said.timestamp) == ("gpt-x", "claude-x", 1772215938.0, None)
+    assert last.model is None  # Cursor chose it
+    assert [(run.trajectory.agent.name, run.trajectory.session_id) for run in runs] == [
+        ("codex-cli", "019ca04c-00df"),
+        ("claude-code", "5d8bb710"),
+    ]
+    assert any("wording of SpecStory" in note for note in report.notes)
+    assert report.unknown == {"thought without an answer": 1}

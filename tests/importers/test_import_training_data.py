@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_logs import detected, read_file, read_rows
+from agent_logs import detected, outline, read_file, read_log, read_rows
 from quintain.importers.harnesses.knowlyr_text import parse_steps
 from quintain.records.trajectory import Trajectory, read_trajectory
 from small_logs import small_log
@@ -617,3 +617,17 @@ def test_the_samples_without_a_run_say_so(samples: Path, file: str) -> None:
     name = "verl" if "verl" in file else "prompt_completion"
     runs, report = read_file(samples, name, file)
     assert (runs, report.rejected) == ([], [(1, NO_RUN)])
+
+
+def test_a_function_calling_row_is_a_query_and_the_calls_that_answer_it() -> None:
+    run, report = read_log("function_calling")
+    assert outline(run) == [
+        "user: What is free in beta, and what as a game?",
+        "agent:  > giveaways(None) > giveaways(None)",
+    ]
+    made = run.trajectory
+    assert [call.args for call in made.agent_steps[0].actions] == [{"type": "beta"}, {"type": "game"}]
+    properties = {"type": {"description": "Kind", "type": "str"}}
+    function = {"name": "giveaways", "description": "Lists them."}
+    function["parameters"] = {"type": "object", "properties": properties}
+    assert (made.tools, report.notes) == (({"type": "function", "function": function},), {})

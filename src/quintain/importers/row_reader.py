@@ -209,7 +209,8 @@ def _complete(transcript: Transcript, row: Mapping[str, Any], report: Report) ->
     acted = [step for step in transcript.steps if step["actor"] == "agent"]
     if len(acted) == 1 and not acted[0].get("usage"):  # of several, nobody knows which one took the tokens
         responses = (value for value in row.values() if isinstance(value, Mapping))
-        if usage := parse_usage(row.get("usage"), *(response.get("usage") for response in responses)):
+        columns = {name: count for name, count in row.items() if "token" in name.lower()}
+        if usage := parse_usage(row.get("usage"), *(response.get("usage") for response in responses), columns):
             acted[0]["usage"] = usage
     if acted and not any(step["actor"] == "user" for step in transcript.steps):
         report.note(_UNASKED)

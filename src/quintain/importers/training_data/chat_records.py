@@ -11,7 +11,7 @@ from quintain.errors import InvalidInput
 from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report, Run
-from quintain.importers.row_reader import build_chat_run, read_row
+from quintain.importers.row_reader import SESSIONS, build_chat_run, read_row
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.loose_messages import LooseMessages
 from quintain.importers.transcripts.chat_messages import ROLES, role_of
@@ -157,6 +157,19 @@ def chats_by_name(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
+def records_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the records with chats that an object holds in its only list of them, or under their names; else [].
+
+    They have the model of the object, unless they name one.
+    """
+    lists = [dicts_in(list(value)) for value in row.values() if isinstance(value, list | SpooledList)]
+    found = [records for records in lists if any(messages_of(record) for record in records[:3])]
+    if not found and len(row) > 1 and all(isinstance(value, Mapping) and messages_of(value) for value in row.values()):
+        found = [[{SESSIONS[0]: name, **record} for name, record in row.items()]]
+    model = nonblank(row.get("model"))
+    return [{"model": model, **record} if model else record for record in found[0]] if len(found) == 1 else []
+
+
 def _is_said(values: list[Any]) -> bool:
     return bool(values) and all(is_message(value) or is_item(value) for value in values)
 
@@ -179,6 +192,10 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
         if (held := messages_of(row)) is None and (chats := chats_by_name(row)):
             for name, chat in chats.items():
                 yield from build_chat_run(map(_plain_message, chat), {"session_id": name}, line, report)
+            return
+        if held is None and (records := records_of(row)):
+            for number, record in enumerate(records, 1):
+                yield from read_row(record, number, report, read)
             return
         if held is None:
             raise InvalidInput(

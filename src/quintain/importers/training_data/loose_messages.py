@@ -1,4 +1,8 @@
-"""Chat messages that are rows of their own: one chat a file, or one of each conversation that a column names."""
+"""Chat messages that are rows of their own: one chat of each conversation that a column names, else one a file.
+
+Without such a column, a chat also begins where the positions of the messages begin anew. Messages that name their
+parents, as those of OpenAssistant, are trees: each branch is a chat.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from quintain.importers.files.spooled_list import Spool
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
 from quintain.importers.row_reader import SESSIONS, first_name
-from quintain.importers.values import as_number, parse_time
+from quintain.importers.values import as_name, as_number, parse_time
 
 MEMORY_BYTES = 2**20
 """Bytes of a file after which further messages wait in a temporary file."""
@@ -21,6 +25,8 @@ _MAX_MESSAGES = 100_000
 _POSITIONS = ("turn", "turn_index", "message_index", "order", "position")
 _TIMES = ("timestamp", "created_at", "time", "date")
 """Columns by which the messages of a conversation are put in order, if all of its messages have one of them."""
+_PARENTS = {"parent_id": ("message_id", "id"), "parentId": ("id",), "parent_message_id": ("message_id", "id")}
+"""Columns of the message before, and of the message's own id."""
 _OWN = frozenset({"role", "content", "name", "type", "model", *_POSITIONS, *_TIMES})
 """Columns of a message that name no conversation."""
 _MAX_VALUES = 1_000
@@ -28,6 +34,9 @@ _MAX_VALUES = 1_000
 
 class _Held(NamedTuple):
     line: int
+    name: str | None
+    parent: str | None
+    """Its id, and that of the message before, if it states them."""
     order: tuple[str, float | datetime] | None
     """Column that orders the messages, and its value."""
     message: Any
@@ -50,7 +59,11 @@ class LooseMessages:
         """Begin without messages."""
         self._log = log
         self._spool = Spool()
-        self._chats: dict[str | None, _Chat] = {}
+        self._chats: dict[str | int, _Chat] = {}
+        """Chats by the names of their conversations, or by their numbers."""
+        self._n = 0
+        self._before: float | None = None
+        """Position of the last message of no named conversation."""
         self._values: dict[str, set[Any]] = {}
         """Column -> its values in messages of no named conversation."""
 
@@ -61,7 +74,7 @@ class LooseMessages:
             InvalidInput: one chat has too many messages.
         """
         session, columns = first_name(message, SESSIONS), _short_columns(message)
-        chat = self._chats.setdefault(session, _Chat(columns))
+        chat = self._chats.setdefault(self._number(message) if session is None else session, _Chat(columns))
         if len(chat.messages) >= _MAX_MESSAGES:
             raise InvalidInput(
                 f"{self._log.path.name} has a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
@@ -76,7 +89,7 @@ class LooseMessages:
                     values.add(value)
         is_long = self._log.reading.unpacked > MEMORY_BYTES
         held = self._spool.put(message, self._log.reading.unpacked) if is_long else message
-        chat.messages.append(_Held(line, _order(message), held))
+        chat.messages.append(_Held(line, *_place(message), _order(message), held))
 
     def chats(self, report: Report) -> Iterator[tuple[int, dict[str, Any], Iterator[Any]]]:
         """Yield the first line of each chat, its columns and its messages in order.
@@ -85,7 +98,13 @@ class LooseMessages:
         """
         for session, chat in self._chats.items():
             begins, messages = chat.messages[0].line, chat.messages
-            if session is None:
+            named = {} if isinstance(session, int) else {SESSIONS[0]: session}
+            if branches := _branches(messages):
+                for branch in branches:
+                    leaf = {"attempt": branch[-1].name} if len(branches) > 1 else {}
+                    yield branch[0].line, {**chat.shared, **named, **leaf}, self._read(branch)
+                continue
+            if isinstance(session, int) and not self._n:
                 self._note_columns(len(messages), report)
                 yield begins, {}, self._read(messages)
             else:
@@ -93,7 +112,15 @@ class LooseMessages:
                 if None not in orders and len({order[0] for order in orders if order}) == 1:
                     messages = sorted(messages, key=lambda held: held.order or ())
                 at_end = {name: one[0] for name, one in chat.stated.items() if one and one[1] == messages[-1].line}
-                yield begins, {**at_end, **chat.shared, SESSIONS[0]: session}, self._read(messages)
+                yield begins, {**at_end, **chat.shared, **named}, self._read(messages)
+
+    def _number(self, message: Any) -> int:
+        """Return the number of the chat of a message of no named conversation: a lower position than before begins one."""
+        position = next((n for name in _POSITIONS if (n := _number(message.get(name))) is not None), None)
+        if position is not None and self._before is not None and position < self._before:
+            self._n += 1
+        self._before = position
+        return self._n
 
     def _read(self, messages: list[_Held]) -> Iterator[Any]:
         for held in messages:
@@ -119,6 +146,30 @@ def _short_columns(message: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in plain.items()
         if isinstance(value, int | float) or (isinstance(value, str) and len(value) <= 200)
     }
+
+
+def _place(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the id of a message and that of the message before, if it has columns for both."""
+    for column, names in _PARENTS.items():
+        if column in message and (name := first_name(message, names)) is not None:
+            return name, as_name(message[column])
+    return None, None
+
+
+def _branches(messages: list[_Held]) -> list[list[_Held]]:
+    """Return the messages from a first one to each last one; [] if no message names another one of these as its parent."""
+    known = {held.name: held for held in messages if held.name is not None}
+    parents = {held.parent for held in messages if held.parent in known}
+    branches = []
+    for leaf in messages if parents else ():
+        if leaf.name not in parents:
+            branch = {leaf.line: leaf}
+            held = known.get(leaf.parent or "")
+            while held is not None and held.line not in branch:
+                branch[held.line] = held
+                held = known.get(held.parent or "")
+            branches.append(list(reversed(branch.values())))
+    return branches
 
 
 def _order(message: Mapping[str, Any]) -> tuple[str, float | datetime] | None:

@@ -20,6 +20,7 @@ from quintain.importers.training_data.chat_records import (
     is_plain,
     messages_of,
     read_chats,
+    records_of,
 )
 from quintain.importers.transcripts.responses_api import is_item, is_items
 from quintain.importers.values import transpose_columns
@@ -39,7 +40,8 @@ def _detect(probe: Probe) -> float:
         if all(is_chat(row) for row in probe.rows):
             return 0.5 if any(has_blocks(row) for row in probe.rows) else 0.8
     named = max(0.85 * matching_share(probe, _is_plain, *FIELDS), 0.7 * matching_share(probe, _has_chat, *FIELDS))
-    return max(named, 0.6 * matching_share(probe, _has_only_chat, *probe.fields))
+    others = max(matching_share(probe, fits, *probe.fields) for fits in (_has_only_chat, _has_records))
+    return max(named, 0.6 * others)
 
 
 IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, read_chats)
@@ -47,6 +49,10 @@ IMPORTER = Importer("openai_chat", "OpenAI chat messages", _detect, read_chats)
 
 def _has_only_chat(row: dict[str, Any]) -> bool:
     return row.keys().isdisjoint({*FIELDS, *_PAIRS}) and (messages_of(row) is not None or bool(chats_by_name(row)))
+
+
+def _has_records(row: dict[str, Any]) -> bool:
+    return messages_of(row) is None and bool(records_of(row))
 
 
 def _is_plain(row: dict[str, Any]) -> bool:

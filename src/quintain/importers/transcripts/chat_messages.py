@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from math import inf
 from typing import Any
 
@@ -24,6 +25,7 @@ from quintain.importers.transcripts.message_parts import (
     Result,
     join_thoughts,
     parse_call,
+    parse_inner_result,
     parse_result,
     part_kind,
     plain_text,
@@ -31,9 +33,11 @@ from quintain.importers.transcripts.message_parts import (
     simplify_content,
     sort_parts,
 )
+from quintain.importers.transcripts.result_envelopes import result_in_call
 from quintain.importers.transcripts.transcript import Transcript, function_tool
 from quintain.importers.values import (
     as_dict,
+    as_list,
     dicts_in,
     nonblank,
     parse_json_text,
@@ -71,6 +75,7 @@ _SMALL = 500
 """Characters of JSON up to which an unmapped field of a log is kept."""
 _THINK = re.compile(r"\A\s*<think>(.*?)</think>\s*", re.DOTALL)
 
+_OF_ANSWER = ("role", "content", "model", "timestamp")
 _NO_FIELDS: dict[str, Any] = {"model": None, "timestamp": None}
 _NOT_YET: dict[str, Any] = {"actor": "agent", "train": False, "extra": {"acted": False}}
 """Placeholder for the agent's turn in a recording opened before the agent acted."""
@@ -134,6 +139,8 @@ def read_turns(messages: Iterable[Any], transcript: Transcript, refuse: OnInvali
     Raises:
         InvalidInput: strict only: names the message by its index, the mistake and the valid values.
     """
+    if refuse is not raise_invalid:
+        messages = _unfolded(messages)
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if (turn := parse_message(message, where, refuse)) is None:
@@ -141,6 +148,18 @@ def read_turns(messages: Iterable[Any], transcript: Transcript, refuse: OnInvali
         if refuse is raise_invalid:
             _check_answers(turn, where, transcript)
         append_turn(turn, transcript)
+
+
+def _unfolded(messages: Iterable[Any]) -> Iterator[Any]:
+    """Yield messages; of one that holds calls with their results, the text follows: it was stored when the tools had run."""
+    for message, following in pairwise(chain(messages, (None,))):
+        calls = message.get("tool_calls") if isinstance(message, (dict, Mapping)) else None
+        is_whole = bool(calls) and all(map(result_in_call, as_list(parse_json_text(calls)) or [None]))
+        if is_whole and nonblank(message.get("content")) and role_of(as_dict(following)) != "tool":
+            yield {**message, "content": ""}
+            yield {key: message[key] for key in _OF_ANSWER if key in message}
+        else:
+            yield message
 
 
 @dataclass(slots=True)
@@ -267,11 +286,11 @@ def _answers(rest: dict[str, Any], content: Any, where: str, refuse: OnInvalid) 
 def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: OnInvalid) -> None:
     if turn.results and not all(str(result.call_id).startswith("srvtoolu") for result in turn.results):
         refuse("result", f"{where} is an assistant message with a tool_result; results belong in a user message")
-    calls = _calls(rest, where, refuse)
+    calls, results = _calls(rest, where, refuse)
     if turn.calls:
         known_ids = set(turn.call_ids)
         calls = [call for call in calls if not call["call_id"] or call["call_id"] not in known_ids]
-    turn.calls = [*calls, *turn.calls]
+    turn.calls, turn.results = [*calls, *turn.calls], [*results, *turn.results]
     thought_fields = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
     if thought_fields or turn.thoughts:
         turn.thoughts = list(dict.fromkeys(thought for thought in [*thought_fields, *turn.thoughts] if thought.strip()))
@@ -294,7 +313,8 @@ def _thoughts_beside(rest: dict[str, Any], refuse: OnInvalid) -> list[str]:
     return thought_fields
 
 
-def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str, Any]]:
+def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> tuple[list[dict[str, Any]], list[Result]]:
+    """Take the calls out of a message, with the results that stand in them."""
     calls, legacy = rest.pop("tool_calls", None) or [], rest.pop("function_call", None)
     if refuse is not raise_invalid:
         legacy = legacy or (rest.pop("tool_call") if as_dict(rest.get("tool_call")) else None)
@@ -303,6 +323,10 @@ def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str
         refuse("calls", f"expected {where}.tool_calls to be a list, got {type(calls).__name__}")
         calls = [calls]
     parsed = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
+    results = []
+    if refuse is not raise_invalid:
+        both = [(each, call) for each, call in zip(calls, parsed, strict=True) if call]
+        results = [found for each, call in both if (found := parse_inner_result(each, call, where, refuse))]
     if legacy:
         legacy_call = parse_call({"function": legacy}, f"{where}.function_call", refuse)
         again = legacy_call and any(
@@ -311,7 +335,7 @@ def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str
             for each in parsed
         )
         parsed.append(None if again else legacy_call)
-    return [each for each in parsed if each]
+    return [each for each in parsed if each], results
 
 
 def _left_over(rest: dict[str, Any], where: str, refuse: OnInvalid) -> dict[str, Any]:

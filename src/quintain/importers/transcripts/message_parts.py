@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.result_envelopes import unwrap_result
+from quintain.importers.transcripts.result_envelopes import result_in_call, unwrap_result
 from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, to_text
 from quintain.records.text import require_clean
@@ -47,6 +47,7 @@ _BY_KEY = {
 _NAMES = {"function_response": "tool_result"}
 _CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
 _ARGUMENTS = ("arguments", "args", "input", "parameters")
+_NAMES_OF_TOOLS = ("name", "toolName", "tool_name", "tool")
 _HUMP = re.compile(r"(?<=[a-z])[A-Z]|-")
 _VALID = f"{', '.join(_TEXTS)}, image_url, image, thinking, tool_use, tool_result"
 
@@ -168,7 +169,7 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
         value = next((value[k] for k in ("tool_call", *_CALL_KEYS) if as_dict(value.get(k))), value)
         function = value.get("function", function)
         inner = as_dict(value.get("custom")) or as_dict(function) or value
-        function = {**inner, "name": nonblank(function, *(inner.get(key) for key in ("name", "toolName", "tool_name")))}
+        function = {**inner, "name": nonblank(function, *map(inner.get, _NAMES_OF_TOOLS))}
     name, call_id, arguments = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
         refuse("call without a name", f"{where}: expected the tool's name to be non-empty text, got {name!r}")
@@ -181,6 +182,13 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
     if call["args"] is None:
         _check_characters(call["raw_args"], where, refuse)
     return call
+
+
+def parse_inner_result(value: Any, call: Mapping[str, Any], where: str, refuse: OnInvalid) -> Result | None:
+    """Parse the result that some programs store in the call itself; None without one."""
+    if (found := result_in_call(value)) is None:
+        return None
+    return parse_result(*found, where, refuse)._replace(call_id=call["call_id"], tool=call["tool"])
 
 
 def _first_field(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
@@ -261,14 +269,13 @@ def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) 
             return
         value = {"id": value.get("id"), "function": value}
     elif as_text(part.get("type")) in CALLS:
-        value = {**part, "function": part} if not part.get("function") else part
+        held = as_dict(part.get("tool_call")) or part
+        value = {**held, "function": held} if not held.get("function") else held
     if (call := parse_call(value, where, refuse)) is None:
         return
     parts.calls.append(call)
-    if (
-        part.get("type") == "tool_use" and "result" in part
-    ):  # a tool that ran at the model's vendor, as inspect records it
-        parts.results.append(parse_result(part, part["result"], where, refuse)._replace(call_id=call["call_id"]))
+    if refuse is not raise_invalid and (result := parse_inner_result(part, call, where, refuse)) is not None:
+        parts.results.append(result)
 
 
 def _think(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) -> None:

@@ -1,4 +1,4 @@
-"""Objects that tracing tools and protocols put around the result of a tool call."""
+"""Objects around the result of a tool call: those of tracing tools and protocols, and the call itself."""
 
 from __future__ import annotations
 
@@ -21,3 +21,10 @@ def mcp_result(value: Any) -> dict[str, Any]:
     """Return the object that an MCP server answers a call with; {} for another value."""
     known = as_dict(parse_json_text(value))
     return known if dicts_in(known.get("content")) and known.keys() <= _OF_MCP else {}
+
+
+def result_in_call(value: Any) -> tuple[Mapping[str, Any], Any] | None:
+    """Return the object that states a call and its result, with the result; None where it states no result or error."""
+    held = as_dict(as_dict(value).get("tool_call")) or as_dict(value)
+    body = held.get("output") if held.get("result") is None else held["result"]
+    return None if body is None and not held.get("error") else (held, body)

@@ -161,10 +161,12 @@ class Transcript:
             key = call_id = self._named(tool)
         self._count(len(content) if type(content) is str else text_chars(content))
         index = self._open.pop(key) if key is not None else self._last_agent_step()
+        observation = {"content": content, "call_id": call_id, "is_error": is_error}
         if index is None:
             self.add_message("user", content)
+        elif key is None and observation in self.steps[index]["observations"]:
+            return True  # it stood in the call already
         else:
-            observation = {"content": content, "call_id": call_id, "is_error": is_error}
             self.steps[index]["observations"].insert(self._place(index, key), observation)
         self.orphans += key is None
         return key is not None
