@@ -42,6 +42,11 @@ class SFTConfig(TrainingConfig):
     batch_tokens: int = Field(
         default=4096, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
     )
+    loss: Literal["nll", "dft"] = Field(
+        default="nll",
+        description="nll: negative log-likelihood; dft: times the token's probability, so that unlikely tokens count less (arXiv "
+        "2508.05629).",
+    )
     step_weighting: Literal["none", "reward"] = Field(
         default="none", description="reward: a step's tokens weigh v / mean(v) of its run, v its value; unknown: 1."
     )

@@ -79,7 +79,13 @@ VALUES: dict[str, dict[Any, Any]] = {
     "quantization_bit": {4: "nf4", 8: "int8"},
     "selection_method": {"rejection_sampling": "rejection"},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
-    "loss_type": {"exo_pair": "exo", "nca_pair": "nca", "bnpo": "dapo"},
+    "loss_type": {
+        **{f"{name}_pair": name for name in ("exo", "nca", "bco")},
+        "sppo_hard": "sppo",
+        "bnpo": "dapo",
+        "chunked_nll": "nll",
+    },
+    **{name: {True: "dft", False: None} for name in ("use_dft_loss", "enable_dft_loss")},
     "dpo_loss_type": {"dpo": "sigmoid", "dpo_norm": "sigmoid_norm"},
     "loss_agg_mode": {"token-mean": "dapo", "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo"},
 }
