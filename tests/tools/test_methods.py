@@ -82,6 +82,17 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
         "invalid_input",
         ["teacher_top_k would have no effect in an environment", "leave it out"],
     ),
+    (
+        "grpo",
+        {
+            "environment": {ENVIRONMENT: 1, "quintain/math": 1},
+            "hyperparameters": {
+                "constraint": {"limit": 0, "cost": {"type": "calls", "tool": "serch", "full_at": 1, "zero_at": 0}}
+            },
+        },
+        "unknown_tool",
+        ["one of ", "'serch' (did you mean 'search'?)"],
+    ),
 ]
 """Method, further arguments, the code of the error, and words of its message."""
 UNFIT_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
