@@ -353,10 +353,12 @@ def test_runs_are_ranked_by_their_gradients_towards_those_of_a_dataset_and_sorte
     assert (read.scored, read.unscored_count) == (2, 1)
     assert "cannot be trained on" in next(iter(read.reasons))
 
+    freeze_rows(services, "dpo", [PairRow(chosen=targets[0], rejected=garbled)], name="pairs")
     for arguments, message in (
         ({"judge": "starter"}, r"[no_target] expected `target`, the dataset of the runs"),
         ({"judge": "starter", "target": "nothing"}, "expected a dataset id or name, got 'nothing'"),
         ({"judge": "expert", "target": "target"}, "a script without weights"),
+        ({"judge": "starter", "target": "pairs"}, "[wrong_dataset_kind] expected a target of kind sft or benchmark"),
         ({"target": "target"}, "got no `judge`; give judge='starter'"),
     ):
         error = error_of(score_trajectories, services, "influence", filter=chosen, **arguments)
