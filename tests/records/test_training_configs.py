@@ -437,7 +437,8 @@ def test_a_setting_that_repeats_the_method_is_taken_and_another_method_is_refuse
     assert read("grpo", {"loss_type": "bnpo"}).loss == "dapo", (
         "a mean over the tokens of a batch, which is not divided here"
     )
-    assert read("grpo", {"loss_type": "luspo", "importance_sampling_level": "sequence"}).loss == "luspo"
+    sequence = {"importance_sampling_level": "sequence"}
+    assert [read("grpo", {"loss_type": x, **sequence}).loss for x in ("grpo", "luspo")] == ["gspo", "luspo"], "TRL's"
     assert read("dpo", {"loss_type": "sppo_hard"}).loss == "sppo"
     assert read("sft", {"loss_type": "chunked_nll"}) == SFTConfig()
     assert read("sft", {"train_batch_size": 8}).batch_size == 8

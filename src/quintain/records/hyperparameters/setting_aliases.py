@@ -29,6 +29,7 @@ from quintain.records.hyperparameters.setting_switches import (
     added_sinks,
     chosen_formats,
     with_bound_of_cispo,
+    with_ratio_of_sequences,
 )
 from quintain.records.wording import clip, list_names, nearest, shown
 
@@ -149,7 +150,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
-    values = _nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
+    values = with_ratio_of_sequences(_nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED}))
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     _refuse(values, fixed, fields)
     values = _with_batch_size(_stated(with_bound_of_cispo(with_schedule(in_steps(values))), fields))
