@@ -51,6 +51,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("grpo", {"importance_cap": 2.0, "self_play": {}}, "set importance_cap to null"),
     ("grpo", {"self_play": {"baseline": "group", "baseline_decay": 0.5}}, "set baseline to 'role'"),
     ("grpo", {"max_tokens": 500}, "set max_new_tokens to bound"),
+    ("grpo", {"reward_model": "judge", "beta": 0.0}, "set beta above 0"),
     ("grpo", {"overlong_penalty": 0.5}, "set overlong_tokens"),
     ("grpo", {"overlong_buffer": 9}, "set overlong_tokens"),
     ("grpo", {"overlong_buffer": 9, "overlong_tokens": 8}, "set overlong_buffer to at most overlong_tokens"),

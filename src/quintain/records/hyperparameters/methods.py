@@ -189,6 +189,11 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
                 yield f"{name} is set and {why}; set {name} to {remedy}, or {other_remedy}"
         if self.reward_model is not None and not self.alpha + self.beta:
             yield "alpha and beta are 0: no run would earn anything; raise one of them"
+        elif self.reward_model is not None and not self.beta and not self.step_level:
+            yield (
+                "reward_model is set and beta, its weight, is 0 (the pull to the start model is kl_coefficient); set beta above 0, or "
+                "leave reward_model out"
+            )
         if self.reward_model is None:
             why = "reward_model is null (the pull to the start model is kl_coefficient); name a reward_model"
             beta = ("beta",) if self.beta else ()  # 0 asks for nothing
