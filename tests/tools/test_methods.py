@@ -205,7 +205,7 @@ WRONG_CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"stages": [{"method": "evaluate", "environment": "moon"}]}, ["stages[0]", "moon"]),
     ({"stages": [{"method": "evaluate", "environment": ENVIRONMENT, "n_tasks": 0}]}, ["stages[0].n_tasks", "got 0"]),
     ({"stages": [{"method": "evaluate", "environment": "quintain/nim"}]}, ["stages[0]", "give `opponent`: expert"]),
-    ({"stages": [{"method": "evaluate", "environment": ENVIRONMENT, "opponent": "self"}]}, ["an agent acts alone"]),
+    ({"stages": [{"method": "evaluate", "environment": ENVIRONMENT, "opponent": "expert"}]}, ["an agent acts alone"]),
     (
         {"stages": [{"method": "evaluate", "environ": ENVIRONMENT}]},
         ["stages[0]: the stage has", "did you mean 'environment'"],

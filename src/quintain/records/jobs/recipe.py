@@ -82,9 +82,7 @@ class EvaluateStage(Record):
     seed: Seed = 0
     sampling: Sampling | None = Field(default=None, description="Null: the agent's sampling settings.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
-    opponent: Agent | Literal["self"] | None = Field(
-        default=None, description="Plays the other role of a game; self: the evaluated agent. Null: not a game."
-    )
+    opponent: Agent | None = Field(default=None, description="Plays the other role of a game. Null: not a game.")
     opponent_endpoint: Endpoint | None = Field(default=None, description="Profile of an opponent behind an endpoint.")
 
     @property

@@ -20,7 +20,7 @@ from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.text import require_clean
 from quintain.records.wording import explain, shown
 from quintain.tools.evaluation.environment_references import require_opponent, usable_reference
-from quintain.tools.evaluation.rollouts import SELF, acting_fields
+from quintain.tools.evaluation.rollouts import acting_fields
 from quintain.tools.invocation import refuse_unknown
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
@@ -236,9 +236,9 @@ def _played(services: Services, document: Mapping[str, Any]) -> dict[str, Any]:
     environment = usable_reference(services, document.get("environment", ""), games=True)
     opponent = document.get("opponent")
     if not isinstance(opponent, str | None):
-        raise InvalidInput(f"opponent: expected text, got {shown(opponent)}; give expert, self or another agent")
-    require_opponent(environment, opponent, "give `opponent`: expert, self or another agent")
-    if opponent in (None, SELF):
+        raise InvalidInput(f"opponent: expected text, got {shown(opponent)}; give expert or another agent")
+    require_opponent(environment, opponent, "give `opponent`: expert or another agent")
+    if opponent is None:
         return {"environment": environment}
     other = acting_fields(services, opponent, environment, games=True)
     return {"environment": environment, "opponent": other["agent"], "opponent_endpoint": other["endpoint"]}

@@ -80,8 +80,8 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
         seed=stage.seed,
         sampling=stage.sampling or agent.sampling,
         max_turns=stage.max_turns,
-        opponent=agent if stage.opponent == "self" else stage.opponent,
-        opponent_endpoint=spec.endpoint if stage.opponent == "self" else stage.opponent_endpoint,
+        opponent=stage.opponent,
+        opponent_endpoint=stage.opponent_endpoint,
     )
 
 
