@@ -191,7 +191,7 @@ def dpo_cases(policy: Rows, reference: Rows, collision: Rows) -> list[Case]:
         return sums[torch.tensor(order).argsort()]
 
     def together(options: Case) -> Case:
-        renamed: dict[str, str] = {"exo": "exo_pair", "nca": "nca_pair"}
+        renamed: dict[str, str] = {"exo": "exo_pair", "nca": "nca_pair", "bco": "bco_pair", "sppo": "sppo_hard"}
         name = renamed.get(options["loss"], options["loss"])
         return case(options, policy, loss_of, range(3), name, options)
 
@@ -212,7 +212,7 @@ def dpo_cases(policy: Rows, reference: Rows, collision: Rows) -> list[Case]:
             for beta in (0.1, 0.7)
         ),
         together(plain | {"reference_free": True}),
-        *(together(plain | {"loss": name}) for name in ("nca", "apo_zero", "apo_down", "discopop")),
+        *(together(plain | {"loss": name}) for name in ("nca", "bco", "sppo", "apo_zero", "apo_down", "discopop")),
         together(plain | {"loss": "discopop", "discopop_tau": 0.8}),
         together(plain | {"loss": "robust", "label_smoothing": 0.1}),
         together(plain | {"loss": "exo", "label_smoothing": 0.001}),
@@ -308,7 +308,7 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> li
         trainer = stand_in(
             top_entropy_quantile=1.0,
             off_policy_mask_threshold=None,
-            importance_sampling_level="sequence" if name == "gspo" else "token",
+            importance_sampling_level="sequence" if name in ("gspo", "luspo") else "token",
             beta=kl_coefficient,
             loss_type="grpo" if name == "gspo" else name,
             epsilon_low=0.2,
@@ -326,8 +326,13 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> li
                 steps_per_generation=1,
                 sapo_temperature_pos=1.0,
                 sapo_temperature_neg=1.05,
+                vespo_k_pos=2.0,
+                vespo_lambda_pos=3.0,
+                vespo_k_neg=3.0,
+                vespo_lambda_neg=2.0,
             ),
         )
+        trainer.get_gamma_weights = grpo_trainer.GRPOTrainer.get_gamma_weights
         trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None)
         inputs = {
             "prompt_ids": zeros,
@@ -337,8 +342,9 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> li
             "advantages": torch.tensor(ADVANTAGES, dtype=torch.float64),
             "num_items_in_batch": mask.sum(),
             "ref_per_token_logps": padded(reference),
-            "importance_sampling_ratio": padded(importance),
-        } | ({} if on_policy else {"old_per_token_logps": padded(old)})
+            **({} if on_policy else {"old_per_token_logps": padded(old)}),
+            **({"importance_sampling_ratio": padded(importance)} if is_corrected else {}),
+        }
         return grpo_trainer.GRPOTrainer._compute_loss(trainer, None, inputs)
 
     return [
@@ -350,7 +356,7 @@ def grpo_cases(policy: Rows, reference: Rows, old: Rows, importance: Rows) -> li
             kl,
             on_policy,
         )
-        for name in ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo")
+        for name in ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo", "luspo", "vespo")
         for kl, on_policy in ((0.0, False), (0.3, False), (0.0, True))
     ] + [
         case(

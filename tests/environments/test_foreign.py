@@ -249,6 +249,81 @@ def test_textarena_games_play_alone_and_for_several_seats(interpreter: str, begi
         registry.open_source("textarena/TicTacToe-v0")
 
 
+SHELF = """
+import verifiers.v1 as vf
+
+__all__ = ["Shelf"]
+
+class Data(vf.TaskData):
+    answer: str
+
+class Looked(vf.State):
+    lookups: int = 0
+
+class ShelfToolset(vf.Toolset[vf.ToolsetConfig, Looked]):
+    TOOL_PREFIX = "shelf"
+
+    async def setup_task(self, task):
+        self.answer = task.data.answer
+
+    @vf.tool
+    async def count(self, item: str) -> str:
+        '''How many there are of an item.'''
+        if item == "ghost":
+            raise ValueError("there is no ghost")
+        self.state.lookups += 1
+        return self.answer
+
+class Config(vf.TaskConfig):
+    tools: vf.ToolsetConfig = vf.ToolsetConfig()
+
+class ShelfTask(vf.Task[Data, Looked, Config]):
+    @classmethod
+    def toolsets(cls, config):
+        return [ShelfToolset(config.tools)]
+
+    @vf.reward(weight=1.0)
+    async def exact(self, trace) -> float:
+        return float(trace.last_reply == self.data.answer)
+
+    @vf.metric
+    async def lookups(self, trace) -> float:
+        return float(trace.state.lookups)
+
+    @vf.metric
+    async def results(self, trace) -> float:
+        return float(sum(node.message.role == "tool" for node in trace.nodes))
+
+class Tasks(vf.TasksetConfig):
+    task: Config = Config()
+
+class Shelf(vf.Taskset[ShelfTask, Tasks]):
+    def load(self):
+        for i in range(10):
+            yield ShelfTask(Data(prompt=f"How many cups are on shelf {i}?", answer=str(7 * i)), self.config.task)
+"""
+
+
+def test_a_taskset_of_verifiers_brings_its_tools_and_their_state(
+    interpreter: str, operator: Path, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shelf.py").write_text(SHELF, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    operator.write_text(operator.read_text() + "[verifiers.shelf]\ntaskset = 'shelf'\n", encoding="utf-8")
+    source = registry.open_source("verifiers:shelf")
+    for place in (0, 1):  # each task has servers and a state of its own
+        episode, _ = begin(source, place)
+        (tool,) = episode.tools
+        assert (tool["function"]["name"], tool["function"]["parameters"]["required"]) == ("shelf_count", ["item"])
+        refused = act(episode, "shelf_count", item="ghost").observations[0]
+        assert refused.is_error
+        assert "there is no ghost" in text_of(act(episode, "shelf_count", item="ghost"))
+        answer = text_of(act(episode, "shelf_count", item="cup"))
+        end = episode.take_answer(answer)  # type: ignore[attr-defined]
+        assert (end.terminated, end.reward) == (True, 1.0)
+        assert (end.info["metrics"]["lookups"], end.info["metrics"]["results"]) == (1.0, 3.0)
+
+
 TASKSET = """
 import verifiers.v1 as vf
 

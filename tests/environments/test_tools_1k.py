@@ -174,6 +174,7 @@ def test_in_retrieved_mode_the_tools_are_those_that_the_retriever_ranks_first_fo
     assert [tool["function"]["name"] for tool in environment.tools] == [t.name for t in catalogue().search(prompt, 5)]
     step = act(environment, "no_such_tool")
     assert step.info["metrics"].keys() >= {"recall@5", "ndcg@5", "mrr"}
+    assert "recall@10" not in step.info["metrics"], "what ranks behind the five is not known"
 
 
 def test_options_are_checked() -> None:

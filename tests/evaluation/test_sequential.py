@@ -10,6 +10,7 @@ from scipy.special import beta
 
 from evaluation.test_comparison import evaluated
 from quintain.evaluation.comparison import compare, decide
+from quintain.evaluation.reports.report import sequential_verdict
 from quintain.evaluation.statistics.sequential import (
     capital_e_value,
     confidence_sequence,
@@ -97,6 +98,19 @@ def test_a_comparison_that_was_stopped_has_no_figures_of_a_fixed_size() -> None:
     assert (pair.p_mid, pair.reward, pair.p_equivalent, pair.tasks_for_5_points) == (None, None, None, None)
     (fixed,) = compare([a, b], ["a", "b"], "cmp-2", None).comparisons
     assert fixed.p_mid == pytest.approx(1 / 1024), "half of the exact one, 2 / 1024"
+
+
+def test_a_verdict_whose_interval_contains_0_says_why() -> None:
+    """Seven of seven: E = 26.8 decides, where the confidence sequence still contains 0; ten of ten take it out."""
+    verdicts = []
+    for n in (7, 10):
+        a, b = evaluated("a", "0" * n), evaluated("b", "1" * n)
+        test = decide(a.results, b.results, [f"t{i}" for i in range(n)], repeats=1, planned=50)
+        assert test.ci_low == round(test.ci_low, 3)
+        verdicts.append(sequential_verdict(compare([a, b], ["a", "b"], "cmp-1", None, sequential=test)))
+    assert verdicts[0].startswith("b is better, decided after 7 tasks of 50: +100.0% [-")
+    assert verdicts[0].endswith("e-value 26.8. The interval is a test of its own and needs more tasks to leave 0 out.")
+    assert verdicts[1].endswith("e-value 180.")
 
 
 def test_mid_p_halves_the_probability_of_the_observed_table() -> None:

@@ -43,13 +43,15 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dpo", {"neftune_alpha": 5.0}, "neftune_alpha is not a known field"),
     ("grpo", {"delta": 1.1}, "set delta above 1.2"),
     ("grpo", {"delta": 4.0, "loss": "cispo"}, "loss to another than cispo"),
-    ("grpo", {"clip_low": 0.2, "loss": "sapo"}, "gate has no bounds; set loss to 'grpo'"),
+    ("grpo", {"clip_low": 0.2, "loss": "sapo"}, "which has no bounds; set loss to 'grpo'"),
+    ("grpo", {"importance_cap": 2.0, "loss": "vespo"}, "set importance_cap to null"),
     ("grpo", {"scale_rewards": "batch", "loss": "dr_grpo"}, "set scale_rewards to 'none'"),
     ("grpo", {"scale_rewards": "batch", "constraint": {"limit": 0.1}}, "set scale_rewards to group"),
     ("grpo", {"importance_cap": 2.0, "constraint": {"limit": 0.1}}, "set importance_cap to null"),
     ("grpo", {"importance_cap": 2.0, "self_play": {}}, "set importance_cap to null"),
     ("grpo", {"self_play": {"baseline": "group", "baseline_decay": 0.5}}, "set baseline to 'role'"),
     ("grpo", {"max_tokens": 500}, "set max_new_tokens to bound"),
+    ("grpo", {"reward_model": "judge", "beta": 0.0}, "set beta above 0"),
     ("grpo", {"overlong_penalty": 0.5}, "set overlong_tokens"),
     ("grpo", {"overlong_buffer": 9}, "set overlong_tokens"),
     ("grpo", {"overlong_buffer": 9, "overlong_tokens": 8}, "set overlong_buffer to at most overlong_tokens"),
@@ -62,7 +64,7 @@ def test_switches_of_reward_scaling_keep_their_meaning() -> None:
 
 
 def test_forms_of_the_policy_gradient_are_clipped_as_their_authors_do() -> None:
-    bounds = [read_hyperparameters("grpo", {"loss": x}).clip_bounds for x in ("dapo", "gspo", "cispo")]  # type: ignore[attr-defined]
+    bounds = [read_hyperparameters("grpo", {"loss": x}).clip_bounds for x in ("dapo", "luspo", "cispo")]  # type: ignore[attr-defined]
     assert bounds == [(0.2, 0.2), (0.0003, 0.0004), (1.0, 0.2)]
     assert read_hyperparameters("grpo", {"loss": "gspo", "epsilon": 0.1}).clip_bounds == (0.1, 0.1)  # type: ignore[attr-defined]
 

@@ -64,6 +64,7 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ref_model_mixup_alpha": ("dpo", 0.5, {"reference_mixup": 0.5, "reference_sync_steps": 64}),
     "sync_ref_model": ("dpo", True, {"reference_sync_steps": 512}),
     "loss_type": ("dpo", ["ipo"], {"loss": "ipo"}),
+    "use_dft_loss": ("sft", True, {"loss": "dft"}),
     "dpo_loss_type": ("dpo", "dpo_norm", {"loss": "sigmoid_norm"}),
     "dpo_beta": ("dpo", 5, {"beta": 5.0}),
     "checkpointing_steps": ("sft", 1000, {"checkpoint_every_steps": 1000}),
@@ -168,7 +169,8 @@ def test_a_share_of_all_steps_is_taken_where_their_number_is_known() -> None:
         ("sft", {"lora_modules_to_save": ["lm_head"]}, "lora.targets"),
         ("sft", {"freeze_trainable_layers": 2}, "frozen_layers"),
         ("sft", {"loss_watchdog_threshold": 5.0}, "early_stopping_patience"),
-        ("sft", {"loss_type": "dft"}, "this method has one loss"),
+        ("kto", {"loss_type": "apo_zero_unpaired"}, "this method has one loss"),
+        ("grpo", {"vespo_k_pos": 1.0}, "TRL's exponents"),
         ("simpo", {"cpo_alpha": 1.0}, "train by dpo with sft_weight"),
         ("simpo", {"gamma_beta_ratio": 0.5}, "give gamma"),
         ("distill", {"kd_ratio": 0.5}, "the divergence from the teacher alone"),
@@ -435,6 +437,10 @@ def test_a_setting_that_repeats_the_method_is_taken_and_another_method_is_refuse
     assert read("grpo", {"loss_type": "bnpo"}).loss == "dapo", (
         "a mean over the tokens of a batch, which is not divided here"
     )
+    sequence = {"importance_sampling_level": "sequence"}
+    assert [read("grpo", {"loss_type": x, **sequence}).loss for x in ("grpo", "luspo")] == ["gspo", "luspo"], "TRL's"
+    assert read("dpo", {"loss_type": "sppo_hard"}).loss == "sppo"
+    assert read("sft", {"loss_type": "chunked_nll"}) == SFTConfig()
     assert read("sft", {"train_batch_size": 8}).batch_size == 8
     assert read("dpo", {"train_batch_size": 8}) == CONFIGS["dpo"](batch_size=8), "OpenRLHF's, on pairs"
     assert read("grpo", {"train_batch_size": 32}).tasks_per_step == 32, "verl's"
@@ -535,9 +541,10 @@ def test_a_file_of_an_agent_trainer_with_every_name_it_has_is_read_whatever_the_
 @pytest.mark.parametrize("name", aliases.FIXED)
 def test_a_name_that_cannot_be_honoured_is_refused_with_the_reason_and_the_remedy(name: str) -> None:
     remedy, only, among = aliases.FIXED[name]
+    method = "orpo" if "loss" in aliases.RENAMED.get(name, ()) else "sft"
     for value in (only, *among):
-        assert read("sft", {name: value}) == SFTConfig(), "the one true value says nothing new"
-    message = fault("sft", **{name: not only if isinstance(only, bool) else "other"})
+        assert read(method, {name: value}) == MODELS[method](), "the one true value says nothing new"
+    message = fault(method, **{name: not only if isinstance(only, bool) else "other"})
     assert f"`{name}` cannot be" in message
     assert remedy in message
 

@@ -82,6 +82,17 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
         "invalid_input",
         ["teacher_top_k would have no effect in an environment", "leave it out"],
     ),
+    (
+        "grpo",
+        {
+            "environment": {ENVIRONMENT: 1, "quintain/math": 1},
+            "hyperparameters": {
+                "constraint": {"limit": 0, "cost": {"type": "calls", "tool": "serch", "full_at": 1, "zero_at": 0}}
+            },
+        },
+        "unknown_tool",
+        ["one of ", "'serch' (did you mean 'search'?)"],
+    ),
 ]
 """Method, further arguments, the code of the error, and words of its message."""
 UNFIT_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
@@ -193,6 +204,8 @@ WRONG_CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"stages": [{"method": "sft", "dataset": "some-sft"}, {"method": "dpo", "dataset": "some-sft"}]}, ["stages[1]"]),
     ({"stages": [{"method": "evaluate", "environment": "moon"}]}, ["stages[0]", "moon"]),
     ({"stages": [{"method": "evaluate", "environment": ENVIRONMENT, "n_tasks": 0}]}, ["stages[0].n_tasks", "got 0"]),
+    ({"stages": [{"method": "evaluate", "environment": "quintain/nim"}]}, ["stages[0]", "give `opponent`: expert"]),
+    ({"stages": [{"method": "evaluate", "environment": ENVIRONMENT, "opponent": "expert"}]}, ["an agent acts alone"]),
     (
         {"stages": [{"method": "evaluate", "environ": ENVIRONMENT}]},
         ["stages[0]: the stage has", "did you mean 'environment'"],

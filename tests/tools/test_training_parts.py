@@ -353,10 +353,12 @@ def test_runs_are_ranked_by_their_gradients_towards_those_of_a_dataset_and_sorte
     assert (read.scored, read.unscored_count) == (2, 1)
     assert "cannot be trained on" in next(iter(read.reasons))
 
+    freeze_rows(services, "dpo", [PairRow(chosen=targets[0], rejected=garbled)], name="pairs")
     for arguments, message in (
         ({"judge": "starter"}, r"[no_target] expected `target`, the dataset of the runs"),
         ({"judge": "starter", "target": "nothing"}, "expected a dataset id or name, got 'nothing'"),
         ({"judge": "expert", "target": "target"}, "a script without weights"),
+        ({"judge": "starter", "target": "pairs"}, "[wrong_dataset_kind] expected a target of kind sft or benchmark"),
         ({"target": "target"}, "got no `judge`; give judge='starter'"),
     ):
         error = error_of(score_trajectories, services, "influence", filter=chosen, **arguments)
@@ -404,7 +406,7 @@ def test_recorded_calls_train_a_retriever_that_an_environment_searches_with(
     assert metrics["recall@5"].value == measured.result.success_rate > 0.3, (
         "the expert succeeds where its tool is found"
     )
-    assert {"mrr", "ndcg@10", "recall@1"} <= metrics.keys()
+    assert {"mrr", "ndcg@5", "recall@1"} <= metrics.keys()
     listed = done(services, evaluate_agent(services, "expert", searched, n_tasks=4))
     assert listed.spec.environment.endswith(f"retriever={agent.model.path}")
 

@@ -64,6 +64,8 @@ def test_the_other_forms_by_hand() -> None:
         ("robust", {"label_smoothing": 0.1}, 0.188262),
         ("exo", {"label_smoothing": 0.1}, 0.114082),
         ("nca", {}, 1.198154),
+        ("bco", {}, 0.948154),
+        ("sppo", {}, 0.0),
         ("apo_zero", {}, 0.755081),
         ("apo_down", {}, 0.891401),
         ("discopop", {"discopop_tau": 0.5}, 0.361369),
@@ -75,6 +77,7 @@ def test_the_younger_forms_by_hand(loss: str, options: dict[str, float], expecte
     - robust: (0.9 * 0.313262 - 0.1 * 1.313262) / 0.8.
     - exo: 0.731059 (log 0.731059 - log 0.9) + 0.268941 (log 0.268941 - log 0.1) = -0.151988 + 0.266070.
     - nca: -log sigma(0.5) - (log sigma(-0.5) + log sigma(0.5)) / 2 = 0.474077 + (0.974077 + 0.474077) / 2.
+    - bco: -log sigma(0.5) - log sigma(0.5). sppo: the log-ratios 1 and -1 are where it wants them, at 1 / (2 * 0.5) and -1.
     - apo_zero: (1 - 0.622459) + 0.377541. apo_down: 0.622459 + (1 - 0.731059).
     - discopop: s = sigma(1 / 0.5) = 0.880797: 0.119203 * 0.313262 + 0.880797 * e^-1.
     """

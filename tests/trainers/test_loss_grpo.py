@@ -10,7 +10,7 @@ import torch
 from quintain.trainers.losses.grpo import grpo_loss, k3
 from trainers.loss_runs import Group, Run, assert_as_trl, result_of, trl_runs, trl_values
 
-LOSSES = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo")
+LOSSES = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo", "luspo", "vespo")
 CLIP = {"clip_low": 0.2, "clip_high": 0.2}
 
 
@@ -31,6 +31,8 @@ GROUP = Group([Run(logs(0.6, 0.5), old=logs(0.4, 0.5), advantage=1.0), Run(logs(
         ("gspo", -0.2, [[0.0, 0.0], [0.0]]),
         ("cispo", 0.006196, [[-0.4, -1 / 3], [0.8 / 3]]),
         ("sapo", -0.414490, [[-0.352506, -0.25], [0.233535]]),
+        ("luspo", -0.8, [[0.0, 0.0], [0.0]]),
+        ("vespo", 0.019194, [[-0.167348, -0.167348], [0.113262]]),
     ],
 )
 def test_each_form_by_hand(loss: str, expected: float, gradient: list[list[float]]) -> None:
@@ -44,6 +46,9 @@ def test_each_form_by_hand(loss: str, expected: float, gradient: list[list[float
       gradient, -clip(rho) A / 3.
     - sapo: gates 4 sigma(0.5) = 2.489837, 4 sigma(0) = 2 and 4 sigma(1.05 * -0.5) / 1.05 = 1.415938:
       -((2.489837 + 2) / 2 - 1.415938) / 2; slopes rho 4 s (1 - s) = 1.410022, 1 and 0.467070, by 4, 4 and 2.
+    - luspo: as gspo, with each run's tokens summed: (-1.2 * 2 + 0.8) / 2.
+    - vespo: w = 1.5 and 0.5, phi = 1.5^2 e^(3 (1 - 1.5)) = 0.502043 and 0.5^3 e^(2 (1 - 0.5)) = 0.339785:
+      (-0.502043 (log 0.6 + log 0.5) + 0.339785 log 0.2) / 3; gradients -phi A / 3.
     """
     result = result_of(grpo_loss, [GROUP], loss=loss, max_tokens=10, **CLIP)
     assert result.loss == pytest.approx(expected, abs=1e-6)
@@ -97,16 +102,20 @@ def test_advantages_are_divided_by_the_deviation_of_the_steps_rewards() -> None:
     assert [x for run in scaled.gradient for x in run] == pytest.approx([x / 0.547823 for x in whole], rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo"])
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo", "luspo"])
 def test_on_policy_the_ratio_is_one_and_the_gradient_that_of_the_policy(loss: str) -> None:
     """rho = 1 for every token: losses -A = -2, and +1: each divided as the form says. Runs of 2 and 1 tokens.
 
     grpo, gspo: (-2 + 1) / 2, gradients -2 / 4 and 1 / 2. dapo: (-4 + 1) / 3, -2 / 3 and 1 / 3. dr_grpo, 10 tokens a run:
-    -3 / 20, -2 / 20 and 1 / 20.
+    -3 / 20, -2 / 20 and 1 / 20. luspo: (-4 + 1) / 2, -2 / 2 and 1 / 2.
     """
     runs = [Run([-1.0, -2.0], advantage=2.0), Run([-3.0], advantage=-1.0)]
     result = result_of(grpo_loss, [Group(runs)], loss=loss, max_tokens=10, **CLIP)
-    expected = {"dapo": (-1.0, -2 / 3, 1 / 3), "dr_grpo": (-0.15, -0.1, 0.05)}.get(loss, (-0.5, -0.5, 0.5))
+    expected = {
+        "dapo": (-1.0, -2 / 3, 1 / 3),
+        "dr_grpo": (-0.15, -0.1, 0.05),
+        "luspo": (-1.5, -1.0, 0.5),
+    }.get(loss, (-0.5, -0.5, 0.5))
     assert result.loss == pytest.approx(expected[0])
     assert result.gradient == [pytest.approx([expected[1]] * 2), pytest.approx([expected[2]])]
     assert result.metrics["ratio_mean"] == 1.0
@@ -125,7 +134,7 @@ def test_a_token_of_unknown_behaviour_counts_as_on_policy(unknown: float) -> Non
 def test_a_placeholder_for_a_log_prob_makes_no_gradient_nan(loss: str) -> None:
     """-9999 is what some servers report for a token they did not score: rho is held at e^20 and cut at 1.2; sapo's gate is open at 4."""
     result = result_of(grpo_loss, [Group([Run([-1.0], old=[-9999.0], advantage=1.0)])], loss=loss, max_tokens=1, **CLIP)
-    assert result.loss == pytest.approx({"cispo": 1.2, "sapo": -4.0}.get(loss, -1.2))
+    assert result.loss == pytest.approx({"cispo": 1.2, "sapo": -4.0, "vespo": 0.0}.get(loss, -1.2))
     assert result.gradient == [[-1.2 if loss == "cispo" else 0.0]]
 
 

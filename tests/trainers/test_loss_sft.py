@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from quintain.trainers.losses.sft import sft_loss
+from quintain.trainers.losses.sft import dft_loss, sft_loss
 from trainers.loss_runs import Group, Run, result_of
 
 LN2 = math.log(2)
@@ -48,6 +48,14 @@ def test_a_token_of_weight_zero_is_not_in_the_loss_even_if_it_is_impossible() ->
     assert result.gradient == [[0.0, -1.0]]
     counted = result_of(sft_loss, [Group([Run([-math.inf, -LN2])])])
     assert (counted.loss, counted.gradient) == (math.inf, [[-0.5, -0.5]])
+
+
+def test_dynamic_fine_tuning_weighs_tokens_by_their_chance() -> None:
+    """Chances 1/2, 1/4, 0 and weights 2, 1, 1: (2 ln2 / 2 + 2 ln2 / 4 + 0) / 4 = 3/8 ln2; gradients -w p / 4."""
+    result = result_of(dft_loss, [Group([Run([-LN2, -2 * LN2, -math.inf], weight=[2.0, 1.0, 1.0])])])
+    assert result.loss == pytest.approx(0.375 * LN2)
+    assert result.gradient == [pytest.approx([-0.25, -0.0625, 0.0])]
+    assert result.metrics["nll"] == math.inf
 
 
 def test_a_step_in_which_every_weight_is_zero_has_loss_zero() -> None:

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quintain.records.hyperparameters.pairs import ABSOLUTE
 from quintain.trainers.losses.dpo import FORMS, dpo_loss, ranking_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_loss
 from quintain.trainers.losses.reference_free import orpo_loss, simpo_loss
-from quintain.trainers.losses.sft import sft_loss
+from quintain.trainers.losses.sft import dft_loss, sft_loss
 from trainers.loss_runs import (
     Group,
     Loss,
@@ -49,6 +50,7 @@ def a_ranking(rng: np.random.Generator) -> Group:
 
 CASES: dict[str, tuple[Loss, Draw, dict[str, Any]]] = {
     "sft": (sft_loss, a_run, {}),
+    "dft": (dft_loss, a_run, {}),
     "kto": (kto_loss, a_run, {"beta": 0.4, "desirable_weight": 1.2, "kl": 0.3}),
     "orpo": (orpo_loss, a_pair, {"beta": 0.4}),
     "simpo": (simpo_loss, a_pair, {"beta": 2.0, "gamma": 0.7}),
@@ -56,10 +58,10 @@ CASES: dict[str, tuple[Loss, Draw, dict[str, Any]]] = {
     "ranking": (ranking_loss, a_ranking, {"beta": 0.4}),
 }
 for form in FORMS:
-    smoothed = {} if form in ("nca", "apo_zero", "apo_down", "discopop") else {"label_smoothing": 0.1}
+    smoothed = {} if form in (*ABSOLUTE, "discopop") else {"label_smoothing": 0.1}
     CASES[form] = (dpo_loss, a_pair, {"beta": 0.4, "loss": form, "sft_weight": 0.3, "ld_alpha": 0.4, **smoothed})
 CASES["wpo"] = (dpo_loss, a_pair, {"beta": 0.4, "policy_weighting": True})
-for form in ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo"):
+for form in ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo", "luspo", "vespo"):
     bounds = {"clip_low": 0.2, "clip_high": 0.2}
     CASES[form] = (grpo_loss, a_run, {"loss": form, "kl_coefficient": 0.2, "max_tokens": 7, **bounds})
 CASES["batch"] = (grpo_loss, a_ranking, {"scale_rewards": "batch", "delta": 1.5, **bounds})

@@ -39,7 +39,7 @@ SAMPLING = {"top_p": 0.9, "top_k": 40, "min_p": 0.05}
 OPTIONS: dict[str, Option] = {
     **{
         name: Option({"loss": name}, DPO)
-        for name in ("sigmoid_norm", "hinge", "ipo", "nca", "apo_zero", "apo_down", "discopop")
+        for name in ("sigmoid_norm", "hinge", "ipo", "nca", "bco", "sppo", "apo_zero", "apo_down", "discopop")
     },
     "robust": Option({"loss": "robust"}, DPO, {"label_smoothing": 0.1}),
     "exo": Option({"loss": "exo"}, DPO, {"label_smoothing": 0.1}),
@@ -49,7 +49,7 @@ OPTIONS: dict[str, Option] = {
     "ld_alpha": Option({"ld_alpha": 0.5}, DPO),
     "wpo": Option({"policy_weighting": True}, DPO),
     "tr_dpo": Option({"reference_sync_steps": 2}, accepts=DPO),  # another reference, used alike
-    **{name: Option({"loss": name}, GRPO) for name in ("grpo", "gspo", "cispo", "sapo")},
+    **{name: Option({"loss": name}, GRPO) for name in ("grpo", "gspo", "cispo", "sapo", "luspo", "vespo")},
     "dr_grpo": Option({"loss": "dr_grpo", "max_tokens": 9}, GRPO),
     "kl_coefficient": Option({"kl_coefficient": 0.1}, GRPO, accepts=GRPO | {"ppo"}),  # of PPO it changes the reward
     "delta": Option({"delta": 1.3}, GRPO),
@@ -58,6 +58,7 @@ OPTIONS: dict[str, Option] = {
     "masked runs": Option({"mask_truncated": True}, accepts=GRPO),
     "overlong penalty": Option({"overlong_tokens": 8}, accepts=GRPO),
     "unscaled": Option({"scale_rewards": "none"}, accepts=GRPO),
+    "dft": Option({"loss": "dft"}, frozenset({"sft", "bc"})),
     "neftune": Option({"neftune_alpha": 5.0}, accepts=frozenset({"sft", "bc"})),
     "lora+": Option({"lora": {"b_rate_ratio": 16.0}}, accepts=frozenset(CONFIGS)),
     "pissa": Option({"lora": {"init": "pissa"}}, accepts=frozenset(CONFIGS)),

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import GRPOConfig
@@ -94,14 +93,10 @@ def test_each_term_of_the_reward_is_reported_at_each_step(
         assert 0 < (metrics["reward_model"] or 0) < 1
 
 
-def test_the_model_separates_equal_task_rewards_unless_beta_is_zero(
-    model_folder: Path, tmp_path: Path, judges: dict[str, Agent]
-) -> None:
+def test_the_model_separates_equal_task_rewards(model_folder: Path, tmp_path: Path, judges: dict[str, Agent]) -> None:
     rows = [group(key=f"t{i}", rewards=(1.0, 1.0)) for i in range(2)]
     report, _ = run(job(model_folder, tmp_path / "a", judges["reward_model"], epochs=1), tmp_path / "job-a", rows)
-    assert report.dropped == {}
-    with pytest.raises(TrainingFailed, match="no_variance 2"):
-        run(job(model_folder, tmp_path / "b", judges["reward_model"], beta=0.0), tmp_path / "job-b", rows)
+    assert report.dropped == {}, "no_variance without it"
 
 
 def online(model: Path, output: Path, judge: Agent, **config: Any) -> TrainSpec:

@@ -182,6 +182,17 @@ def test_a_checkpoint_of_another_run_is_refused(model_folder: Path, tmp_path: Pa
             run(spec_, tmp_path / "job", rows)
 
 
+def test_validation_of_dynamic_fine_tuning_is_the_likelihood_that_it_raises(model_folder: Path, tmp_path: Path) -> None:
+    """Its own loss is near 0 for a start that gives what the data says no chance, so the start would stay the best."""
+    starts = []
+    for loss in ("nll", "dft"):
+        job = spec(model_folder, tmp_path / loss, loss=loss, epochs=1, **STEADY)
+        _, recorder = run(job, tmp_path / f"job-{loss}", dataset(1), validation=dataset(1))
+        starts.append((metric(recorder, "validation_loss")[0], metric(recorder, "loss")[0]))
+    assert starts[1][0] == pytest.approx(starts[0][0], rel=1e-5)
+    assert starts[1][1] < starts[0][1] / 10
+
+
 def test_early_stopping_ends_the_run_and_keeps_the_best_weights(model_folder: Path, tmp_path: Path) -> None:
     """The validation run contradicts the training run, so the first validation stays the best."""
     rows = [DatasetRow(trajectory=run_of(i, "It costs 40.")) for i in range(2)]

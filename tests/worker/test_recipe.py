@@ -11,7 +11,7 @@ import pytest
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
-from quintain.records.agent import Agent, Sampling
+from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Row, TextRow
 from quintain.records.hyperparameters.methods import CONFIGS
 from quintain.records.jobs.job import RecipeSpec
@@ -86,6 +86,17 @@ def test_stages_count_as_one_run_and_hand_the_agent_on(spec: RecipeSpec, tmp_pat
         ("sft", 3),
         ("after", 2),
     ]
+
+
+def test_a_stage_measures_in_a_game_against_an_opponent(tiny_agent: Agent, tmp_path: Path) -> None:
+    """Two games by two players, both of them runs; the expert of the environment wins against a model that writes nothing."""
+    expert = Agent(id="agent:expert@1", name="expert", version=1, model=ModelRef(source="expert", path="expert"))
+    short = Sampling(max_new_tokens=1)
+    stage = EvaluateStage(label="a", environment="quintain/nim", n_tasks=2, opponent=expert, sampling=short)
+    folder = tmp_path / "job-a"
+    spec = RecipeSpec(name="clerk", agent=tiny_agent, stages=(stage,), output_dir=str(tmp_path / "out"), seed=3)
+    result = recipe.run(spec, folder, Stopping(folder))
+    assert (result.trajectories.count, result.success_rate) == (4, 0.0)
 
 
 def test_a_recipe_killed_in_every_stage_continues_there_and_ends_with_the_same_weights(

@@ -31,7 +31,7 @@ from quintain.environments.tools_1k.catalogue import (
     catalogue,
     catalogue_with,
 )
-from quintain.environments.tools_1k.retriever import ranking_metrics
+from quintain.environments.tools_1k.retriever import KS, ranking_metrics
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Environment, Policy, TimeStep
 from quintain.records.record import Record, require_number
@@ -165,7 +165,8 @@ class DirectEpisode:
     def _metrics(self) -> dict[str, float]:
         if self._retriever is None or self._need is None:
             return {}
-        return ranking_metrics(list(self._offered), frozenset((self._need.tool.name,)))
+        ks = [k for k in KS if k <= self._candidates]  # what ranks behind the tools that are offered is unknown
+        return ranking_metrics(list(self._offered), frozenset((self._need.tool.name,)), ks)
 
 
 def candidate_tools(need: Need, k: int, rng: Random) -> list[Tool]:

@@ -225,7 +225,9 @@ def sequential_verdict(comparison: Comparison) -> str:
     match test.decision:
         case "difference":
             better = pair.b if test.difference > 0 else pair.a
-            return f"{better} is better, decided {after}: {found}."
+            meets = test.ci_low <= 0 <= test.ci_high
+            note = " The interval is a test of its own and needs more tasks to leave 0 out." if meets else ""
+            return f"{better} is better, decided {after}: {found}.{note}"
         case "equivalent":
             return f"No relevant difference, decided {after}: {found} is within 5 points."
         case "hopeless":

@@ -29,8 +29,8 @@ LEVEL = 0.05
 _TRUNCATION = 0.5
 """c of the bets: a bet never risks more than this share of the capital."""
 
-_STEP = 0.001
-"""Spacing of the candidate differences of the confidence sequence, whose bounds are rounded outward."""
+_CANDIDATES = 1000
+"""Candidate differences of the confidence sequence in 0..1, and as many below; its bounds are rounded outward to them."""
 
 
 def paired_e_value(only_a: float, only_b: float) -> float:
@@ -92,7 +92,7 @@ def confidence_sequence(differences: Sequence[float]) -> Interval:
         return Interval(0.0, -1.0, 1.0)
     import numpy as np
 
-    candidates = np.arange(-1 + _STEP, 1, _STEP)
+    candidates = np.arange(1 - _CANDIDATES, _CANDIDATES) / _CANDIDATES
     up, down = log_capitals((np.asarray(differences) + 1) / 2, (candidates + 1) / 2)
     kept = np.maximum(up, down).max(0) < math.log(2 / LEVEL)
     mean = math.fsum(differences) / len(differences)

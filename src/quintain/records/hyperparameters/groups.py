@@ -10,28 +10,39 @@ from pydantic import Field, field_validator
 
 from quintain.records.hyperparameters.shared import TrainingConfig
 
-_CLIP_BOUNDS = {"gspo": (3e-4, 4e-4), "cispo": (1.0, 0.2), "sapo": (1.0, math.inf)}
-"""Bounds of the authors, where the form of the loss needs others than 0.2: a run's mean ratio stays near 1, and sapo has none."""
+UNBOUNDED = ("sapo", "vespo")
+"""Forms that weigh ratios smoothly instead of clipping them."""
+
+_CLIP_BOUNDS = {
+    **dict.fromkeys(("gspo", "luspo"), (3e-4, 4e-4)),
+    "cispo": (1.0, 0.2),
+    **dict.fromkeys(UNBOUNDED, (1.0, math.inf)),
+}
+"""Bounds of the authors, where the form of the loss needs others than 0.2: a run's mean ratio stays near 1."""
 
 
 class GroupLossConfig(TrainingConfig):
     """The loss of group-relative policy optimisation."""
 
     method: Literal["grpo"] = "grpo"
-    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo"] = Field(
+    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo", "sapo", "luspo", "vespo"] = Field(
         default="dapo",
         description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "
         "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
-        "(arXiv 2506.13585); sapo: a soft gate in place of the clip (arXiv 2511.20347).",
+        "(arXiv 2506.13585); sapo: a soft gate in place of the clip (arXiv 2511.20347); luspo: gspo summed over a run (arXiv 2602.05261); "
+        "vespo: a soft weight of the sequence (arXiv 2602.10693).",
     )
     clip_low: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="The ratio is cut below 1 - clip_low; null: 0.2, in gspo 0.0003, in cispo 1: not at all.",
+        description="The ratio is cut below 1 - clip_low; null: 0.2, in gspo and luspo 0.0003, in cispo 1: not at all.",
     )
     clip_high: float | None = Field(
-        default=None, ge=0, le=100, description="The ratio is cut above 1 + clip_high; null: 0.2, in gspo 0.0004."
+        default=None,
+        ge=0,
+        le=100,
+        description="The ratio is cut above 1 + clip_high; null: 0.2, in gspo and luspo 0.0004.",
     )
     kl_coefficient: float = Field(
         default=0.0, ge=0, le=100, description="Weight of the k3 estimate of the KL to the start model; 0: off."
@@ -97,14 +108,19 @@ class GroupLossConfig(TrainingConfig):
         """See `Settings`."""
         yield from super().conflicts()
         _, high = self.clip_bounds
-        if self.loss == "sapo":
-            why = "loss is 'sapo', whose gate has no bounds; set loss to 'grpo'"
+        if self.loss in UNBOUNDED:
+            why = f"loss is '{self.loss}', which has no bounds; set loss to 'grpo'"
             yield from self.without_effect(("clip_low", "clip_high", "delta"), why)
         elif self.delta is not None and (self.loss == "cispo" or self.delta <= 1 + high):
             yield (
                 f"delta is {self.delta}, loss '{self.loss}' and clip_high {high}: delta bounds the ratio beyond "
                 f"1 + clip_high, and cispo has no such term; set delta above {1 + high}, loss to another than cispo, or "
                 "delta to null"
+            )
+        if self.loss == "vespo" and self.importance_cap is not None:
+            yield (
+                f"importance_cap is {self.importance_cap} and loss is 'vespo', which weighs a run by its probability over the "
+                "sampler's already; set importance_cap to null, or loss to another"
             )
         if self.scale_rewards == "batch" and self.loss == "dr_grpo":
             yield (

@@ -42,6 +42,11 @@ class SFTConfig(TrainingConfig):
     batch_tokens: int = Field(
         default=4096, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
     )
+    loss: Literal["nll", "dft"] = Field(
+        default="nll",
+        description="nll: negative log-likelihood; dft: times the token's probability, so that unlikely tokens count less (arXiv "
+        "2508.05629).",
+    )
     step_weighting: Literal["none", "reward"] = Field(
         default="none", description="reward: a step's tokens weigh v / mean(v) of its run, v its value; unknown: 1."
     )
@@ -184,6 +189,11 @@ class GRPOConfig(OnlineConfig, GroupLossConfig):
                 yield f"{name} is set and {why}; set {name} to {remedy}, or {other_remedy}"
         if self.reward_model is not None and not self.alpha + self.beta:
             yield "alpha and beta are 0: no run would earn anything; raise one of them"
+        elif self.reward_model is not None and not self.beta and not self.step_level:
+            yield (
+                "reward_model is set and beta, its weight, is 0 (the pull to the start model is kl_coefficient); set beta above 0, or "
+                "leave reward_model out"
+            )
         if self.reward_model is None:
             why = "reward_model is null (the pull to the start model is kl_coefficient); name a reward_model"
             beta = ("beta",) if self.beta else ()  # 0 asks for nothing

@@ -12,7 +12,7 @@ from quintain.records.hyperparameters.shared import TrainingConfig
 SMOOTHED = ("robust", "exo")
 """Forms that need a share of wrong labels."""
 
-ABSOLUTE = ("nca", "apo_zero", "apo_down")
+ABSOLUTE = ("nca", "bco", "sppo", "apo_zero", "apo_down")
 """Forms that read each run's own log-ratio, not only the difference of a pair."""
 
 
@@ -27,11 +27,23 @@ class PairLossConfig(PreferenceConfig):
 
     method: Literal["dpo"] = "dpo"
     loss: Literal[
-        "sigmoid", "sigmoid_norm", "hinge", "ipo", "robust", "exo", "nca", "apo_zero", "apo_down", "discopop"
+        "sigmoid",
+        "sigmoid_norm",
+        "hinge",
+        "ipo",
+        "robust",
+        "exo",
+        "nca",
+        "bco",
+        "sppo",
+        "apo_zero",
+        "apo_down",
+        "discopop",
     ] = Field(
         default="sigmoid",
         description="sigmoid_norm: on means over tokens (Tulu 3, arXiv 2411.15124); hinge: SLiC (arXiv 2305.10425); ipo (arXiv "
         "2310.12036); robust: unbiased under flipped labels (arXiv 2403.00409); exo (arXiv 2402.00856); nca (arXiv 2402.05369); "
+        "bco: two classes (arXiv 2404.04656); sppo (arXiv 2405.00675); "
         "apo_zero, apo_down: chosen runs better or worse than the model's own (arXiv 2408.06266); discopop (arXiv 2406.08414).",
     )
     label_smoothing: float = Field(

@@ -29,6 +29,7 @@ from quintain.records.hyperparameters.setting_switches import (
     added_sinks,
     chosen_formats,
     with_bound_of_cispo,
+    with_ratio_of_sequences,
 )
 from quintain.records.wording import clip, list_names, nearest, shown
 
@@ -79,7 +80,13 @@ VALUES: dict[str, dict[Any, Any]] = {
     "quantization_bit": {4: "nf4", 8: "int8"},
     "selection_method": {"rejection_sampling": "rejection"},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
-    "loss_type": {"exo_pair": "exo", "nca_pair": "nca", "bnpo": "dapo"},
+    "loss_type": {
+        **{f"{name}_pair": name for name in ("exo", "nca", "bco")},
+        "sppo_hard": "sppo",
+        "bnpo": "dapo",
+        "chunked_nll": "nll",
+    },
+    **{name: {True: "dft", False: None} for name in ("use_dft_loss", "enable_dft_loss")},
     "dpo_loss_type": {"dpo": "sigmoid", "dpo_norm": "sigmoid_norm"},
     "loss_agg_mode": {"token-mean": "dapo", "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo"},
 }
@@ -143,7 +150,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
-    values = _nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED})
+    values = with_ratio_of_sequences(_nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED}))
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     _refuse(values, fixed, fields)
     values = _with_batch_size(_stated(with_bound_of_cispo(with_schedule(in_steps(values))), fields))

@@ -60,6 +60,19 @@ def added_sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         )
 
 
+_OF_SEQUENCES = {"grpo": "gspo", "luspo": "luspo"}
+"""`loss_type` of TRL with `importance_sampling_level: sequence` -> the loss here."""
+
+
+def with_ratio_of_sequences(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the loss that TRL states as another one and the level of its ratio."""
+    loss = _OF_SEQUENCES.get(str(values.get("loss_type")))
+    if loss is None or values.get("importance_sampling_level") != "sequence":
+        return dict(values)
+    rest = {name: value for name, value in values.items() if name != "importance_sampling_level"}
+    return rest | {"loss_type": loss}
+
+
 def with_bound_of_cispo(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with the distance from 1 in place of TRL's bound of the ratio in cispo.
 

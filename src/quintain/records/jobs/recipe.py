@@ -82,6 +82,8 @@ class EvaluateStage(Record):
     seed: Seed = 0
     sampling: Sampling | None = Field(default=None, description="Null: the agent's sampling settings.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
+    opponent: Agent | None = Field(default=None, description="Plays the other role of a game. Null: not a game.")
+    opponent_endpoint: Endpoint | None = Field(default=None, description="Profile of an opponent behind an endpoint.")
 
     @property
     def planned_steps(self) -> int:

@@ -275,12 +275,14 @@ def _call_for(agent: str, like: Evaluation) -> ToolCall:
     if is_played:
         about |= {"repeats": like.repeats, "seed": like.seed}
         about |= {"max_turns": like.max_turns} if like.max_turns is not None else {}
+        about |= {"opponent": like.opponent_id} if like.opponent_id is not None else {}
     return call("evaluate_agent", **about)
 
 
 def _suites(items: Sequence[Evaluation]) -> str:
     return ", ".join(
         f"{item.environment} {item.split} n_tasks={item.n_tasks} repeats={item.repeats} seed={item.seed}"
+        + (f" opponent={item.opponent_id}" if item.opponent_id else "")
         for item in items[:3]
     )
 

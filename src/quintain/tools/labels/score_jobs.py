@@ -12,6 +12,7 @@ from quintain.environments.registry import PATH_OPTIONS
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
+from quintain.records.dataset import IMITATED
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import (
     EvolveSpec,
@@ -261,7 +262,7 @@ def start_influence(services: Services, runs: Iterable[Trajectory], *, agent: Ag
     The ranking is for training this agent; `target` is the dataset of the runs that it should do well on.
 
     Raises:
-        InvalidInput: There is no target, or the agent has no weights here.
+        InvalidInput: There is no target, or one of runs that are not all to be imitated, or the agent has no weights here.
         NotFound: There is no such dataset, or none of its runs is stored.
     """
     require_policy(agent, "value runs by its gradients")
@@ -276,6 +277,16 @@ def start_influence(services: Services, runs: Iterable[Trajectory], *, agent: Ag
             code="no_target",
         )
     dataset = services.store.datasets.get(target)
+    if dataset.kind not in IMITATED:
+        runs_of = {"dataset_id": dataset.id, "outcome": "success"}
+        raise InvalidInput(
+            Hint(
+                f"expected a target of kind {' or '.join(IMITATED)}, whose runs are all good ones, got {dataset.id} of kind "
+                f"{dataset.kind!r}; freeze its good runs with ",
+                call("export_dataset", kind="sft", name=f"{dataset.name[:80]}-good", filter=runs_of),
+            ),
+            code="wrong_dataset_kind",
+        )
     chosen = services.store.trajectories.iterate(TrajectoryFilter(dataset_id=dataset.id))
     try:
         targets = write_runs(services, islice(chosen, MAX_TARGETS))

@@ -19,7 +19,8 @@ from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.text import require_clean
 from quintain.records.wording import explain, shown
-from quintain.tools.evaluation.environment_references import usable_reference
+from quintain.tools.evaluation.environment_references import require_opponent, usable_reference
+from quintain.tools.evaluation.rollouts import acting_fields
 from quintain.tools.invocation import refuse_unknown
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
@@ -53,7 +54,11 @@ _SOURCES = ("dataset", "text", "environment")
 _REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")
 _RECIPE = ("name", "model", "seed", "request_key", "stages")
 _TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "reward", "agent", "hyperparameters")
-_EVALUATE_STAGE = ("method", "label", *(name for name in EvaluateStage.model_fields if name not in {"kind", "label"}))
+_EVALUATE_STAGE = (
+    "method",
+    "label",
+    *(name for name in EvaluateStage.model_fields if name not in {"kind", "label", "opponent_endpoint"}),
+)
 
 
 _ELSEWHERE = {
@@ -207,11 +212,8 @@ def _stage(
         method = _method_of(document)
         if method == "evaluate":
             refuse_unknown("the stage", document, dict.fromkeys(_EVALUATE_STAGE))
-            environment = usable_reference(services, document.get("environment", ""))
-            wanted = {name: value for name, value in document.items() if name != "method"} | {
-                "environment": environment
-            }
-            return EvaluateStage.model_validate({"label": method, **wanted})
+            wanted = {name: value for name, value in document.items() if name != "method"}
+            return EvaluateStage.model_validate({"label": method, **wanted, **_played(services, document)})
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         if earlier := [stage.config for stage in before if isinstance(stage, TrainStage)]:
@@ -227,6 +229,19 @@ def _stage(
         raise InvalidInput(explain(error, where)) from None
     except (InvalidInput, NotFound) as error:
         raise type(error)(f"{where}: {error.message}", code=error.code) from None
+
+
+def _played(services: Services, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a stage evaluates, and in a game against whom."""
+    environment = usable_reference(services, document.get("environment", ""), games=True)
+    opponent = document.get("opponent")
+    if not isinstance(opponent, str | None):
+        raise InvalidInput(f"opponent: expected text, got {shown(opponent)}; give expert or another agent")
+    require_opponent(environment, opponent, "give `opponent`: expert or another agent")
+    if opponent is None:
+        return {"environment": environment}
+    other = acting_fields(services, opponent, environment, games=True)
+    return {"environment": environment, "opponent": other["agent"], "opponent_endpoint": other["endpoint"]}
 
 
 def _going_on(config: TrainingConfig, earlier: Sequence[TrainingConfig]) -> TrainingConfig:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from quintain.endpoints.profiles import find_profile
+from quintain.environments.references import parts_of
+from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters.methods import (
     ACTING_ONLY,
+    ConstraintConfig,
     DistillConfig,
     DPOConfig,
     GRPOConfig,
@@ -22,6 +26,8 @@ from quintain.records.hyperparameters.methods import (
     TrainingConfig,
 )
 from quintain.records.labels.judging import Endpoint
+from quintain.records.labels.reward import CallsReward
+from quintain.records.wording import list_names, nearest, shown
 from quintain.tools.evaluation.environment_references import require_opponent, usable_reference
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
@@ -149,6 +155,7 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
                 "teacher_top_k would have no effect in an environment, where the teacher scores the tokens that the student samples; "
                 "leave it out, or give a dataset instead of `environment`"
             )
+        _require_countable(environment, getattr(config, "constraint", None))
         return require_self_play(environment, getattr(config, "self_play", None))  # only methods that act have it
     useless = next((name for name in _ONLINE_ONLY if getattr(config, name, None) is not None), None)
     if useless is not None:
@@ -189,6 +196,32 @@ def usable_settings(services: Services, config: TrainingConfig, environment: str
             code="no_environment",
         )
     return config
+
+
+def _require_countable(environment: str, constraint: ConstraintConfig | None) -> None:
+    """Refuse a constraint on the calls of a tool that no environment offers: its cost would be the same in every run.
+
+    Tools that an environment states only once a task has begun are not known here.
+
+    Raises:
+        InvalidInput: names the tools that are offered.
+    """
+    if constraint is None or not isinstance(constraint.cost, CallsReward) or constraint.cost.tool is None:
+        return
+    offered = set[str]()
+    for part in parts_of(environment) or (environment,):
+        with closing(task_source(part).make()) as made:
+            names = {tool["function"]["name"] for tool in made.tools}
+        if not names:
+            return
+        offered |= names
+    wanted = constraint.cost.tool
+    if wanted not in offered:
+        raise InvalidInput(
+            f"expected constraint.cost.tool to be one of {list_names(sorted(offered))}, which {environment} offers, got {shown(wanted)}"
+            f"{nearest(wanted, offered)}; correct it",
+            code="unknown_tool",
+        )
 
 
 def require_self_play(environment: str, config: SelfPlayConfig | None) -> None:

@@ -24,6 +24,7 @@ from quintain.records.hyperparameters.methods import (
     RankingConfig,
     RetrieverConfig,
     RewardConfig,
+    SFTConfig,
     SimPOConfig,
     TrainingConfig,
 )
@@ -41,7 +42,7 @@ from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.reference_free import orpo_loss, simpo_loss
 from quintain.trainers.losses.retriever import retriever_loss
 from quintain.trainers.losses.reward import reward_loss
-from quintain.trainers.losses.sft import sft_loss
+from quintain.trainers.losses.sft import dft_loss, sft_loss
 
 Loss = Callable[..., LossOutput]
 """Takes log-probs or values, the streams, and the totals of the step."""
@@ -54,6 +55,8 @@ class Objective:
     loss: Loss
     linear: bool = False
     """Whether the loss is -sum_i(w_i log p_i) with weights known beforehand; its gradient is then formed in the forward pass."""
+    measure: Loss | None = None
+    """The loss of validation, where that of training does not measure progress."""
     needs_reference: bool = False
     needs_collision: bool = False
     """Whether the loss takes `TokenStreams.collision`."""
@@ -164,6 +167,8 @@ def objective_of(
                 needs_reference=needs_reference,
                 settings_at=lambda step: {"critic_only": step < config.critic_only_steps},
             )
+        case SFTConfig(loss="dft"):
+            return Objective(dft_loss, measure=sft_loss)
         case _ if config.method in ("sft", "bc", "pretrain"):  # type: ignore[attr-defined]
             return Objective(sft_loss, linear=True)
     raise InvalidInput(f"{type(config).__name__} has no objective")

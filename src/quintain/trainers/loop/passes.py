@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -123,6 +123,7 @@ def held_out(engine: Engine, objective: Objective, batches: Sequence[Sequence[Ex
     There is no dropout. `totals` are those of the whole split.
     """
     sums = Sums()
+    objective = replace(objective, loss=objective.measure or objective.loss)
     with eval_mode(engine.model):
         if objective.couples_examples:  # the tools of a whole split are negatives of each other
             pooled = torch.cat([_pooled(engine, batch, seed=0) for batch in batches])

@@ -168,6 +168,19 @@ def nca(pair: PairRewards) -> torch.Tensor:
     return _logistic(pair.chosen) + (_logistic(-pair.chosen) + _logistic(-pair.rejected)) / 2
 
 
+def bco(pair: PairRewards) -> torch.Tensor:
+    """-log sigma(a) - log sigma(-b): chosen and rejected runs are two classes (Jung et al. 2024, arXiv 2404.04656, without a shift)."""
+    return _logistic(pair.chosen) + _logistic(-pair.rejected)
+
+
+def sppo(pair: PairRewards) -> torch.Tensor:
+    """(a / beta - 1 / (2 beta))^2 + (b / beta + 1 / (2 beta))^2 (SPPO, Wu et al. 2024, arXiv 2405.00675, eq. 4.7, eta = 1 / beta).
+
+    The hard form: the chosen run wins with probability 1.
+    """
+    return ((pair.chosen - 0.5) / pair.beta) ** 2 + ((pair.rejected + 0.5) / pair.beta) ** 2
+
+
 def apo_zero(pair: PairRewards) -> torch.Tensor:
     """1 - sigma(a) + sigma(b): chosen runs become likelier (D'Oosterlinck et al. 2024, arXiv 2408.06266, eq. 7)."""
     return torch.sigmoid(-pair.chosen) + torch.sigmoid(pair.rejected)
@@ -200,6 +213,8 @@ FORMS: dict[str, Callable[[PairRewards], torch.Tensor]] = {
     "robust": robust,
     "exo": exo,
     "nca": nca,
+    "bco": bco,
+    "sppo": sppo,
     "apo_zero": apo_zero,
     "apo_down": apo_down,
     "discopop": discopop,

@@ -1,4 +1,4 @@
-"""Group-relative policy optimisation: clipped policy gradients on advantages, in six published forms.
+"""Group-relative policy optimisation: clipped policy gradients on advantages, in eight published forms.
 
 - grpo: mean over a run's tokens, then over the step's runs (Shao et al. 2024, arXiv 2402.03300, eq. 3).
 - dapo: mean over the step's tokens (Yu et al. 2025, arXiv 2503.14476, eq. 8).
@@ -9,6 +9,9 @@
   over the step's tokens (MiniMax 2025, arXiv 2506.13585, eq. 4 and 5; the authors have no lower bound: clip_low 1).
 - sapo: as grpo, with the gate 4 sigma(tau (rho - 1)) / tau in place of min and clip: its slope is 1 at rho = 1 and
   falls on both sides (Gao et al. 2025, arXiv 2511.20347).
+- luspo: as gspo, with the sum over a run's tokens instead of their mean (arXiv 2602.05261).
+- vespo: -phi(w) A log pi(t) with no gradient through phi(w) = w^k e^(lambda (1 - w)), w the product of rho over the run;
+  mean over the step's tokens (arXiv 2602.10693).
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ _LARGEST_LOG_RATIO = 20.0
 
 _GATES = 1.0, 1.05
 """tau of sapo where the advantage is above 0 and where not, of its authors: the gradient of bad tokens is the less stable one."""
+
+_KERNELS = (2.0, 3.0), (3.0, 2.0)
+"""(k, lambda) of vespo where the advantage is at least 0 and where not, as in TRL."""
 
 
 def grpo_loss(
@@ -58,7 +64,7 @@ def grpo_loss(
         loss: Which form.
         clip_low: How far rho may fall below 1 before a worse-than-expected token loses its gradient.
         clip_high: How far rho may rise above 1 before a better-than-expected token does.
-        delta: Bound of the ratio where the advantage is negative, above 1 + clip_high; not for cispo and sapo. None: none.
+        delta: Bound of the ratio where the advantage is negative, above 1 + clip_high; not for cispo, sapo and vespo. None: none.
         kl_coefficient: Weight of k3.
         max_tokens: Constant of dr_grpo, tokens a run.
         scale_rewards: `batch` divides advantages by the standard deviation of the step's rewards + 1e-4 (Lite PPO, Liu et al.
@@ -77,8 +83,8 @@ def grpo_loss(
     if scale_rewards == "batch":
         advantage = advantage / (totals.reward_deviation + EPSILON)
     log_ratio = _log_ratio(logp, streams)
-    if loss == "gspo":
-        log_ratio = _sequence_mean_log_ratio(log_ratio, streams) + logp - logp.detach()
+    if loss in ("gspo", "luspo", "vespo"):
+        log_ratio = _sequence_log_ratio(log_ratio, streams, mean=loss != "vespo") + logp - logp.detach()
     ratio = log_ratio.clamp(max=_LARGEST_LOG_RATIO).exp()
     bounds = (1 - clip_low, 1 + clip_high)
     losses = -_surrogate(logp, ratio, advantage, bounds, loss, delta)
@@ -104,13 +110,13 @@ def _log_ratio(logp: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     return logp - torch.where(torch.isfinite(old), old, logp.detach())
 
 
-def _sequence_mean_log_ratio(log_ratio: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
-    """The mean of each token's sequence, unweighted and without gradient, float [N]."""
+def _sequence_log_ratio(log_ratio: torch.Tensor, streams: TokenStreams, *, mean: bool) -> torch.Tensor:
+    """The mean of each token's sequence, or the sum, unweighted and without gradient, float [N]."""
     flat = log_ratio.detach()
     sums, lengths = (
         torch.zeros_like(streams.value).index_add(0, streams.sequence, x) for x in (flat, torch.ones_like(flat))
     )
-    return (sums / lengths.clamp(min=1.0))[streams.sequence]
+    return (sums / lengths.clamp(min=1.0) if mean else sums)[streams.sequence]
 
 
 def _surrogate(
@@ -128,6 +134,10 @@ def _surrogate(
     if loss == "sapo":
         heat = torch.where(advantage > 0, *_GATES)
         return 4 / heat * torch.sigmoid(heat * (ratio - 1)) * advantage
+    if loss == "vespo":
+        k, rate = (torch.where(advantage >= 0, *pair) for pair in zip(*_KERNELS, strict=True))
+        weight = ratio.detach()
+        return weight**k * torch.exp(rate * (1 - weight)) * advantage * logp
     if delta is not None:
         ratio = ratio.clamp(max=delta)
     return torch.minimum(ratio * advantage, clipped * advantage)
@@ -140,6 +150,8 @@ def _aggregate(
         return sequence_means(losses, streams).sum() / (totals.sequences or 1)
     weight = to_accumulation_dtype(streams.weight, streams)
     total = torch.where(weight == 0, 0.0, weight * losses).sum()
+    if loss == "luspo":
+        return total / (totals.sequences or 1)
     if loss != "dr_grpo":
         return total / (totals.weight or 1.0)
     if max_tokens is None:

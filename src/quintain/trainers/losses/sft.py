@@ -22,3 +22,16 @@ def sft_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) 
     weight, logp = to_accumulation_dtype(streams.weight, streams), to_accumulation_dtype(logprobs, streams)
     loss = torch.where(weight == 0, 0.0, -weight * logp).sum() / (totals.weight or 1.0)
     return LossOutput(loss, metric_sums(nll=-logp[weight != 0]))
+
+
+def dft_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
+    """Weighted mean of -p_t log p_t with no gradient through the factor p_t, and the metric `nll` of `sft_loss`.
+
+    Dynamic fine-tuning (Wu et al. 2025, arXiv 2508.05629): the gradient of the negative log-likelihood is that of a policy
+    whose reward is 1 / p_t at what the data says; the factor makes it 1, so that unlikely tokens no longer dominate. The loss
+    is small where p_t is near 0, too, so it measures no progress; `sft_loss` does.
+    """
+    logp = to_accumulation_dtype(logprobs, streams)
+    weight = to_accumulation_dtype(streams.weight, streams) * logp.detach().exp()
+    loss = torch.where(weight == 0, 0.0, -weight * logp).sum() / (totals.weight or 1.0)
+    return LossOutput(loss, sft_loss(logprobs, streams, totals).metrics)

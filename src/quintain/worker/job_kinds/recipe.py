@@ -80,6 +80,8 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
         seed=stage.seed,
         sampling=stage.sampling or agent.sampling,
         max_turns=stage.max_turns,
+        opponent=stage.opponent,
+        opponent_endpoint=stage.opponent_endpoint,
     )
 
 
