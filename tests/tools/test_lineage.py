@@ -475,6 +475,21 @@ def test_the_copy_in_a_job_that_took_a_run_over_goes_with_the_copy_in_the_job_th
     assert (done.copies, [*home.glob("jobs/*/outputs/*")]) == ((), [])
 
 
+def test_copies_that_stayed_when_runs_were_forgotten_are_deleted_by_the_call_that_the_answer_names(
+    services: Services, home: Path
+) -> None:
+    """By their ids: no filter finds forgotten runs."""
+    (added,) = services.store.trajectories.add_many([run("t", user("quinces"), answer("a"), job_id="job-done")], NOW)
+    job(services.store, "job-done", rollout(base_agent(services.store)), JobStatus.SUCCEEDED)
+    episodes = home / "jobs" / "job-done" / "outputs" / "trajectory.jsonl"
+    episodes.parent.mkdir(parents=True)
+    episodes.write_text(f'{{"id": "{added.id}"}}\n')
+    (deletes,) = forget(services, filter=TrajectoryFilter(text="quinces"), dry_run=False).next_step.calls
+    done = forget(services, **deletes.arguments)
+    assert (done.before, done.removed, done.copies, episodes.exists()) == (1, (str(episodes),), (), False)
+    assert forget(services, **deletes.arguments).next_step == "No copy of them is known."
+
+
 def test_a_dry_run_at_the_terminal_names_the_runs_that_a_filter_chooses(
     services: Services, runs: list[str], home: Path
 ) -> None:
