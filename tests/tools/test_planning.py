@@ -379,8 +379,13 @@ def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(se
     assert f"preview_dataset(dataset_id={dataset_id!r}" in result.unknown["tokens"]
     assert "held-out" not in plan.why
     assert any("validation_share" in note for note in plan.notes)
-    assert plan.fields == describe_method("sft")["hyperparameters"]
+    every = describe_method("sft")["hyperparameters"]
+    assert plan.fields == {name: line for name, line in every.items() if name in plan.fields}
     assert plan.fields["learning_rate"].startswith("number, default null, above 0 to 1: ")
+    assert plan.fields.keys() >= {*plan.hyperparameters, "neftune_alpha"}, "what is set, and the method's own"
+    assert not plan.fields.keys() & {"schedule", "lora.rank"}, "what all methods share"
+    adapters = plan_training(services, dataset_id=dataset_id, hyperparameters={"lora": {"rank": 4}})
+    assert "lora.alpha" in adapters.fields
 
 
 def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunked(services: Services) -> None:
