@@ -56,7 +56,7 @@ from quintain.tools.training.planning.model_files import ModelFacts, read_model,
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
 from quintain.tools.training.planning.warnings import step_value_notes
 from quintain.tools.training.requests import AgentReference, Request, Source, start_agent
-from quintain.tools.training.start import evolution_spec, training_inputs
+from quintain.tools.training.start import evolution_spec, training_inputs, with_tasks_there
 
 T = TypeVar("T")
 
@@ -219,6 +219,8 @@ def _settled(
 ) -> tuple[PlanSettings, ExplainedEstimate, DataFacts | None]:
     """Settle settings and estimate, as far as model and data are readable."""
     method, dataset = choice.method or "", choice.dataset
+    if method == EVOLVE and choice.environment is not None:
+        settings = with_tasks_there(settings, choice.environment)
     facts = None if isinstance(model, str) else model
     is_here = agent is not None and agent.model.source in ("folder", "starter", "gguf")
     if agent is not None and is_here and isinstance(model, str) and stored_quantization(agent.model) is None:
