@@ -136,10 +136,10 @@ def test_tasks_of_a_file_whose_prompts_stood_in_training_rows_are_tasks_that_an_
     services.store.trajectories.add_many(rows, NOW)
     dataset = export_dataset(services, "sft", "rows", filter=TrajectoryFilter(tags=("rows",)))
     agent = trained(services.store, "job-rows", training(history.base, dataset.dataset_id))
-    prompts = ("1+1?", "3+3?", "x" * 200 + "y" * 100, "Find the red box.")
+    prompts = ("1+1?", "3+3?", "x" * 300, "x" * 200 + "y" * 100, "Find the red box.")
     tasks = [Task(id=f"task-{n}", prompt=prompt, environment="quintain/tasks") for n, prompt in enumerate(prompts)]
     services.store.trajectories.add_many([run(task=task, job_id="job-eval") for task in tasks], NOW)
-    words = f"[trained_on_tasks] {agent.id} has learned from runs of 1 of the 4 tasks of quiz"
+    words = f"[trained_on_tasks] {agent.id} has learned from runs of 2 of the 5 tasks of quiz"
     assert trained_on_tasks(services, agent.id, "job-eval", "quiz").startswith(words)
     assert trained_on_tasks(services, history.agent.id, "job-eval", "quiz") == ""
 
