@@ -69,10 +69,7 @@ async def correction(a: Assistant) -> None:
     }
     done = await a.call("submit_scores", batch_id=batch["batch_id"], scores=[answer])
     require(done["accepted"] == 1 and done["corrections"], f"the correction is not stored: {done}")
-    new = done["corrections"][0]
-    data = await a.call(
-        "export_dataset", kind="sft", name="sums", trajectory_ids=[new], outcomes=["unknown", "success"]
-    )
+    data = await a.follow(done, "export_dataset", name="sums")
     require(data["rows"] == 1, f"the corrected run is not in the dataset: {data}")
 
 

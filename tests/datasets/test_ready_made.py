@@ -205,6 +205,17 @@ def test_tables_of_a_spreadsheet_are_rows(services: Services, name: str, mark: s
     assert [row.desirable for row in _rows(marked)] == [True, False]
 
 
+def test_columns_whose_names_all_begin_with_a_capital_are_known(services: Services) -> None:
+    """As people write the header of a spreadsheet; in `columns` and `where` they are named as written."""
+    table = "Prompt,Response,Label\n" + "".join(f"{n}?,{n},{bool(n % 2)}\n" for n in range(4))
+    _write(services, "t.csv", []).write_text(table, encoding="utf-8")
+    assert [row.desirable for row in _rows(_export(services, "kto", "t.csv"))] == [False, True, False, True]
+    odd = _export(services, "sft", "t.csv", curation=Curation(where={"Label": "True"}))
+    assert _said(odd) == [("1?", "1"), ("3?", "3")]
+    swapped = _export(services, "sft", "t.csv", columns={"prompt": "Response", "response": "Prompt"})
+    assert _said(swapped)[0] == ("0", "0?")
+
+
 MESSAGES = [("9", "Ms. Miller", "Where is it?", "2026-03-01 10:00"), ("9", "Support", "In Rome.", "2026-03-01 10:05")]
 MESSAGES += [("8", "Mr. Ode", "Hello?", "2026-02-01 09:00"), ("8", "Support", "Good morning.", "2026-02-01 09:01")]
 

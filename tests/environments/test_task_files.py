@@ -137,9 +137,10 @@ def test_a_row_of_verl_asks_what_the_user_says_and_is_judged_by_its_ground_truth
 def test_a_table_of_questions_and_answers_is_a_task_file(tmp_path: Path) -> None:
     """A spreadsheet is what people have; an empty cell is a field that the row does not state."""
     table = tmp_path / "quiz.csv"
-    table.write_text('question;answer;type\n"7 * 8?";56;sums\nCapital of France?;Paris;\n', encoding="utf-8")
-    found = {task.prompt: (task.metadata["answer"], task.type) for task in read_tasks(table).tasks}
-    assert found == {"7 * 8?": ("56", "sums"), "Capital of France?": ("Paris", None)}
+    for header in ("question;answer;type", "Question;Answer;Type"):
+        table.write_text(f'{header}\n"7 * 8?";56;sums\nCapital of France?;Paris;\n', encoding="utf-8")
+        found = {task.prompt: (task.metadata["answer"], task.type) for task in read_tasks(table).tasks}
+        assert found == {"7 * 8?": ("56", "sums"), "Capital of France?": ("Paris", None)}
 
 
 def test_columns_of_a_table_are_named_by_options(tmp_path: Path) -> None:

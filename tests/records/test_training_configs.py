@@ -490,6 +490,14 @@ def test_a_preference_loss_of_llama_factory_that_is_a_method_here_names_it() -> 
     assert canonical_document({**file, "pref_loss": "ipo"})["method"] == "dpo"
 
 
+def test_the_one_dataset_of_a_file_of_trl_or_axolotl_is_the_dataset() -> None:
+    rows = {"path": "rows.jsonl", "type": "alpaca"}
+    assert canonical_document({"dataset_name": "rows.jsonl"}) == {"dataset": "rows.jsonl"}
+    assert canonical_document({"datasets": [rows]}) == {"dataset": "rows.jsonl"}
+    for more in ([rows, rows], [{**rows, "field_output": "say"}]):
+        assert canonical_document({"datasets": more}) == {"datasets": more}, "a choice of rows is not dropped"
+
+
 def test_two_names_of_one_setting_may_agree() -> None:
     assert read("sft", {"lr": 1e-3, "learning_rate": 1e-3, "use_lora": True, "lora": {"rank": 8}}) == (
         SFTConfig(learning_rate=1e-3, lora=LoraConfig(rank=8))

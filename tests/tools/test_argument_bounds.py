@@ -216,3 +216,16 @@ def test_jobs_of_every_kind_can_be_listed_alone() -> None:
     specs = get_args(get_args(JobSpec)[0])
     asked = get_args(get_args(get_type_hints(list_jobs)["kind"])[0])
     assert set(asked) == {spec.model_fields["kind"].default for spec in specs}
+
+
+def test_a_list_of_values_and_a_number_are_cells_too() -> None:
+    spec = next(spec for spec in CATALOG if spec.name == "export_dataset")
+    given = {"kind": "kto", "name": "a", "columns": {"label": "mark", "good": ["great", 5], "bad": 1}}
+    assert check(spec, given)["columns"] == {"label": "mark", "good": "great|5", "bad": "1"}
+
+
+def test_an_argument_of_the_wrong_type_or_choice_is_answered_with_what_it_is_for() -> None:
+    spec = next(spec for spec in CATALOG if spec.name == "export_agent")
+    match = "got 'mlx'; `format`: .*all weights .for MLX too.*; correct it and call export_agent"
+    with pytest.raises(InvalidInput, match=match):
+        check(spec, {"agent": "a", "format": "mlx"})

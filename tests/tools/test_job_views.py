@@ -54,6 +54,7 @@ from quintain.tools.jobs.record_reports import job_report
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
+from quintain.tools.training.start import start_training
 from quintain.tools.web_address import page_announced
 from quintain.worker.pictures.draw import draw
 from quintain.worker.pictures.panels import draw_panels
@@ -212,6 +213,18 @@ def test_the_settings_of_a_job_have_its_seed_and_each_value_and_a_list_its_times
     waiting.store.jobs.finish(job_id, 1, JobStatus.FAILED, ended := waiting.clock())
     (listed,) = list_jobs(waiting).items
     assert (listed.started_at, listed.ended_at) == (waiting.store.jobs.get(job_id).started_at, ended)
+
+
+def test_the_settings_of_a_training_come_with_the_call_that_repeats_it_with_another_seed(waiting: Services) -> None:
+    reward = {"outcome": 0.5, "calls": {"full_at": 1, "zero_at": 8}, "short": {"type": "length", "zero_at": 9}}
+    given = {"method": "grpo", "model": "starter", "environment": "quintain/inventory", "name": "lean"}
+    first = start_training(waiting, **given, reward=reward, hyperparameters={"rollouts": 2, "loss": "grpo"}, seed=4)
+    repeat, *_ = get_job(waiting, first.job_id, detail="settings").next_step.calls
+    second = start_training(waiting, **repeat.arguments)
+    one, other = (waiting.store.jobs.get(started.job_id).spec for started in (first, second))
+    assert isinstance(other, TrainSpec)
+    changed = {"seed": 5, "name": "lean-5", "output_dir": other.output_dir}
+    assert other == one.model_copy(update=changed)
 
 
 def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiting: Services) -> None:

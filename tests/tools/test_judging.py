@@ -413,8 +413,8 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
     assert services.store.scores.of_trajectory(run_id) == []
     again = submit(services, batch, {"item_id": "i1", "correction": CORRECTION})
     assert again.corrections == (better_id,)
-    chosen = TrajectoryFilter(tags=("correction",))
-    made = export_dataset(services, "sft", "corrections", filter=chosen, outcomes=["unknown"])
+    (learn,) = (one for one in again.next_step.calls if one.tool == "export_dataset")
+    made = export_dataset(services, **learn.arguments)
     assert made.rows == 1
     (row,) = read_rows(Path(made.path), "train")
     assert [step.train for step in row.trajectory.agent_steps] == [False, True]

@@ -136,10 +136,10 @@ def test_tasks_of_a_file_whose_prompts_stood_in_training_rows_are_tasks_that_an_
     services.store.trajectories.add_many(rows, NOW)
     dataset = export_dataset(services, "sft", "rows", filter=TrajectoryFilter(tags=("rows",)))
     agent = trained(services.store, "job-rows", training(history.base, dataset.dataset_id))
-    prompts = ("1+1?", "3+3?", "x" * 200 + "y" * 100, "Find the red box.")
+    prompts = ("1+1?", "3+3?", "x" * 300, "x" * 200 + "y" * 100, "Find the red box.")
     tasks = [Task(id=f"task-{n}", prompt=prompt, environment="quintain/tasks") for n, prompt in enumerate(prompts)]
     services.store.trajectories.add_many([run(task=task, job_id="job-eval") for task in tasks], NOW)
-    words = f"[trained_on_tasks] {agent.id} has learned from runs of 1 of the 4 tasks of quiz"
+    words = f"[trained_on_tasks] {agent.id} has learned from runs of 2 of the 5 tasks of quiz"
     assert trained_on_tasks(services, agent.id, "job-eval", "quiz").startswith(words)
     assert trained_on_tasks(services, history.agent.id, "job-eval", "quiz") == ""
 
@@ -473,6 +473,21 @@ def test_the_copy_in_a_job_that_took_a_run_over_goes_with_the_copy_in_the_job_th
     services.store.trajectories.take_over("job-resumed", [TakenOver(trajectory_id=played)])
     done = forget(services, played, dry_run=False, copies=True)
     assert (done.copies, [*home.glob("jobs/*/outputs/*")]) == ((), [])
+
+
+def test_copies_that_stayed_when_runs_were_forgotten_are_deleted_by_the_call_that_the_answer_names(
+    services: Services, home: Path
+) -> None:
+    """By their ids: no filter finds forgotten runs."""
+    (added,) = services.store.trajectories.add_many([run("t", user("quinces"), answer("a"), job_id="job-done")], NOW)
+    job(services.store, "job-done", rollout(base_agent(services.store)), JobStatus.SUCCEEDED)
+    episodes = home / "jobs" / "job-done" / "outputs" / "trajectory.jsonl"
+    episodes.parent.mkdir(parents=True)
+    episodes.write_text(f'{{"id": "{added.id}"}}\n')
+    (deletes,) = forget(services, filter=TrajectoryFilter(text="quinces"), dry_run=False).next_step.calls
+    done = forget(services, **deletes.arguments)
+    assert (done.before, done.removed, done.copies, episodes.exists()) == (1, (str(episodes),), (), False)
+    assert forget(services, **deletes.arguments).next_step == "No copy of them is known."
 
 
 def test_a_dry_run_at_the_terminal_names_the_runs_that_a_filter_chooses(

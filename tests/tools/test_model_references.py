@@ -13,7 +13,7 @@ import yaml
 
 from fake_endpoint import profile, write_profiles
 from gguf_files import whole
-from quintain.errors import Conflict, InvalidInput, NotFound, Refused
+from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Refused
 from quintain.exporters.agent_card import model_card, modelfile
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
@@ -326,6 +326,12 @@ def test_an_unknown_name_lists_the_nearest_models_of_the_inbox_without_its_path(
     assert "notes" not in error.message
     assert str(services.settings.home) not in error.message
     assert "are: google/gemma-3, gemma270, " in error_of(resolve_agent, services, "google/gema-3").message
+
+
+@pytest.mark.parametrize("address", ["http://localhost:8000/v1", "https://models.example/v1"])
+def test_the_address_of_a_model_server_leads_to_a_profile(services: Services, address: str) -> None:
+    with pytest.raises(QuintainError, match=r"is `endpoint:NAME`, with the address as base_url of \[NAME\] in .*toml"):
+        register_agent(services, "teacher", address)
 
 
 def test_a_folder_of_models_lists_those_in_it(services: Services, inbox: Path) -> None:

@@ -30,6 +30,7 @@ from quintain.records.hyperparameters.methods import (
     PPOConfig,
     SFTConfig,
 )
+from quintain.records.jobs.job import EvolveSpec
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.jobs.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
@@ -54,6 +55,7 @@ from quintain.tools.training.planning.model_files import Matrix, ModelFacts, rea
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
+from quintain.worker.evolution.stage_specs import selection_tasks
 from store_shelves import evaluation
 from terminal import quintain
 from tools.dict_calls import Caller
@@ -379,8 +381,13 @@ def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(se
     assert f"preview_dataset(dataset_id={dataset_id!r}" in result.unknown["tokens"]
     assert "held-out" not in plan.why
     assert any("validation_share" in note for note in plan.notes)
-    assert plan.fields == describe_method("sft")["hyperparameters"]
+    every = describe_method("sft")["hyperparameters"]
+    assert plan.fields == {name: line for name, line in every.items() if name in plan.fields}
     assert plan.fields["learning_rate"].startswith("number, default null, above 0 to 1: ")
+    assert plan.fields.keys() >= {*plan.hyperparameters, "neftune_alpha"}, "what is set, and the method's own"
+    assert not plan.fields.keys() & {"schedule", "lora.rank"}, "what all methods share"
+    adapters = plan_training(services, dataset_id=dataset_id, hyperparameters={"lora": {"rank": 4}})
+    assert "lora.alpha" in adapters.fields
 
 
 def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunked(services: Services) -> None:
@@ -446,6 +453,24 @@ def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(
     assert [text.split("]")[0] for text in started.warnings] == ["[too_few_rows", "[no_successes"]
     stages = [{"method": "sft", "dataset": few, "hyperparameters": {"batch_size": 1}}]
     assert start_config(waiting, {"model": "starter", "stages": stages}).warnings == started.warnings
+
+
+def test_an_evolution_in_a_file_of_few_tasks_takes_no_more_than_it_has(waiting: Services) -> None:
+    """Of all numbers of tasks that nobody stated; what is stated stays, and is refused by the job."""
+    rows = [{"prompt": f"{n}?", "answer": "1", "split": "test" if n % 2 else "train"} for n in range(24)]
+    waiting.settings.inbox_dir.mkdir(parents=True, exist_ok=True)
+    (waiting.settings.inbox_dir / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    place = "quintain/tasks?file=quiz.jsonl"
+    plan = plan_training(waiting, method="evolve", environment=place)
+    fitting = {"tasks_per_iteration": 12, "evaluation_tasks": 4, "final_tasks": 8}
+    assert fitting.items() <= plan.hyperparameters.items()
+    spec = waiting.store.jobs.get(start_training(waiting, "evolve", "starter", environment=place).job_id).spec
+    assert isinstance(spec, EvolveSpec)
+    assert fitting.items() <= spec.config.model_dump().items()
+    assert selection_tasks(spec)
+    stated = {"tasks_per_iteration": 30, "final_tasks": 2}
+    plan = plan_training(waiting, method="evolve", environment=place, hyperparameters=stated)
+    assert stated.items() <= plan.hyperparameters.items()
 
 
 @pytest.mark.parametrize("method", ["grpo", "evolve"])

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from quintain.errors import InvalidInput, NotFound, Unavailable
-from quintain.importers.files.tables import SUFFIXES, with_numbers
+from quintain.importers.files.tables import SUFFIXES, with_numbers, with_small_names
 from quintain.importers.log_file import LogFile, NumberedValue
 from quintain.importers.protocol import Report
 from quintain.records.dataset import SplitName
@@ -94,7 +94,7 @@ def rows_of(path: Path, report: Report) -> Iterator[NumberedValue]:
         Unavailable: pyarrow is not installed.
     """
     if path.suffix.lower() not in _COLUMNAR:
-        return LogFile(path, path.parent).rows(report)
+        return LogFile(path, path.parent, as_written=True).rows(report)
     return (NumberedValue(number, row) for number, row in enumerate(_columnar_rows(path), 1))
 
 
@@ -148,8 +148,9 @@ def write_lines(rows: Iterable[NumberedValue], columns: Mapping[str, str], targe
             if not last and isinstance(row, Mapping):
                 _require_columns(columns, row)
             file.write("\n" * (number - last - 1))
-            named = _finite(with_numbers(renamed_columns(row, columns))) if isinstance(row, Mapping) else row
-            json.dump(named, file, ensure_ascii=False, default=_plain)
+            if isinstance(row, Mapping):
+                row = _finite(with_numbers(with_small_names(renamed_columns(row, columns))))
+            json.dump(row, file, ensure_ascii=False, default=_plain)
             file.write("\n")
             last = number
 

@@ -26,7 +26,7 @@ from quintain.importers.files.raw_values import (
     lines,
 )
 from quintain.importers.files.spooled_list import SpooledList, T
-from quintain.importers.files.tables import is_table, table_rows
+from quintain.importers.files.tables import is_table, table_rows, with_small_names
 from quintain.importers.protocol import Report
 from quintain.records.text import MAX_DEPTH
 
@@ -53,6 +53,8 @@ class LogFile:
     """The imported folder; nothing outside it is read."""
     reading: ReadState = field(default_factory=ReadState, compare=False, repr=False)
     """Progress and repairs so far."""
+    as_written: bool = False
+    """Whether a table's columns have the names of its header, in which readers know lower case alone."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -86,7 +88,7 @@ class LogFile:
             if is_table(self.path):
                 for number, row in table_rows(self.path, self.root, self.reading, report):
                     self.reading.row = number
-                    yield NumberedValue(number, row)
+                    yield NumberedValue(number, row if self.as_written else with_small_names(row))
                 return
             pieces = self.pieces()
             while (piece := next(pieces, None)) is not None:

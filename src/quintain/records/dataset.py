@@ -41,7 +41,13 @@ Number = Annotated[float, BeforeValidator(require_number)]
 Count = Annotated[int, BeforeValidator(require_number)]
 
 
-CellValue = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
+def as_cell(value: Any) -> Any:
+    """Return what cells are compared with as text: a value or a bound, or of a list `a|b`; anything else as it is."""
+    values = value if isinstance(value, list) else [value]
+    return "|".join(map(str, values)) if all(isinstance(one, str | int | float) for one in values or [None]) else value
+
+
+CellValue = Annotated[str, BeforeValidator(as_cell)]
 
 
 class Curation(Record):

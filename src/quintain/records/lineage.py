@@ -99,3 +99,8 @@ class Forgotten(Record):
     touched: AffectedRecords = AffectedRecords()
     twins: tuple[str, ...] = Field(default=(), description="Stored runs with the same content under other ids.")
     blocked: dict[str, int] = Field(default_factory=dict, description="Dataset -> number of its forgotten runs.")
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """All runs that were named, forgotten now or earlier."""
+        return (*self.trajectory_ids, *self.before)

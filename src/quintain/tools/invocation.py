@@ -70,19 +70,18 @@ def _with_json_strings_parsed(arguments: Mapping[str, Any], names: set[str]) -> 
 
 
 def _invalid(tool: str, error: ValidationError, model: type[BaseModel]) -> InvalidInput:
-    """Return the error of arguments of the wrong type or outside their bounds, with the bounds of the first one at fault."""
+    """Return the error of wrong arguments, with the bounds of the first one at fault, or else what it is for."""
     from quintain.tools.training.methods import inline_definitions  # few calls are wrong
 
     fault = error.errors(include_url=False)[0]
     name = str(fault["loc"][0]) if fault["loc"] else ""
     fields = valid_fields(error, model)
     # The schema of a whole object does not help against a wrong value within it, and some messages list the valid values.
-    inner, listed = len(fault["loc"]) > 1, fault["type"] in CHOICES or {"error", "pattern"} & {*fault.get("ctx", {})}
-    schema = (
-        {} if inner or listed else inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
-    )
-    bounds = fields or _bounds(schema)
-    valid = f"; valid `{name}`: {bounds}" if bounds else ""
+    stated = len(fault["loc"]) > 1 or {"error", "pattern"} & {*fault.get("ctx", {})}
+    schema = {} if stated else inline_definitions(model.model_json_schema()).get("properties", {}).get(name, {})
+    bounds = fields or ("" if fault["type"] in CHOICES else _bounds(schema))
+    about = f"; `{name}`: {schema['description'].removesuffix('.')}" if "description" in schema else ""
+    valid = f"; valid `{name}`: {bounds}" if bounds else about
     return InvalidInput(
         Hint(
             f"{explain(error, 'arguments', fields.split(', '))}{valid}; correct it and call ",

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from quintain.checkers.quantities import quantity
 from quintain.datasets.row_files import joined_columns, renamed_columns, rows_of
 from quintain.errors import InvalidInput, NotFound
+from quintain.importers.files.tables import with_small_names
 from quintain.importers.protocol import Report
 from quintain.records.protocols import SPLITS, Environment, TaskSource
 from quintain.records.seeds import stable_seed
@@ -68,7 +69,7 @@ def task_of(value: Any) -> Task:
     value = {"prompt": value} if isinstance(value, str) else value
     if not isinstance(value, dict):
         raise InvalidInput(f"expected a JSON object, got {shown(value)}")
-    row = _Row.model_validate(_native(value))
+    row = _Row.model_validate(_native(with_small_names(value)))
     split = row.split if row.split is not None else row.metadata.get("split")
     if split is not None and _SPLITS.get(str(split).strip().lower()) is None:
         raise InvalidInput(f"expected split to be train or held_out (or test, validation), got {shown(split)}")

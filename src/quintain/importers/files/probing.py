@@ -18,7 +18,7 @@ from quintain.importers.files.databases import MAX_BYTES, tables
 from quintain.importers.files.json_parser import Parser
 from quintain.importers.files.raw_values import LongValue, RawValue, elements, is_lines, lines
 from quintain.importers.files.spooled_list import SpooledList
-from quintain.importers.files.tables import is_table, table_rows
+from quintain.importers.files.tables import is_table, table_rows, with_small_names
 from quintain.importers.log_file import parse_piece
 from quintain.importers.protocol import Probe, Report
 from quintain.records.text import MAX_DEPTH
@@ -119,7 +119,7 @@ def _table(path: Path, root: Path) -> ProbeResult:
     except InvalidInput as error:
         return ProbeResult(Probe(parts, "other"), error.message)
     what = f"a table {_UNKNOWN}{_keys(rows)}" if rows else "a table without rows"
-    return ProbeResult(Probe(parts, "lines", rows=tuple(rows)), what)
+    return ProbeResult(Probe(parts, "lines", rows=tuple(map(with_small_names, rows))), what)
 
 
 def _json(path: Path, root: Path, start: bytes) -> ProbeResult:

@@ -113,6 +113,11 @@ def _value(cell: str) -> Any:
         return cell
 
 
+def with_small_names(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the names of its columns in lower case if all begin with a capital, as people write headers."""
+    return {name.lower(): value for name, value in row.items()} if all(name[:1].isupper() for name in row) else row
+
+
 def with_numbers(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with the columns that are numbers in any log as numbers, where a table has them as text."""
     found = {name: number for name in _NUMBERS if (number := as_cell_number(row.get(name))) is not None}

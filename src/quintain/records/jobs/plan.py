@@ -70,7 +70,7 @@ class TrainingPlan(Record):
     why: Hint
     branches: tuple[Branch, ...] = Field(default=(), description="Decisions that led to method and settings, in order.")
     fields: dict[str, str] = Field(
-        description="Lines of the planned settings, as in guide://methods/METHOD, which has all."
+        description="Lines of the planned settings and of the method's own, as in guide://methods/METHOD, which has all."
     )
     resource_uri: str
     next_step: Hint

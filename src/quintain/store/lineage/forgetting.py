@@ -51,14 +51,15 @@ def read_content(connection: Connection, ids: Sequence[str]) -> RemovedContent:
         removed += connection.scalar(select(func.count()).where(scores.c.trajectory_id.in_(chunk))) or 0
     if unknown := [run_id for run_id in wanted if run_id not in known]:
         raise not_found_error(connection, table, unknown, "trajectory")
-    fresh = [known[run_id] for run_id in wanted if known[run_id].forgotten_at is None]
+    rows = [known[run_id] for run_id in wanted]
+    fresh = [row for row in rows if row.forgotten_at is None]
     sources = dict.fromkeys(json.loads(row.document).get("source", {}).get("uri") for row in fresh)
     return RemovedContent(
         now=tuple(row.id for row in fresh),
-        before=tuple(run_id for run_id in wanted if known[run_id].forgotten_at is not None),
+        before=tuple(row.id for row in rows if row.forgotten_at is not None),
         scores=removed,
         sources=tuple(uri for uri in sources if uri),
-        made_by=(*dict.fromkeys(row.job_id for row in fresh if row.job_id), *_taken_over_by(connection, fresh)),
+        made_by=(*dict.fromkeys(row.job_id for row in rows if row.job_id), *_taken_over_by(connection, rows)),
     )
 
 

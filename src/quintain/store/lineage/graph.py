@@ -6,6 +6,7 @@ More than `MAX_SINGLE_RUNS` runs of one dataset or job form a single node. Runs 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -198,15 +199,31 @@ def tasks_trained_on(
     members = or_(_t.id.in_(held), of_job(source_id))
     learned = training_runs_filter(*training_sources(connection, [agent_id]))
 
-    def tasks(runs: ColumnElement[bool]) -> Select[Any]:
-        return select(func.coalesce(_t.environment, ""), func.coalesce(_t.task_id, _t.id)).where(runs).distinct()
+    def tasks(runs: ColumnElement[bool], *more: Any) -> Select[Any]:
+        task = func.coalesce(_t.environment, ""), func.coalesce(_t.task_id, _t.id)
+        return select(*task, *more).where(runs).distinct()
 
     whole, same = tasks(members).subquery(), intersect(tasks(members), tasks(learned)).subquery()
-    is_whole = (_t.prompt != "") & (func.length(_t.prompt) < PROMPT_CHARS)
-    prompts = select(_t.prompt).where(learned, _t.environment.is_(None), is_whole).correlate(None)
-    shared = union(select(same), tasks(members & _t.prompt.in_(prompts))).subquery()
-    n_shared, n_all = (connection.scalar(select(func.count()).select_from(found)) for found in (shared, whole))
-    return SharedTasks(known=n_shared or 0, total=n_all or 0)
+    rows = learned & _t.environment.is_(None) & (_t.prompt != "")
+    is_whole = func.length(_t.prompt) < PROMPT_CHARS
+
+    def begins_as(runs: ColumnElement[bool]) -> ColumnElement[bool]:
+        return _t.prompt.in_(select(_t.prompt).where(runs).correlate(None))
+
+    shared = union(select(same), tasks(members & begins_as(rows & is_whole)))
+    # Of longer prompts the table has the beginning.
+    learned_from = select(_t.document).where(rows, ~is_whole, begins_as(members))
+    read = {_prompt(text) for text in connection.scalars(learned_from)}
+    measured = connection.execute(tasks(members & begins_as(rows & ~is_whole), _t.document)) if read else ()
+    known = {(*task,) for *task, text in measured if _prompt(text) in read}
+    if known:
+        known |= {(*task,) for task in connection.execute(shared)}
+    n_shared = len(known) or connection.scalar(select(func.count()).select_from(shared.subquery()))
+    return SharedTasks(known=n_shared or 0, total=connection.scalar(select(func.count()).select_from(whole)) or 0)
+
+
+def _prompt(document: str) -> str:
+    return str(json.loads(document)["task"]["prompt"])
 
 
 def count_forgotten_sources(connection: Connection, agent_id: str) -> int:

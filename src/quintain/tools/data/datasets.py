@@ -18,7 +18,7 @@ from quintain.exporters.dataset_conversion import require_kind
 from quintain.exporters.registry import exporter
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import PushSpec
-from quintain.records.dataset import IMITATED, PAIRED, Curation, DatasetKind, SplitName
+from quintain.records.dataset import IMITATED, PAIRED, Curation, DatasetKind, SplitName, as_cell
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import require_number
 from quintain.records.trajectory import OutcomeStatus, Trajectory
@@ -70,6 +70,9 @@ RowsPath = Annotated[
 ]
 Columns = Annotated[
     dict[str, str] | None,
+    BeforeValidator(
+        lambda given: {name: as_cell(one) for name, one in given.items()} if isinstance(given, dict) else given
+    ),
     Field(
         description="prompt, response, chosen, label ... -> its name in the file; "
         "good, bad -> label's value, values (a|b) or bound (>=4); assistant -> role's."

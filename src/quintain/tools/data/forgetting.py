@@ -112,7 +112,7 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
     folders = [Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets]
     sources = [path for folder in folders for path in source_files(folder)]
     copied = 0
-    if request.dry_run and not request.copies:
+    if not request.copies:
         copied = sum(path.exists() for path in {*_deletable(services, done, copies=True)} - {*found})
     removed = [path for path in found if request.dry_run or delete_path(path)]
     left = list(_copies(services, done, set(removed), [*folders, *sources]))
@@ -149,6 +149,9 @@ def _next_step(request: _Request, done: Forgotten, left: Sequence[str], *, touch
         return Hint(*steps, "Nothing was changed. To forget for good: ", again, ".")
     if touched:
         steps.append("Work through `touched`, each with its remedy. ")
+    if copied and len(done.runs) <= _SHOWN:
+        deletes = forget_call(done.runs, copies=True, dry_run=False)
+        steps.append(Hint(deletes, f" deletes the copies in {counted(copied, 'place')}. "))
     steps.append(
         "Delete the copies that are left when you no longer need them; this call with `copies`, by a server of another home that "
         "is named, deletes those there."
@@ -269,7 +272,7 @@ def _deletable(services: Services, done: Forgotten, *, copies: bool) -> Iterable
         spec = services.store.jobs.get(job_id).spec
         if isinstance(spec, PreviewSpec):
             yield spec.answer
-    yield from files_with_runs(services, done.trajectory_ids)
+    yield from files_with_runs(services, done.runs)
     if not copies:
         return
     for dataset_id in done.blocked:
@@ -307,12 +310,12 @@ def _has_copy(services: Services, folder: Path, done: Forgotten, removed: Collec
     """Whether a job's folder still contains runs: it is at work, or a file names one of them. A preview copies none."""
     if isinstance(services.store.jobs.get(folder.name).spec, PreviewSpec):
         return False
-    if not any(path.is_relative_to(folder) for path in removed):
+    if done.trajectory_ids and not any(path.is_relative_to(folder) for path in removed):
         return True
     if services.store.jobs.get(folder.name).status in UNFINISHED:
         return True
     left = (path for path in folder.rglob("*.json*") if not any(path.is_relative_to(gone) for gone in removed))
-    return bool(files_of_runs(left, done.trajectory_ids))
+    return bool(files_of_runs(left, done.runs))
 
 
 def _local(source: str) -> Path | None:

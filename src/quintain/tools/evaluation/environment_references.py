@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated, Any
@@ -33,6 +34,9 @@ Environments = Annotated[
     BeforeValidator(_weighted),
 ]
 """One environment, or several with weights; a list has equal ones."""
+
+_FROM_FILE = frozenset({"file", "tasks"})
+"""Options of an environment that name a file of tasks."""
 
 _SEVERAL = re.compile(r"\?[^,]*,.*=[\d.]+\s*$", re.DOTALL)
 """Options with a comma, and a number at the end: as weights, a part of several environments would have to end in one each."""
@@ -210,3 +214,21 @@ def environment_of_job(services: Services, job_id: str, environment: str) -> str
     left_out = {*PATH_OPTIONS, *AGENT_OPTIONS.get(name, ())}
     kept = {option: value for option, value in sorted(options.items()) if option not in left_out}
     return write_reference(Reference(name, kept)) if name == environment else environment
+
+
+def plays_file(reference: str) -> bool:
+    """Whether an environment has the tasks of a file alone."""
+    return parts_of(reference) is None and bool(_FROM_FILE & parse_reference(reference).options.keys())
+
+
+def tasks_there(reference: str, split: str, wanted: int) -> int:
+    """How many of so many tasks a split has; a source refuses to draw more than it has."""
+    source = task_source(reference)
+
+    def lacks(n: int) -> bool:
+        try:
+            return not source.tasks(split, n, 0)
+        except InvalidInput:
+            return True
+
+    return bisect_left(range(1, wanted + 1), True, key=lacks)

@@ -22,7 +22,12 @@ from quintain.records.tags import require_tags
 from quintain.tools.catalog import DEPRECATED
 from quintain.tools.data.lineage import export_again, require_remembered
 from quintain.tools.data.row_references import stored_dataset
-from quintain.tools.evaluation.environment_references import Environments, require_opponent, usable_reference
+from quintain.tools.evaluation.environment_references import (
+    Environments,
+    plays_file,
+    require_opponent,
+    usable_reference,
+)
 from quintain.tools.evaluation.suites import benchmark_reference, store_tasks, trained_on_tasks
 from quintain.tools.invocation import MAX_FIELDS
 from quintain.tools.jobs.jobs import start
@@ -43,8 +48,6 @@ from quintain.tools.training.agents import (
 from quintain.tools.training.planning.warnings import acting_warnings
 from quintain.tools.training.requests import RequestKey, require_intact
 
-_FROM_FILE = frozenset({"file", "tasks"})
-"""Options of an environment that name a file of tasks."""
 SELF = "self"
 """The opponent that is the agent itself."""
 
@@ -207,9 +210,8 @@ def task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
     """Return how many tasks will be played: of all tasks of a file, no more than it has."""
     if parts_of(reference) is not None:
         return n_tasks
-    name, options = parse_reference(reference)
-    if not _FROM_FILE & options.keys():
-        if "file" in option_names(name):  # refused where it has only tasks of a file
+    if not plays_file(reference):
+        if "file" in option_names(parse_reference(reference).id):  # refused where it has only tasks of a file
             task_source(reference).tasks(split, 1, seed)
         return n_tasks
     return len(task_source(reference).tasks(split, n_tasks, seed))

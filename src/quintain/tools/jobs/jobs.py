@@ -30,7 +30,7 @@ from quintain.tools.data.lineage import (
     round_datasets,
 )
 from quintain.tools.jobs.descriptions import job_label, metric_curves, thin_curves
-from quintain.tools.jobs.next_steps import next_step
+from quintain.tools.jobs.next_steps import next_step, with_another_seed
 from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize, fitting_page
@@ -88,9 +88,9 @@ def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
         return view.model_copy(update={"log": job_log(services, view.job_id)})
     if detail == "settings":
         spec = services.store.jobs.get(view.job_id).spec
-        return view.model_copy(
-            update={"settings": _without_install_paths(spec.model_dump(mode="json", exclude_none=True))}
-        )
+        again = ("With another seed: ", with_another_seed(spec), ". ") if isinstance(spec, TrainSpec) else ()
+        settings = _without_install_paths(spec.model_dump(mode="json", exclude_none=True))
+        return view.model_copy(update={"settings": settings, "next_step": Hint(*again, *view.next_step.parts)})
     return view
 
 

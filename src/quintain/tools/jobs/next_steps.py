@@ -26,6 +26,7 @@ from quintain.records.jobs.job import (
     TrainSpec,
 )
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
+from quintain.records.labels.reward import RewardSpec
 from quintain.records.wording import clip, counted
 from quintain.tools.services import Services, find
 
@@ -123,6 +124,40 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
     if result.trajectories:
         return _after_rollouts(job, result)
     return Hint("Done.")
+
+
+def with_another_seed(spec: TrainSpec) -> ToolCall:
+    """Return the call that trains once more as a job did, by the next seed and under another name."""
+    return call(
+        "start_training",
+        method=spec.method,
+        model=spec.agent.id_or_name,
+        dataset_id=spec.dataset_id,
+        environment=spec.environment,
+        reward=None if spec.reward is None else _stated(spec.reward),
+        hyperparameters=spec.config.model_dump(mode="json", exclude_defaults=True, exclude={"method"}) or None,
+        name=f"{spec.name[:88]}-{spec.seed + 1}",
+        seed=spec.seed + 1,
+    )
+
+
+def _stated(reward: RewardSpec) -> Any:
+    """Return a reward as an argument; `...` where models judge or a program's own function does, which only their caller has."""
+    if any(part.judges or part.function for part in reward.parts):
+        return ...
+    parts: dict[str, Any] = {}
+    for part in reward.parts:
+        if (declared := part.declared) is None:
+            parts[part.scorer] = part.weight
+            continue
+        name = declared.name or declared.type
+        own = declared.model_dump(mode="json", exclude_defaults=True)
+        parts[f"{name}-{len(parts)}" if name in parts else name] = {
+            "type": declared.type,
+            "weight": part.weight,
+            **own,
+        }
+    return {"parts": parts, **reward.model_dump(exclude_defaults=True, exclude={"parts"})}
 
 
 def preview_again(spec: PreviewSpec) -> ToolCall:

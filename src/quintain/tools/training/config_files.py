@@ -69,6 +69,7 @@ _ELSEWHERE = {
     "train_file": "dataset",
     "train_data": "dataset",
     "prompt_data": "dataset",
+    "dataset_name": "dataset",
     "random_state": "seed",
     "save_path": "output_dir",
     **dict.fromkeys(("algorithm", "stage", "rl", "rlhf_type"), "method"),
@@ -89,6 +90,11 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
         InvalidInput: two names of one key.
     """
     named = {name: value for name, value in document.items() if value is not None or name not in {"seed", *_ELSEWHERE}}
+    match named.get("datasets"):
+        # Axolotl's list. The format of rows is found from them; other keys choose or rename them.
+        case [{"path": str(path), **more}] if "dataset" not in named and more.keys() <= {"type"}:
+            named["dataset"] = path
+            del named["datasets"]
     for alias, key in _ELSEWHERE.items():
         if alias in named and not isinstance(named[alias], Mapping):
             value = named.pop(alias)

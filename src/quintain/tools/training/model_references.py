@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from quintain.artifacts.locations import is_url
-from quintain.errors import Conflict, InvalidInput, NotFound
+from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.jobs.handover import AGENT_FILE, AgentExport
@@ -89,7 +89,16 @@ def agent_of_path(services: Services, path: str, reference: str) -> Agent:
     # An agent's own folder names that agent. Nothing in it is read, so it needs no root.
     if known := _trained_here(services, resolve_path(services, path, services.settings.inbox_dir)):
         return known
-    resolved = readable(services, path, "model")
+    try:
+        resolved = readable(services, path, "model")
+    except QuintainError as error:
+        if not path.startswith(("http://", "https://")):
+            raise
+        raise type(error)(
+            f"{error.message}; a model that a server gives out there is `endpoint:NAME`, with the address as base_url of [NAME] in "
+            f"{services.settings.endpoints_file}, which the operator writes",
+            code=error.code,
+        ) from None
     model = model_in(services, resolved, reference)
     written = resolved.stem if resolved.suffix == ".gguf" else resolved.name
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", written).strip("-._")[:100] or "model"

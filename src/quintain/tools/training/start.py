@@ -27,7 +27,7 @@ from quintain.records.hyperparameters.methods import (
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import EvolveSpec, TrainSpec
 from quintain.records.wording import shown
-from quintain.tools.evaluation.environment_references import Environments, usable_reference
+from quintain.tools.evaluation.environment_references import Environments, plays_file, tasks_there, usable_reference
 from quintain.tools.labels.rewards import training_reward
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
@@ -86,6 +86,8 @@ def evolution_spec(
         InvalidInput: no environment, a setting without effect, or an agent that cannot act.
     """
     require_free_name(request.name or "")
+    if environment is not None:
+        settings = with_tasks_there(settings, usable_reference(services, environment))
     config, training = check_evolution(settings)
     if isinstance(training, SFTConfig) and training.replay is not None:
         raise InvalidInput(
@@ -122,6 +124,24 @@ def evolution_spec(
         datasets_dir=str(services.settings.datasets_dir),
         seed=request.seed,
     )
+
+
+def with_tasks_there(settings: Mapping[str, Any], environment: str) -> dict[str, Any]:
+    """Return settings of an evolution whose default numbers of tasks are no more than those of the file that it plays.
+
+    A third of the held-out tasks selects rounds; the others are for the final comparison.
+    """
+    if not plays_file(environment):
+        return dict(settings)
+    usual = {name: EvolveConfig.model_fields[name].default for name in ("evaluation_tasks", "final_tasks")}
+    given, there = {*settings}, dict[str, int]()
+    if not given & {"tasks_per_iteration", "trajectories_per_iter"}:
+        most = EvolveConfig.model_fields["tasks_per_iteration"].default
+        there["tasks_per_iteration"] = tasks_there(environment, "train", most)
+    if not given & usual.keys():
+        held_out = tasks_there(environment, "held_out", sum(usual.values()))
+        there |= {"evaluation_tasks": held_out // 3, "final_tasks": held_out - held_out // 3}
+    return {**settings, **{name: n for name, n in there.items() if n}}
 
 
 def _with_levels(services: Services, config: EvolveConfig, environment: str) -> EvolveConfig:

@@ -322,7 +322,12 @@ def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str]
     use, what = call("score_trajectories", scorer="people" if batch.judge == "person" else "judge", filter=...), "reads"
     if batch.mode in _ORDERS:
         use, what = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...), "makes pairs of"
-    return Hint(f"{rejected}All answered. ", use, f" {what} the answers; ", more, " has more.")
+    learn: list[Hint | str] = []
+    if made := list(dict.fromkeys(batch.corrections.values())):
+        ends = ["success", "unknown"]  # a corrected run ends at the corrected step
+        data = call("export_dataset", kind="sft", name="corrected", trajectory_ids=made, outcomes=ends)
+        learn = [Hint(data, f" makes a dataset of {counted(len(made), 'corrected run')}; ")]
+    return Hint(f"{rejected}All answered. ", use, f" {what} the answers; ", *learn, more, " has more.")
 
 
 def _agreement(services: Services, rater: str) -> Agreement | None:

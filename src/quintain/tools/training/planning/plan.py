@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field
@@ -11,7 +11,7 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call, join_hints
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset, DatasetName
-from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, OnlineConfig
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker, Estimate, TrainingPlan
 from quintain.records.record import require_number
@@ -21,7 +21,14 @@ from quintain.tools.labels.rewards import REWARDED
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.earlier_skills import earlier_skill
-from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, merge_settings, require_method
+from quintain.tools.training.methods import (
+    EVOLVE,
+    canonical_settings,
+    describe_method,
+    list_methods,
+    merge_settings,
+    require_method,
+)
 from quintain.tools.training.planning.choice import (
     REWARDS,
     Choice,
@@ -49,7 +56,7 @@ from quintain.tools.training.planning.model_files import ModelFacts, read_model,
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
 from quintain.tools.training.planning.warnings import step_value_notes
 from quintain.tools.training.requests import AgentReference, Request, Source, start_agent
-from quintain.tools.training.start import evolution_spec, training_inputs
+from quintain.tools.training.start import evolution_spec, training_inputs, with_tasks_there
 
 T = TypeVar("T")
 
@@ -181,10 +188,23 @@ def _planned(
         notes=(*choice.notes, *step_value_notes(settled.config, data)),
         why=join_hints(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
         branches=(*choice.branches, *settled.branches),
-        fields=describe_method(method)["hyperparameters"],
+        fields=_described(method, settled.hyperparameters, acts=choice.environment is not None),
         resource_uri=f"guide://methods/{method}",
         next_step=_next(choice, agent.id_or_name if agent else reference, settled, found, taken),
     )
+
+
+def _described(method: str, settings: Mapping[str, Any], *, acts: bool) -> dict[str, str]:
+    """Describe the settings that are set, and the method's own: those of online training only where it acts."""
+    (row,) = list_methods(method)
+    groups = {name for name, value in settings.items() if isinstance(value, Mapping)}
+
+    def is_shown(name: str) -> bool:
+        group = name.partition(".")[0]
+        return name in settings or group in groups or (name in own and (acts or group not in OnlineConfig.model_fields))
+
+    own = row["hyperparameters"]
+    return {name: line for name, line in describe_method(method)["hyperparameters"].items() if is_shown(name)}
 
 
 def _settled(
@@ -199,6 +219,8 @@ def _settled(
 ) -> tuple[PlanSettings, ExplainedEstimate, DataFacts | None]:
     """Settle settings and estimate, as far as model and data are readable."""
     method, dataset = choice.method or "", choice.dataset
+    if method == EVOLVE and choice.environment is not None:
+        settings = with_tasks_there(settings, choice.environment)
     facts = None if isinstance(model, str) else model
     is_here = agent is not None and agent.model.source in ("folder", "starter", "gguf")
     if agent is not None and is_here and isinstance(model, str) and stored_quantization(agent.model) is None:
