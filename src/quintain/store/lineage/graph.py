@@ -186,12 +186,18 @@ class SharedTasks(NamedTuple):
 
 
 def tasks_trained_on(
-    connection: Connection, agent_id: str, source_id: str, split: SplitName | None = None
+    connection: Connection,
+    agent_id: str,
+    source_id: str,
+    split: SplitName | None = None,
+    *,
+    by_prompt: bool,
 ) -> SharedTasks:
     """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from.
 
-    Those are tasks of the same id in the same environment, and those whose prompt a run without an environment states. Of
-    a dataset only the runs of `split` count, if that is named. A run without a task id is a task of its own.
+    Those are tasks of the same id in the same environment, and those without an environment, with `by_prompt` all, whose
+    prompt a run without an environment states. Of a dataset only the runs of `split` count, if that is named. A run
+    without a task id is a task of its own.
     """
     held = select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)
     held = held if split is None else held.where(in_split(split))
@@ -204,7 +210,8 @@ def tasks_trained_on(
     whole, same = tasks(members).subquery(), intersect(tasks(members), tasks(learned)).subquery()
     is_whole = (_t.prompt != "") & (func.length(_t.prompt) < PROMPT_CHARS)
     prompts = select(_t.prompt).where(learned, _t.environment.is_(None), is_whole).correlate(None)
-    shared = union(select(same), tasks(members & _t.prompt.in_(prompts))).subquery()
+    named = members if by_prompt else members & _t.environment.is_(None)
+    shared = union(select(same), tasks(named & _t.prompt.in_(prompts))).subquery()
     n_shared, n_all = (connection.scalar(select(func.count()).select_from(found)) for found in (shared, whole))
     return SharedTasks(known=n_shared or 0, total=n_all or 0)
 

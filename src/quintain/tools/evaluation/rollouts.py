@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from quintain.environments.references import parse_reference, parts_of
+from quintain.environments.references import parse_reference, parts_of, reads_tasks
 from quintain.environments.registry import option_names, task_source
 from quintain.environments.scripted_policy import expert_of
 from quintain.errors import InvalidInput
@@ -43,7 +43,6 @@ from quintain.tools.training.agents import (
 from quintain.tools.training.planning.warnings import acting_warnings
 from quintain.tools.training.requests import RequestKey, require_intact
 
-_FROM_FILE = frozenset({"file", "tasks"})
 """Options of an environment that name a file of tasks."""
 SELF = "self"
 """The opponent that is the agent itself."""
@@ -207,9 +206,8 @@ def task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
     """Return how many tasks will be played: of all tasks of a file, no more than it has."""
     if parts_of(reference) is not None:
         return n_tasks
-    name, options = parse_reference(reference)
-    if not _FROM_FILE & options.keys():
-        if "file" in option_names(name):  # refused where it has only tasks of a file
+    if not reads_tasks(reference):
+        if "file" in option_names(parse_reference(reference).id):  # refused where it has only tasks of a file
             task_source(reference).tasks(split, 1, seed)
         return n_tasks
     return len(task_source(reference).tasks(split, n_tasks, seed))
