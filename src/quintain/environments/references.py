@@ -19,6 +19,8 @@ MAX_PARTS = 50
 
 _FROM_FILE = frozenset({"file", "tasks"})
 
+_FOLDERS = re.compile(r"((?:file|tasks|repos)=)[^&,()]*/")
+
 _WEIGHTS = (1e-6, 1e9)
 """Minimum and maximum weight of a part; only ratios matter."""
 
@@ -97,6 +99,11 @@ def parts_of(reference: str | Mapping[str, float]) -> dict[str, int] | None:
         counts = {name: max(1, count * _PARTS_OF_WHOLE // total) for name, count in counts.items()}
     shared = gcd(*counts.values())
     return {name: count // shared for name, count in counts.items()}
+
+
+def short_reference(reference: str) -> str:
+    """Return a reference as people read it: names of files in place of their paths."""
+    return _FOLDERS.sub(r"\1", reference)
 
 
 def reads_tasks(reference: str) -> bool:
