@@ -11,6 +11,7 @@ from rich.console import Console
 from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import show_next_step
+from quintain.environments.references import short_reference
 from quintain.records.run_summary import RunSummary
 from quintain.records.wording import counted
 from quintain.tools.results import LibraryResult, SearchResult
@@ -111,9 +112,9 @@ def _dataset(item: Mapping[str, Any]) -> tuple[object, ...]:
 def _agent(item: Mapping[str, Any]) -> tuple[object, ...]:
     (result,) = item["results"] or [None]
     tasks = "" if result is None else f"{share(result['success_rate'])} of {result['n']}"
-    where = "" if result is None else result["environment"]
+    where = "" if result is None else short_reference(result["environment"])
     origin = item.get("parent") or item["model"]["source"]
-    return item["id"], _short(origin), tasks, where, moment(item["created_at"])
+    return _short(item["id"]), _short(origin), tasks, where, moment(item["created_at"])
 
 
 def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
@@ -123,7 +124,7 @@ def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
         _short(item["agent_id"]),
         share(rate["value"]),
         rate["n"],
-        item["environment"],
+        short_reference(item["environment"]),
         moment(item["created_at"])[:10],
     )
 
@@ -131,7 +132,14 @@ def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
 def _comparison(item: Mapping[str, Any]) -> tuple[object, ...]:
     agents = ", ".join(map(_short, item["agents"]))
     found = f"{item['significant']} of {item['pairs']}"
-    return item["id"], agents, item["environment"], found, item["flips"], moment(item["created_at"])[:10]
+    return (
+        item["id"],
+        agents,
+        short_reference(item["environment"]),
+        found,
+        item["flips"],
+        moment(item["created_at"])[:10],
+    )
 
 
 def _environment(item: Mapping[str, Any]) -> tuple[object, ...]:
