@@ -115,7 +115,7 @@ def test_runs_are_a_table_in_a_notebook_and_objects_go_to_other_processes(home: 
         with pytest.raises(
             AttributeError, match=r"no attribute 'task_id'; fields of its record: id, .*task, tools, steps"
         ):
-            copied.task_id
+            str(copied.task_id)
         assert opened.evaluations() == opened.comparisons() == []
 
 
