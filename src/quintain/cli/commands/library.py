@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from rich.console import Console
 
+from quintain.cli.answers import run_tool
 from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
-from quintain.cli.session import show_next_step
+from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.environments.references import short_reference
+from quintain.records.filters import TrajectorySummary
 from quintain.records.run_summary import RunSummary
+from quintain.records.text import printable
 from quintain.records.wording import counted
 from quintain.tools.results import LibraryResult, SearchResult
 
 Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
+
+
+def run_runs(use: CommandRun) -> int:
+    """Show a page of runs, or write all that match as a table. Return the exit status."""
+    if (file := use.own["csv"]) is None:
+        return run_tool(use)
+    services, cursor, n_runs, text = use.services(), None, 0, io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(TrajectorySummary.model_fields))
+    writer.writeheader()
+    while True:
+        page: SearchResult = use.call(services, limit=200, cursor=cursor, summary=False)
+        for one in page.items:
+            writer.writerow(one.model_dump(mode="json") | {"tags": " ".join(one.tags)})
+        n_runs += len(page.items)
+        if (cursor := page.next_cursor) is None:
+            break
+    if str(file) == "-":
+        sys.stdout.write(text.getvalue())
+        return 0
+    write_file(file, text.getvalue(), "the table")
+    console = plain_console()
+    if use.json_out:
+        console.print(json.dumps({"runs": n_runs, "csv": str(file)}))
+    else:
+        console.print(printable(f"{counted(n_runs, 'run')}: {file}"))
+    return 0
 
 
 def show_runs(console: Console, found: SearchResult) -> None:
