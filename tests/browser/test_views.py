@@ -62,6 +62,7 @@ def test_lists_are_narrowed_by_kind_and_task_and_the_first_tab_leads_to_the_cont
     page.get_by_text("sft baseline -> sft", exact=False).wait_for()
     assert page.url.endswith("/jobs?kind=train")
     for view, (field, words) in {
+        "jobs": ("Id, work or note", "own-sft"),
         "datasets": ("Name or id", site.ids["sft"]),
         "agents": ("Name", site.ids["agent"].removeprefix("agent:").partition("@")[0]),
         "comparisons": ("Agent, environment or id", site.ids["comparison"]),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import tempfile
@@ -106,6 +108,8 @@ def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings) -> No
     assert "pass^k: k=1 75.0%, k=2 50.0%" in shown
     assert [line.split() for line in shown.splitlines() if line.startswith("look")] == [["look", "4", "0", "4", "3"]]
     assert "success:" not in quintain("runs", home=settings.home).stdout
+    table = list(csv.DictReader(io.StringIO(quintain("runs", "--limit", "1", "--csv", "-", home=settings.home).stdout)))
+    assert [row["outcome"] for row in table] == ["failure", "success", "success", "success"], "all, newest first"
 
 
 def test_an_agent_that_cannot_talk_is_refused_before_a_line_is_read(home: Path) -> None:

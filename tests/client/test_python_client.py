@@ -103,10 +103,20 @@ def test_runs_are_a_table_in_a_notebook_and_objects_go_to_other_processes(home: 
         assert "There are more" in shown
         assert "There are more" not in opened.runs(limit=3)._repr_html_()
         assert [len(opened.runs(limit=limit).to_list()) for limit in (0, 3, None)] == [0, 3, 11]
+        assert [len(opened.runs(limit=limit)) for limit in (0, 3, None)] == [0, 3, 11]
+        assert (opened.runs()[0], opened.runs()[-2:]) == (last, opened.runs().to_list()[-2:])
+        with pytest.raises(IndexError, match="from 0 and below 11, got 11"):
+            opened.runs()[11]
         with pytest.raises(InvalidInput, match="limit: expected a number of runs from 0, got -1"):
             opened.runs(limit=-1)
         copied = pickle.loads(pickle.dumps(last))
         assert (copied, copied.load().task.prompt) == (last, "<b>10")
+        assert (copied.task.prompt, "tags" in dir(copied)) == ("<b>10", True)
+        with pytest.raises(
+            AttributeError, match=r"no attribute 'task_id'; fields of its record: id, .*task, tools, steps"
+        ):
+            str(copied.task_id)
+        assert opened.evaluations() == opened.comparisons() == []
 
 
 @pytest.mark.parametrize("event_loop", ["asyncio", "trio"])

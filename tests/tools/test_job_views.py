@@ -20,7 +20,7 @@ from quintain.evaluation.reports.figures import line
 from quintain.jobs import processes
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, Agreement, ModelRef
-from quintain.records.dataset import TextRow
+from quintain.records.dataset import Dataset, TextRow
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import CONFIGS, DPOConfig, SFTConfig
 from quintain.records.jobs.evolve import EvolveConfig
@@ -45,7 +45,7 @@ from quintain.tools.evaluation.comparison import compare_agents, comparison_pict
 from quintain.tools.evaluation.conversations import talk_to_agent, watch_talk
 from quintain.tools.jobs import plots
 from quintain.tools.jobs.dashboard import show_training_dashboard
-from quintain.tools.jobs.descriptions import label_of, metric_curves, thin_curves
+from quintain.tools.jobs.descriptions import metric_curves, thin_curves
 from quintain.tools.jobs.figures import figure_of, figure_text
 from quintain.tools.jobs.jobs import annotate_job, cancel_job, get_job, list_jobs, resume_job, start, watch_job
 from quintain.tools.jobs.next_steps import next_step
@@ -106,13 +106,34 @@ def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Se
     newest, second, first = list_jobs(waiting).items
     assert first.label == "grpo starter -> picker on quintain/inventory"
     assert second.label == "evaluate starter on quintain/inventory: 20 tasks x 2 repeats, held_out"
-    assert label_of(EVALUATE.model_copy(update={"dataset_id": "ds-1"})).startswith("evaluate starter on ds-1: 20 tasks")
     assert first.waiting_for is None
     assert second.waiting_for.held_by == {"job-1": first.label}
     assert second.waiting_for.slots == waiting.settings.slots
     assert (second.waiting_for.ahead, newest.waiting_for and newest.waiting_for.ahead) == (0, 1)
     view = get_job(waiting, "job-2")
     assert (view.label, view.waiting_for) == (second.label, second.waiting_for)
+
+
+def test_labels_name_datasets_as_people_do_and_files_without_their_folders(waiting: Services) -> None:
+    dataset = Dataset(id="ds-1", name="good-runs", kind="sft", path="unused", rows=1, splits={"train": 1})
+    waiting.store.datasets.add(dataset, {}, waiting.clock())
+    on_rows = GRPO.model_copy(update={"environment": None, "dataset_id": "ds-1"})
+    of_file = EVALUATE.model_copy(update={"environment": "quintain/tasks?file=/home/ann/quiz.csv&plain=true"})
+    benchmark = EVALUATE.model_copy(update={"dataset_id": "ds-unknown"})
+    for n, spec in enumerate((on_rows, of_file, benchmark)):
+        stored(waiting, f"job-{n}", spec)
+    assert [item.label.partition(":")[0] for item in list_jobs(waiting).items] == [
+        "evaluate starter on ds-unknown",
+        "evaluate starter on quintain/tasks?file=quiz.csv&plain=true",
+        "grpo starter -> picker on good-runs",
+    ]
+    annotate_job(waiting, "job-2", note="Trial of the quiz bench")
+    assert [item.job_id for item in list_jobs(waiting, text="STARTER quiz", limit=1).items] == ["job-2"]
+    newest = list_jobs(waiting, text="starter quiz", limit=1)
+    assert [item.job_id for item in list_jobs(waiting, text="starter quiz", cursor=newest.next_cursor).items] == [
+        "job-1"
+    ]
+    assert "lists all" in str(list_jobs(waiting, text="nothing-is-called-so").next_step)
 
 
 def test_a_silent_job_is_stalled_without_a_time_left_and_a_steady_one_is_not(waiting: Services) -> None:

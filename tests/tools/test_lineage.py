@@ -140,8 +140,9 @@ def test_tasks_of_a_file_whose_prompts_stood_in_training_rows_are_tasks_that_an_
     tasks = [Task(id=f"task-{n}", prompt=prompt, environment="quintain/tasks") for n, prompt in enumerate(prompts)]
     services.store.trajectories.add_many([run(task=task, job_id="job-eval") for task in tasks], NOW)
     words = f"[trained_on_tasks] {agent.id} has learned from runs of 2 of the 5 tasks of quiz"
-    assert trained_on_tasks(services, agent.id, "job-eval", "quiz").startswith(words)
-    assert trained_on_tasks(services, history.agent.id, "job-eval", "quiz") == ""
+    assert trained_on_tasks(services, agent.id, "job-eval", "quiz", by_prompt=True).startswith(words)
+    assert trained_on_tasks(services, agent.id, "job-eval", "shop") == ""  # where each task has a world of its own
+    assert trained_on_tasks(services, history.agent.id, "job-eval", "quiz", by_prompt=True) == ""
 
 
 def test_a_comparison_reports_held_out_tasks_that_an_agent_learned_from_all_the_same(

@@ -68,7 +68,8 @@ UNFIT: list[tuple[str, dict[str, Any], str, list[str]]] = [
     ("ppo", {}, "no_environment", ["only by acting", "no environment", "list_library"]),
     ("ppo", {"dataset_id": "some-sft"}, "no_environment", ["the dataset 'some-sft'", "grpo"]),
     ("ppo", {"dataset_id": "some-sft", "environment": ENVIRONMENT}, "no_environment", ["the dataset 'some-sft'"]),
-    ("grpo", {"environment": "moon"}, "environment_not_found", ["moon", ENVIRONMENT]),
+    ("grpo", {"environment": "moon"}, "environment_not_found", ["moon", ENVIRONMENT, "quintain/tasks?file=PATH"]),
+    ("grpo", {"environment": "my quiz.csv"}, "environment_not_found", ["quintain/tasks?file=my+quiz.csv"]),
     ("sft", {"dataset_id": "none"}, "not_found", ["none"]),
     (
         "dpo",

@@ -27,7 +27,7 @@ from quintain.tools.web_address import page_announced
 from quintain.ui.events import MAX_LISTENERS
 from served_page import Site, served
 from store_shelves import base_agent, job, measured, model_folder, trained, training
-from trajectory_runs import NOW, run
+from trajectory_runs import NOW, call, run, user
 
 STATIC = Path(quintain.ui.__file__).parent / "static"
 POLICY = (
@@ -276,7 +276,9 @@ def test_a_step_that_another_process_stores_reaches_two_open_pages(site: Site, s
 
 def test_verdicts_of_the_page_need_the_token_and_are_the_person_s_own_words(home: Path) -> None:
     store = open_store(f"sqlite:///{home / 'quintain.db'}")
-    (stored,) = store.trajectories.add_many([run()], NOW)
+    (stored,) = store.trajectories.add_many(
+        [run("t1", user("word " * 700), call(item="word " * 350 + "midway" + " word" * 350))], NOW
+    )
     with served(home) as site:
         wanted = {"judge": "person", "rater": "Ada", "limit": 3}
         assert site.call("get_judging_batch", wanted).status == 401
@@ -287,12 +289,14 @@ def test_verdicts_of_the_page_need_the_token_and_are_the_person_s_own_words(home
         assert site.call("submit_scores", verdict, **site.authorization).json["accepted"] == 1
         again = site.ask(f"/api/resource?uri={quote('judging://' + batch['batch_id'], safe='')}").json
         unknown = site.ask("/api/resource?uri=judging%3A%2F%2Fbatch-nothing")
+        longer = site.ask(f"/api/judging/{batch['batch_id']}/{answer['item_id']}").json["text"]
+        missing = site.ask(f"/api/judging/{batch['batch_id']}/i9")
     (score,) = store.scores.of_trajectory(stored.id)
     store.close()
     assert score.rater == "person:Ada"
-    assert score.feedback == "Fine."
-    assert again["answered"] == {
-        answer["item_id"]: {"scores": answer["scores"], "rationale": "Fine.", "skipped": False}
-    }
+    assert score.feedback == (words := "Fine. [shortened] The judge saw long texts cut.")
+    assert again["answered"] == {answer["item_id"]: {"scores": answer["scores"], "rationale": words, "skipped": False}}
     assert again["items"] == batch["items"]
-    assert unknown.status == 404
+    assert unknown.status == missing.status == 404
+    assert again["shortened"] == [answer["item_id"]]
+    assert ("midway" in batch["items"][0]["text"], "midway" in longer) == (False, True)

@@ -110,13 +110,15 @@ COMMANDS: Mapping[str, Command] = {
         own=(CommandOption("more", None, list[str] | None, None, "More of them, as of a pattern."), _NO_REDACT),
     ),
     "runs": Command(
-        "search_trajectories", show="commands.library:show_runs", names=_RUNS, title="List or search runs."
+        "search_trajectories",
+        run="commands.library:run_runs",
+        show="commands.library:show_runs",
+        names=_RUNS,
+        own=(_file("csv", "Write all matching runs to this file as a table; - for standard output."),),
+        title="List or search runs.",
     ),
     "tag": Command(
-        "tag_trajectories",
-        names={**_RUNS, "trajectory_ids": "run"},
-        selects=True,
-        title="Add or remove tags of runs.",
+        "tag_trajectories", names={**_RUNS, "trajectory_ids": "run"}, selects=True, title="Add or remove tags of runs."
     ),
     "show": Command(
         "get_trajectory",

@@ -343,6 +343,8 @@ class AsyncHome:
     comparison = awaited(Home.comparison)
     agents = awaited(Home.agents)
     datasets = awaited(Home.datasets)
+    evaluations = awaited(Home.evaluations)
+    comparisons = awaited(Home.comparisons)
     jobs = awaited(Home.jobs)
     record_trajectory = awaited(Home.record_trajectory)
     import_logs = awaited(Home.import_logs)

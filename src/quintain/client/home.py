@@ -122,6 +122,16 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
         found = self.session.read(lambda services: services.store.datasets.page(limit=limit).items)
         return [Dataset(self, one.id, one) for one in found]
 
+    def evaluations(self, *, limit: int = 50) -> list[Evaluation]:
+        """Return the newest evaluations."""
+        found = self.session.read(lambda services: services.store.evaluations.page(limit=limit).items)
+        return [Evaluation(self, one.id, one) for one in found]
+
+    def comparisons(self, *, limit: int = 50) -> list[Comparison]:
+        """Return the newest comparisons."""
+        found = self.session.read(lambda services: services.store.evaluations.page_comparisons(limit=limit).items)
+        return [Comparison(self, one.id, one) for one in found]
+
     def jobs(
         self,
         *,

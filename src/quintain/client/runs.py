@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, overload
 
 from quintain.client.thing import Thing, rows_table
 from quintain.errors import InvalidInput
@@ -86,6 +87,26 @@ class Runs:
             left, cursor = None if left is None else left - len(page.items), page.next_cursor
             if cursor is None:
                 return
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        if self._limit == 0:
+            return 0
+        found = self._home.session.call("search_trajectories", {"filter": self._filter or None, "limit": 1})
+        count: int = sum(1 for _ in self.summaries()) if found.count is None else found.count
+        return count if self._limit is None else min(count, self._limit)
+
+    @overload
+    def __getitem__(self, place: int) -> Trajectory: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Trajectory]: ...
+    def __getitem__(self, place: int | slice) -> Trajectory | list[Trajectory]:
+        """Return a run by its place from 0 on, or those of a slice."""
+        if isinstance(place, slice):
+            return list(self)[place]
+        if place >= 0 and (found := list(islice(self, place, place + 1))):
+            return found[0]
+        raise IndexError(f"expected a place from 0 and below {len(self)}, got {place}")
 
     def to_list(self) -> list[Trajectory]:
         """Return all runs."""

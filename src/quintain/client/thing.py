@@ -58,6 +58,15 @@ class Thing(ABC, Generic[R]):
             self._record = self._session.read_now(self._fetch, self.id)
         return self._record
 
+    if not TYPE_CHECKING:  # which knows the fields by `record`, and so still finds a misspelt method
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a field of the record."""
+            return _field(self, name)
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *(_fields(self._record) if self._record is not None else ())]
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, Thing) and other.id == self.id
 
@@ -101,6 +110,12 @@ class AsyncThing(Generic[R]):
         """
         return self._blocking.record
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a field of the record that was last loaded."""
+            return _field(self, name)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncThing) and other._blocking == self._blocking
 
@@ -112,6 +127,23 @@ class AsyncThing(Generic[R]):
 
     def _repr_html_(self) -> str:
         return self._blocking._repr_html_()
+
+
+def _fields(record: object) -> list[str]:
+    return list(getattr(type(record), "model_fields", ()))
+
+
+def _field(thing: Thing[Any] | AsyncThing[Any], name: str) -> Any:
+    """Return a field of a thing's record.
+
+    Raises:
+        AttributeError: it has no such field.
+    """
+    known = [] if name.startswith("_") else _fields(thing.record)
+    if name in known:
+        return getattr(thing.record, name)
+    more = f"; fields of its record: {', '.join(known)}" if known else ""
+    raise AttributeError(f"{type(thing).__name__!r} object has no attribute {name!r}{more}", name=name, obj=thing)
 
 
 async def in_thread(function: Callable[[], T]) -> T:

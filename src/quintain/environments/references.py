@@ -17,6 +17,10 @@ from quintain.records.wording import clip, shown
 
 MAX_PARTS = 50
 
+_FROM_FILE = frozenset({"file", "tasks"})
+
+_FOLDERS = re.compile(r"((?:file|tasks|repos)=)[^&,()]*/")
+
 _WEIGHTS = (1e-6, 1e9)
 """Minimum and maximum weight of a part; only ratios matter."""
 
@@ -95,6 +99,17 @@ def parts_of(reference: str | Mapping[str, float]) -> dict[str, int] | None:
         counts = {name: max(1, count * _PARTS_OF_WHOLE // total) for name, count in counts.items()}
     shared = gcd(*counts.values())
     return {name: count // shared for name, count in counts.items()}
+
+
+def short_reference(reference: str) -> str:
+    """Return a reference as people read it: names of files in place of their paths."""
+    return _FOLDERS.sub(r"\1", reference)
+
+
+def reads_tasks(reference: str) -> bool:
+    """Whether an environment, or one of a mixture, takes its tasks from a file."""
+    parts = parts_of(reference) or (reference,)
+    return any(_FROM_FILE & parse_reference(part).options.keys() for part in parts)
 
 
 def write_mixture(weights: Mapping[str, float]) -> str:

@@ -21,7 +21,7 @@ from quintain.endpoints.profiles import find_profile
 from quintain.environments.configuration import configuration
 from quintain.environments.data_files import read_data
 from quintain.environments.foreign.profiles import ForeignProfile, is_foreign, list_profiles
-from quintain.environments.references import mixture_text, parse_reference, parts_of
+from quintain.environments.references import Reference, mixture_text, parse_reference, parts_of, write_reference
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
 from quintain.extensions import ExtensionGroup, load
@@ -188,9 +188,10 @@ def _factory(name: str) -> Factory:
     entry = _BUILT_IN.get(name) or EXTENSIONS.find(name)
     if entry is None:
         known, near = ", ".join(environment_ids()), nearest(name, environment_ids())
+        tasks = write_reference(Reference("quintain/tasks", {"file": clip(name) if Path(name).suffix else "PATH"}))
         raise NotFound(
             f"no environment is called {clip(name)!r}{near}; known here: {known}; for your own questions "
-            f"quintain/tasks?file=PATH, for your MCP server {PREFIX}NAME, for your code a package with the entry point {GROUP}",
+            f"{tasks}, for your MCP server {PREFIX}NAME, for your code a package with the entry point {GROUP}",
             code="environment_not_found",
         )
     factory: Factory = load(entry)

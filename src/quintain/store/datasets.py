@@ -75,6 +75,15 @@ class Datasets:
             raise self._unknown(id_or_name, "" if row is None else f", which was removed on {row.removed_at:%Y-%m-%d}")
         return Dataset.from_stored(row.document)
 
+    def names(self, ids: Iterable[str]) -> dict[str, str]:
+        """Return the names of datasets by id, of removed ones too."""
+        wanted = sorted(ids)
+        if not wanted:
+            return {}
+        with read_transaction(self.engine) as connection:
+            rows = connection.execute(select(table.c.id, table.c.name).where(table.c.id.in_(wanted)))
+            return {row.id: row.name for row in rows}
+
     def _known(self, names: Iterable[str]) -> list[Dataset]:
         """Return the datasets of those names or ids that exist."""
         known = []

@@ -68,6 +68,7 @@ def web_app(server: QuintainServer, access: Access, command_line: Written) -> St
         Route("/api/resource", endpoint(_read_resource), methods=["GET"]),
         Route("/api/events", endpoint(_stream_events), methods=["GET"]),
         Route("/api/jobs/{job_id}", endpoint(_job), methods=["GET"]),
+        Route("/api/judging/{batch_id}/{item_id}", endpoint(_longer_item), methods=["GET"]),
         Route("/api/overview", endpoint(_overview), methods=["GET"]),
         Route("/api/session", endpoint(_session, changes=None), methods=["GET"]),
         Mount("/static", StaticFiles(directory=STATIC)),
@@ -194,6 +195,14 @@ async def _job(site: _Site, request: Request) -> Response:
 
     services = await site.server.services()
     return json_response(await anyio.to_thread.run_sync(job_page, services, request.path_params["job_id"]))
+
+
+async def _longer_item(site: _Site, request: Request) -> Response:
+    from quintain.tools.labels.judging.forms import longer_text
+
+    services, named = await site.server.services(), request.path_params
+    text = await anyio.to_thread.run_sync(longer_text, services, named["batch_id"], named["item_id"])
+    return json_response({"text": text})
 
 
 async def _overview(site: _Site, request: Request) -> Response:

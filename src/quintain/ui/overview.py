@@ -56,6 +56,7 @@ def _measured(services: Services, evaluation: Evaluation) -> dict[str, Any]:
         "agent": evaluation.agent_id,
         "environment": evaluation.environment,
         "split": evaluation.split,
+        "purpose": evaluation.purpose,
         "job_id": evaluation.job_id,
         "rate": evaluation.rate.model_dump(mode="json"),
         "parent": parent,

@@ -35,7 +35,7 @@ def show_list(console: Console, found: JobList) -> None:
     """Print a list of jobs."""
     rows = []
     for item in found.items:
-        step = f"{item.step}/{item.total_steps or '?'}"
+        step = f"{item.step}/{item.total_steps or '?'}" if item.step or item.total_steps else ""
         waits = f"waits for {', '.join(item.waiting_for.held_by)}: " if item.waiting_for else ""
         waits = "seems stalled: " if item.stalled else waits
         rows.append((item.job_id, item.status, step, f"{item.created_at:%m-%d %H:%M}", f"{waits}{item.label}"))

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from rich.console import Console
 
+from quintain.cli.answers import run_tool
 from quintain.cli.command_lines import in_commands
 from quintain.cli.layout import Column, print_facts, print_table
-from quintain.cli.session import show_next_step
+from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
+from quintain.environments.references import short_reference
+from quintain.records.filters import TrajectorySummary
 from quintain.records.run_summary import RunSummary
+from quintain.records.text import printable
 from quintain.records.wording import counted
 from quintain.tools.results import LibraryResult, SearchResult
 
 Row = Callable[[Mapping[str, Any]], tuple[object, ...]]
+
+
+def run_runs(use: CommandRun) -> int:
+    """Show a page of runs, or write all that match as a table. Return the exit status."""
+    if (file := use.own["csv"]) is None:
+        return run_tool(use)
+    services, cursor, n_runs, text = use.services(), None, 0, io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(TrajectorySummary.model_fields))
+    writer.writeheader()
+    while True:
+        page: SearchResult = use.call(services, limit=200, cursor=cursor, summary=False)
+        for one in page.items:
+            writer.writerow(one.model_dump(mode="json") | {"tags": " ".join(one.tags)})
+        n_runs += len(page.items)
+        if (cursor := page.next_cursor) is None:
+            break
+    if str(file) == "-":
+        sys.stdout.write(text.getvalue())
+        return 0
+    write_file(file, text.getvalue(), "the table")
+    console = plain_console()
+    if use.json_out:
+        console.print(json.dumps({"runs": n_runs, "csv": str(file)}))
+    else:
+        console.print(printable(f"{counted(n_runs, 'run')}: {file}"))
+    return 0
 
 
 def show_runs(console: Console, found: SearchResult) -> None:
@@ -111,9 +145,9 @@ def _dataset(item: Mapping[str, Any]) -> tuple[object, ...]:
 def _agent(item: Mapping[str, Any]) -> tuple[object, ...]:
     (result,) = item["results"] or [None]
     tasks = "" if result is None else f"{share(result['success_rate'])} of {result['n']}"
-    where = "" if result is None else result["environment"]
+    where = "" if result is None else short_reference(result["environment"])
     origin = item.get("parent") or item["model"]["source"]
-    return item["id"], _short(origin), tasks, where, moment(item["created_at"])
+    return _short(item["id"]), _short(origin), tasks, where, moment(item["created_at"])
 
 
 def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
@@ -123,7 +157,7 @@ def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
         _short(item["agent_id"]),
         share(rate["value"]),
         rate["n"],
-        item["environment"],
+        short_reference(item["environment"]),
         moment(item["created_at"])[:10],
     )
 
@@ -131,7 +165,14 @@ def _evaluation(item: Mapping[str, Any]) -> tuple[object, ...]:
 def _comparison(item: Mapping[str, Any]) -> tuple[object, ...]:
     agents = ", ".join(map(_short, item["agents"]))
     found = f"{item['significant']} of {item['pairs']}"
-    return item["id"], agents, item["environment"], found, item["flips"], moment(item["created_at"])[:10]
+    return (
+        item["id"],
+        agents,
+        short_reference(item["environment"]),
+        found,
+        item["flips"],
+        moment(item["created_at"])[:10],
+    )
 
 
 def _environment(item: Mapping[str, Any]) -> tuple[object, ...]:

@@ -20,12 +20,14 @@ def show_plan(console: Console, plan: TrainingPlan) -> None:
     for name, text in [*facts, *_estimated(plan.estimate)]:
         console.print(printable(f"{name}: {text}"))
     console.print(printable(for_terminal(plan.why)))
-    for branch in plan.branches:
-        console.print(printable(f"- {branch.question} {branch.answer} Otherwise: {branch.otherwise}."))
     for note in plan.notes:
         console.print(printable(f"- {in_options(for_terminal(note), 'export')}"))
     for name, how in plan.estimate.unknown.items():
         console.print(printable(f"- {name} is not known: {for_terminal(how)}"))
+    if plan.branches:  # their answers are part of `why`
+        console.print("What would change the plan:")
+    for branch in plan.branches:
+        console.print(printable(f"- {in_options(for_terminal(branch.otherwise), 'plan')}"))
     for blocker in plan.blockers:
         text = f"[{blocker.code}] {blocker.message}; {for_terminal(blocker.remedy)}"
         console.print(printable(text), style="red")

@@ -97,6 +97,8 @@ def _show(console: Console, report: PreviewReport) -> None:
     console.print(table)
     _bars(console, statistics.lengths)
     for warning in statistics.warnings:
+        if warning.partition("] ")[2] in statistics.verdict:
+            continue
         console.print(Text(f"- {printable(in_options(warning, 'export'))}"))
     ready = statistics.verdict.startswith("Ready")
     console.print(

@@ -16,7 +16,7 @@ from quintain.cli.session import Session, plain_console
 from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.records.jobs.job import JobStatus
 from quintain.records.wording import counted
-from quintain.tools.jobs.descriptions import job_label
+from quintain.tools.jobs.descriptions import job_labels
 
 _LISTED = 50
 _DAYS = 30
@@ -48,11 +48,14 @@ def prune_command(
             *(["--home", str(home)] if home is not None else []),
         ]
         again = None if delete else shlex.join(["quintain", "jobs", "prune", *given, "--delete"])
-        _show(found, freed, again, older_than=older_than, json_out=json_out)
+        labels = list(job_labels(services, [one.job for one in found[:_LISTED]]).values())
+        _show(found, labels, freed, again, older_than=older_than, json_out=json_out)
 
 
-def _show(found: list[Prunable], freed: int, again: str | None, *, older_than: int, json_out: bool) -> None:
-    """Print what is freed; `again` is the command that deletes it, None: it was deleted."""
+def _show(
+    found: list[Prunable], labels: list[str], freed: int, again: str | None, *, older_than: int, json_out: bool
+) -> None:
+    """Print what is freed, of the first jobs with their `labels`; `again` is the command that deletes it, None: it was deleted."""
     console, total = plain_console(), sum(one.bytes for one in found)
     if json_out:
         items = [
@@ -68,8 +71,8 @@ def _show(found: list[Prunable], freed: int, again: str | None, *, older_than: i
         return
     columns = ("job", "status", "ended (UTC)", Column("MiB", right=True), Column("work", cut=True))
     rows = [
-        (one.job.id, one.job.status.value, moment(one.job.ended_at), _mib(one.bytes), job_label(one.job))
-        for one in found[:_LISTED]
+        (one.job.id, one.job.status.value, moment(one.job.ended_at), _mib(one.bytes), label)
+        for one, label in zip(found, labels, strict=False)
     ]
     if rows:
         print_table(console, columns, rows)

@@ -20,16 +20,18 @@ class JobsMethods(Calls):
     def list_jobs(self, *, status: Literal["queued", "running", "succeeded", "failed", "cancelled", "interrupted"] |
         None = None, kind: Literal["train", "rollout", "evaluate", "evaluate_dataset", "compare", "import", "recipe",
         "evolve", "preview", "judge", "score", "step_labels", "influence", "replay", "talk", "export_agent", "fetch",
-        "push", "selftest"] | None = None, limit: int = 20, cursor: str | None = None) -> list[Job]:
-        """List jobs, newest first, by state or kind; those of earlier conversations too.
+        "push", "selftest"] | None = None, limit: int = 20, cursor: str | None = None,
+        text: str | None = None) -> list[Job]:
+        """List jobs, newest first; those of earlier conversations too.
 
         Args:
-            status: Only jobs in this state.
-            kind: Only jobs of this kind.
+            status: Only in this state.
+            kind: Only of this kind.
             limit: Entries on a page.
             cursor: `next_cursor` of the page before.
+            text: Words in id, label or note.
         """
-        return self._jobs("list_jobs", {"status": status, "kind": kind, "limit": limit, "cursor": cursor})
+        return self._jobs("list_jobs", {"status": status, "kind": kind, "limit": limit, "cursor": cursor, "text": text})
 
     def cancel(self, job: Reference) -> Job:
         """Ask a job to stop: at its next step, with its newest checkpoint kept for resume.

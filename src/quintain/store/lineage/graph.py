@@ -187,12 +187,18 @@ class SharedTasks(NamedTuple):
 
 
 def tasks_trained_on(
-    connection: Connection, agent_id: str, source_id: str, split: SplitName | None = None
+    connection: Connection,
+    agent_id: str,
+    source_id: str,
+    split: SplitName | None = None,
+    *,
+    by_prompt: bool,
 ) -> SharedTasks:
     """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from.
 
-    Those are tasks of the same id in the same environment, and those whose prompt a run without an environment states. Of
-    a dataset only the runs of `split` count, if that is named. A run without a task id is a separate task.
+    Those are tasks of the same id in the same environment, and those without an environment, with `by_prompt` all, whose
+    prompt a run without an environment states. Of a dataset only the runs of `split` count, if that is named. A run
+    without a task id is a separate task.
     """
     held = select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)
     held = held if split is None else held.where(in_split(split))
@@ -206,15 +212,16 @@ def tasks_trained_on(
     whole, same = tasks(members).subquery(), intersect(tasks(members), tasks(learned)).subquery()
     rows = learned & _t.environment.is_(None) & (_t.prompt != "")
     is_whole = func.length(_t.prompt) < PROMPT_CHARS
+    named = members if by_prompt else members & _t.environment.is_(None)
 
     def begins_as(runs: ColumnElement[bool]) -> ColumnElement[bool]:
         return _t.prompt.in_(select(_t.prompt).where(runs).correlate(None))
 
-    shared = union(select(same), tasks(members & begins_as(rows & is_whole)))
+    shared = union(select(same), tasks(named & begins_as(rows & is_whole)))
     # Of longer prompts the table has the beginning.
-    learned_from = select(_t.document).where(rows, ~is_whole, begins_as(members))
+    learned_from = select(_t.document).where(rows, ~is_whole, begins_as(named))
     read = {_prompt(text) for text in connection.scalars(learned_from)}
-    measured = connection.execute(tasks(members & begins_as(rows & ~is_whole), _t.document)) if read else ()
+    measured = connection.execute(tasks(named & begins_as(rows & ~is_whole), _t.document)) if read else ()
     known = {(*task,) for *task, text in measured if _prompt(text) in read}
     if known:
         known |= {(*task,) for task in connection.execute(shared)}

@@ -133,10 +133,15 @@ class Lineage:
             count = select(func.count()).select_from(trajectories).where(training_runs_filter(held, online))
             return TrainingSources(count=connection.scalar(count) or 0, datasets=tuple(held), online_jobs=tuple(online))
 
-    def tasks_trained_on(self, agent_id: str, source_id: str, split: SplitName | None = None) -> SharedTasks:
-        """Return how many tasks of the runs of a dataset (or of its `split`) or a job are tasks of runs that an agent learned from."""
+    def tasks_trained_on(
+        self, agent_id: str, source_id: str, split: SplitName | None = None, *, by_prompt: bool = False
+    ) -> SharedTasks:
+        """Return how many tasks of the runs of a dataset (or of its `split`) or a job are tasks of runs that an agent learned from.
+
+        With `by_prompt` a prompt names a task, as in a file; an environment may ask the same in different worlds.
+        """
         with read_transaction(self.engine) as connection:
-            return tasks_trained_on(connection, agent_id, source_id, split)
+            return tasks_trained_on(connection, agent_id, source_id, split, by_prompt=by_prompt)
 
     def agents_trained_on(self, trajectory_ids: Sequence[str]) -> list[str]:
         """Return every agent that learned from any of these runs, directly or through its base agents."""

@@ -222,7 +222,7 @@ def free_disk(services: Services, days: int, job_ids: Sequence[str], *, dry_run:
     freed = [(one, one.bytes if dry_run else prune(one, services.settings.jobs_dir)) for one in found]
     return ForgetResult(
         dry_run=dry_run,
-        touched=tuple(_freed(one, size, dry_run=dry_run) for one, size in freed[:_SHOWN]),
+        touched=tuple(_freed(services, one, size, dry_run=dry_run) for one, size in freed[:_SHOWN]),
         touched_count=len(freed),
         removed=tuple(str(folder) for one, size in freed if size for folder in one.folders),
         freed_bytes=sum(size for _, size in freed),
@@ -235,10 +235,10 @@ def _prunable(services: Services, days: int, job_ids: Sequence[str], statuses: S
     return prunable(services.store, folder, now, older_than=timedelta(days=days), statuses=statuses, only=only)
 
 
-def _freed(one: Prunable, freed: int, *, dry_run: bool) -> TouchedThing:
-    about = f"{job_label(one.job)}: {'would free' if dry_run else 'freed'} {_mib(freed)}"
+def _freed(services: Services, one: Prunable, freed: int, *, dry_run: bool) -> TouchedThing:
+    about = f"{job_label(services, one.job)}: {'would free' if dry_run else 'freed'} {_mib(freed)}"
     if not freed:
-        about = f"{job_label(one.job)}: a process still uses it; call again later"
+        about = f"{job_label(services, one.job)}: a process still uses it; call again later"
     elif one.job.status is not JobStatus.SUCCEEDED:
         about += "; it cannot be resumed afterwards"
     return TouchedThing(kind="job", id=one.job.id, state=one.job.status, remedy=Hint(about))

@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
+from quintain.environments.references import reads_tasks
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.evaluation.comparison import compare
 from quintain.evaluation.reports.figures import forest_plot
@@ -112,7 +113,8 @@ def _known_tasks(services: Services, chosen: Sequence[Evaluation]) -> list[str]:
                 source, name = held.id, held.name
                 split = None if held.kind == "benchmark" else cast(SplitName, item.split)
         if source is not None:
-            found.append(trained_on_tasks(services, item.agent_id, source, name, split))
+            by_prompt = item.dataset_id is None and reads_tasks(item.environment)
+            found.append(trained_on_tasks(services, item.agent_id, source, name, split, by_prompt=by_prompt))
     return [f"{note}." for note in found if note]
 
 

@@ -35,9 +35,6 @@ Environments = Annotated[
 ]
 """One environment, or several with weights; a list has equal ones."""
 
-_FROM_FILE = frozenset({"file", "tasks"})
-"""Options of an environment that name a file of tasks."""
-
 _SEVERAL = re.compile(r"\?[^,]*,.*=[\d.]+\s*$", re.DOTALL)
 """Options with a comma, and a number at the end: as weights, a part of several environments would have to end in one each."""
 
@@ -214,11 +211,6 @@ def environment_of_job(services: Services, job_id: str, environment: str) -> str
     left_out = {*PATH_OPTIONS, *AGENT_OPTIONS.get(name, ())}
     kept = {option: value for option, value in sorted(options.items()) if option not in left_out}
     return write_reference(Reference(name, kept)) if name == environment else environment
-
-
-def plays_file(reference: str) -> bool:
-    """Whether an environment has the tasks of a file alone."""
-    return parts_of(reference) is None and bool(_FROM_FILE & parse_reference(reference).options.keys())
 
 
 def tasks_there(reference: str, split: str, wanted: int) -> int:

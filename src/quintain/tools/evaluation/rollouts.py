@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from quintain.environments.references import parse_reference, parts_of
+from quintain.environments.references import parse_reference, parts_of, reads_tasks
 from quintain.environments.registry import option_names, task_source
 from quintain.environments.scripted_policy import expert_of
 from quintain.errors import InvalidInput
@@ -24,7 +24,6 @@ from quintain.tools.data.lineage import export_again, require_remembered
 from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.evaluation.environment_references import (
     Environments,
-    plays_file,
     require_opponent,
     usable_reference,
 )
@@ -210,7 +209,7 @@ def task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
     """Return how many tasks will be played: of all tasks of a file, no more than it has."""
     if parts_of(reference) is not None:
         return n_tasks
-    if not plays_file(reference):
+    if not reads_tasks(reference):
         if "file" in option_names(parse_reference(reference).id):  # refused where it has only tasks of a file
             task_source(reference).tasks(split, 1, seed)
         return n_tasks

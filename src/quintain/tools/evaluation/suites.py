@@ -164,13 +164,20 @@ def chosen_environment(reference: str) -> str | None:
 
 
 def trained_on_tasks(
-    services: Services, agent_id: str | None, source_id: str, name: str, split: SplitName | None = None
+    services: Services,
+    agent_id: str | None,
+    source_id: str,
+    name: str,
+    split: SplitName | None = None,
+    *,
+    by_prompt: bool = False,
 ) -> str:
     """Return a sentence if an agent has learned from tasks that it is measured on, else nothing.
 
-    `source_id` is the dataset, of which `split` is measured (None: all of it), or the job that played the tasks.
+    `source_id` is the dataset, of which `split` is measured (None: all of it), or the job that played the tasks, whose
+    prompts name them with `by_prompt`.
     """
-    known, total = services.store.lineage.tasks_trained_on(agent_id or "", source_id, split)
+    known, total = services.store.lineage.tasks_trained_on(agent_id or "", source_id, split, by_prompt=by_prompt)
     if not known:
         return ""
     return (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from quintain.environments.references import short_reference
 from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import (
@@ -31,53 +32,63 @@ from quintain.tools.services import Services
 _LENGTH = 160
 
 
-def label_of(spec: JobSpec) -> str:
-    """Return what a job does in one line, such as `grpo starter -> picker on quintain/inventory`."""
-    return clip(_label(spec), _LENGTH)
+def job_label(services: Services, job: Job) -> str:
+    """Return the name that a person gave to a job, else what it does in one line: `grpo starter -> picker on good-runs`."""
+    return job_labels(services, [job])[job.id]
 
 
-def job_label(job: Job) -> str:
-    """Return the name that a person gave to a job, else what it does."""
-    return job.name or label_of(job.spec)
+def job_labels(services: Services, jobs: Sequence[Job]) -> dict[str, str]:
+    """Return the label of each job by its id."""
+    used = {found for job in jobs if (found := dataset_of(job.spec)) is not None}
+    names = services.store.datasets.names(used)
+    return {job.id: job.name or clip(_label(job.spec, names), _LENGTH) for job in jobs}
 
 
-def _label(spec: JobSpec) -> str:
+def dataset_of(spec: JobSpec) -> str | None:
+    """Return the dataset that a job reads, by its id."""
+    return getattr(spec.a if isinstance(spec, CompareSpec) else spec, "dataset_id", None)
+
+
+def _label(spec: JobSpec, names: Mapping[str, str]) -> str:
+    dataset_id = dataset_of(spec)
+    dataset = None if dataset_id is None else names.get(dataset_id, dataset_id)
+    place = short_reference(getattr(spec, "environment", None) or "")
     match spec:
         case TrainSpec():
-            return f"{spec.method} {spec.agent.name} -> {spec.name} on {spec.dataset_id or spec.environment}"
+            return f"{spec.method} {spec.agent.name} -> {spec.name} on {dataset or place}"
         case RecipeSpec():
             stages = ", ".join(stage.label for stage in spec.stages)
             return f"recipe {spec.agent.name} -> {spec.name}: {stages}"
         case EvolveSpec():
-            return f"evolve {spec.agent.name} -> {spec.name} on {spec.environment}"
+            return f"evolve {spec.agent.name} -> {spec.name} on {place}"
         case RolloutSpec():
             tasks = _tasks(spec.n_tasks, spec.attempts, "attempt")
-            return f"rollouts of {_players(spec)} in {spec.environment}: {tasks}, {spec.split}"
+            return f"rollouts of {_players(spec)} in {place}: {tasks}, {spec.split}"
         case EvaluateSpec():
             tasks = _tasks(spec.n_tasks, spec.repeats, "repeat")
-            return f"evaluate {_players(spec)} on {spec.dataset_id or spec.environment}: {tasks}, {spec.split}"
+            return f"evaluate {_players(spec)} on {dataset or place}: {tasks}, {spec.split}"
         case CompareSpec(a=a, b=b):
             tasks = _tasks(a.n_tasks, a.repeats, "repeat")
-            return f"compare {a.agent.name} and {b.agent.name} in {a.dataset_id or a.environment}: at most {tasks}, {a.split}"
+            return f"compare {a.agent.name} and {b.agent.name} in {dataset or short_reference(a.environment)}: at most {tasks}, {a.split}"
         case EvaluateDatasetSpec():
-            return f"evaluate {spec.agent.name} on {spec.dataset_id}: {spec.split}"
+            return f"evaluate {spec.agent.name} on {dataset}: {spec.split}"
         case _:
-            return _data_label(spec)
+            return _data_label(spec, dataset, place)
 
 
-def _data_label(spec: JobSpec) -> str:
+def _data_label(spec: JobSpec, dataset: str | None, place: str) -> str:
     match spec:
         case ImportSpec():
             return f"import {spec.path}{' (dry run)' if spec.dry_run else ''}"
         case PreviewSpec():
-            return f"preview {spec.dataset_id} for {spec.config.method} of {spec.agent.name}"
+            return f"preview {dataset} for {spec.config.method} of {spec.agent.name}"
         case JudgeSpec():
             return f"judge {counted(spec.runs.n, 'run')} by {spec.rubric.name} with {spec.endpoint.name}"
         case ScoreSpec():
             by = "" if spec.rubric is None else f" by {spec.rubric.name}"
             return f"score {counted(spec.runs.n, 'run')}{by} with {spec.agent.name}"
         case StepLabelSpec():
-            return f"step labels of {counted(spec.runs.n, 'run')} by {spec.agent.name} in {spec.environment}"
+            return f"step labels of {counted(spec.runs.n, 'run')} by {spec.agent.name} in {place}"
         case InfluenceSpec():
             return (
                 f"influence of {counted(spec.runs.n, 'run')} on {counted(spec.targets.n, 'run')} by {spec.agent.name}"
@@ -85,13 +96,13 @@ def _data_label(spec: JobSpec) -> str:
         case ReplaySpec():
             return f"replay {counted(spec.runs.n, 'run')}"
         case TalkSpec():
-            return f"talk to {spec.agent.name}" + (f" with the tools of {spec.environment}" if spec.environment else "")
+            return f"talk to {spec.agent.name}" + (f" with the tools of {place}" if place else "")
         case ExportAgentSpec():
             return f"export {spec.agent.name} as {spec.format}"
         case FetchSpec():
             return f"fetch {spec.url}"
         case PushSpec():
-            return f"push {spec.dataset_id} to {spec.destination}"
+            return f"push {dataset} to {spec.destination}"
         case _:
             return spec.kind
 

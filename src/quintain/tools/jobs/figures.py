@@ -46,7 +46,7 @@ def _figure_of_kind(services: Services, job: Job) -> Figure | None:
         return forest_plot(services.store.evaluations.get_comparison(job.result.comparison_id))
     if job.result is not None and job.result.evaluation_id is not None:
         return evaluation_figure(services, services.store.evaluations.get(job.result.evaluation_id), subtitle(job))
-    return rate_figure(job) if isinstance(job.spec, RolloutSpec) else None
+    return rate_figure(services, job) if isinstance(job.spec, RolloutSpec) else None
 
 
 def metrics_figure(services: Services, job_id: str, metrics: Sequence[str] = ()) -> Figure:
@@ -72,7 +72,7 @@ def metrics_figure(services: Services, job_id: str, metrics: Sequence[str] = ())
     panels = metric_panels(points, chosen)
     for panel in panels:
         panel["marks"] = [Mark(x=step, label="resumed") for step in resumptions(reports)]
-    return Figure(title=job_label(job), subtitle=subtitle(job), panels=panels)
+    return Figure(title=job_label(services, job), subtitle=subtitle(job), panels=panels)
 
 
 def figure_text(figure: Figure) -> str:
@@ -147,7 +147,7 @@ def evaluation_figure(services: Services, evaluation: Evaluation, about: str = "
     return Figure(title=title, subtitle=", ".join(filter(None, (evaluation.id, about))), panels=panels)
 
 
-def rate_figure(job: Job) -> Figure | None:
+def rate_figure(services: Services, job: Job) -> Figure | None:
     """Return the success rate of a rollout job, or None if it has none."""
     from quintain.evaluation.statistics.success_rates import clopper_pearson
 
@@ -158,7 +158,7 @@ def rate_figure(job: Job) -> Figure | None:
     bar = _bar("all", Rate.model_validate(stored) if stored else alone, strong=True)
     assert bar is not None
     panel = Panel(title="Success, 95 % interval", ylabel="share of episodes solved", format="percent", bars=[bar])
-    return Figure(title=job_label(job), subtitle=subtitle(job), panels=[panel])
+    return Figure(title=job_label(services, job), subtitle=subtitle(job), panels=[panel])
 
 
 def _bar(name: str, rate: Rate, *, strong: bool) -> Bar | None:

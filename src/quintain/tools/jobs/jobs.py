@@ -29,7 +29,7 @@ from quintain.tools.data.lineage import (
     require_remembered,
     round_datasets,
 )
-from quintain.tools.jobs.descriptions import job_label, metric_curves, thin_curves
+from quintain.tools.jobs.descriptions import dataset_of, job_label, job_labels, metric_curves, thin_curves
 from quintain.tools.jobs.next_steps import next_step, with_another_seed
 from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
@@ -104,47 +104,50 @@ def _without_install_paths(value: Any) -> Any:
     return value
 
 
+JobKind = Literal[
+    "train",
+    "rollout",
+    "evaluate",
+    "evaluate_dataset",
+    "compare",
+    "import",
+    "recipe",
+    "evolve",
+    "preview",
+    "judge",
+    "score",
+    "step_labels",
+    "influence",
+    "replay",
+    "talk",
+    "export_agent",
+    "fetch",
+    "push",
+    "selftest",
+]
+"""Kinds of jobs that tools start."""
+
+
 def list_jobs(
     services: Services,
-    status: Annotated[JobStatus | None, Field(description="Only jobs in this state.")] = None,
-    kind: Annotated[
-        Literal[
-            "train",
-            "rollout",
-            "evaluate",
-            "evaluate_dataset",
-            "compare",
-            "import",
-            "recipe",
-            "evolve",
-            "preview",
-            "judge",
-            "score",
-            "step_labels",
-            "influence",
-            "replay",
-            "talk",
-            "export_agent",
-            "fetch",
-            "push",
-            "selftest",
-        ]
-        | None,
-        Field(description="Only jobs of this kind."),
-    ] = None,
+    status: Annotated[JobStatus | None, Field(description="Only in this state.")] = None,
+    kind: Annotated[JobKind | None, Field(description="Only of this kind.")] = None,
     limit: PageSize = 20,
     cursor: Cursor = None,
+    text: Annotated[str | None, Field(max_length=200, description="Words in id, label or note.")] = None,
 ) -> JobList:
-    """List jobs, newest first, by state or kind; those of earlier conversations too."""
+    """List jobs, newest first; those of earlier conversations too."""
     services.jobs.refresh(services.settings.poll_s)
 
     def fetch(most: int) -> tuple[list[JobSummary], str | None]:
-        page = services.store.jobs.page(status=status, kind=kind, limit=most, cursor=cursor)
-        queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in page.items) else None
-        running = services.store.jobs.get_many(job.id for job in page.items if job.status is JobStatus.RUNNING)
+        found, following = _found(services, text or "", most, cursor, status=status, kind=kind)
+        queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in found) else None
+        running = services.store.jobs.get_many(job.id for job in found if job.status is JobStatus.RUNNING)
         paced = {job.id: job for job in running}
-        jobs = [paced.get(job.id, job) for job in page.items]
-        return [_summary(services, job, queue and _waiting_for(job, queue)) for job in jobs], page.next_cursor
+        jobs = [paced.get(job.id, job) for job in found]
+        labels = job_labels(services, jobs)
+        shown = [_summary(services, job, labels[job.id], queue and _waiting_for(services, job, queue)) for job in jobs]
+        return shown, following
 
     items, following = fitting_page(fetch, limit)
     held_up = next((item for item in items if item.stalled or item.trouble), None)
@@ -153,8 +156,8 @@ def list_jobs(
         if held_up is not None
         else Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
-        else Hint("No job is of this state and kind; ", call("list_jobs"), " lists all.")
-        if status is not None or kind is not None
+        else Hint("No such job is stored; ", call("list_jobs"), " lists all.")
+        if status is not None or kind is not None or text
         else Hint(
             "No job yet: let an agent act with ",
             call("collect_rollouts", agent="starter", environment="quintain/inventory"),
@@ -166,15 +169,30 @@ def list_jobs(
     return JobList(items=items, next_cursor=following, next_step=step)
 
 
+def _found(services: Services, text: str, most: int, cursor: str | None, **chosen: Any) -> tuple[list[Job], str | None]:
+    """Return the newest jobs behind a cursor whose id, label, note or dataset has all words of a text, and the next cursor."""
+    words, found = text.casefold().split(), list[Job]()
+    while True:
+        page = services.store.jobs.page(**chosen, limit=most - len(found), cursor=cursor)
+        labels = job_labels(services, page.items) if words else {}
+        for job in page.items:
+            known = f"{job.id} {labels.get(job.id)} {job.note or ''} {dataset_of(job.spec) or ''}".casefold()
+            if all(word in known for word in words):
+                found.append(job)
+        cursor = page.next_cursor
+        if cursor is None or len(found) == most:
+            return found, cursor
+
+
 def _held_up(item: JobSummary) -> str:
     return f"{item.job_id} {'is in trouble' if item.trouble else 'seems stalled'}"
 
 
-def _summary(services: Services, job: Job, waiting_for: WaitingFor | None) -> JobSummary:
+def _summary(services: Services, job: Job, label: str, waiting_for: WaitingFor | None) -> JobSummary:
     return JobSummary(
         job_id=job.id,
         kind=job.kind,
-        label=job_label(job),
+        label=label,
         note=job.note,
         status=job.status,
         waiting_for=waiting_for,
@@ -319,10 +337,10 @@ def view_of(services: Services, job: Job) -> JobView:
     now = services.clock()
     trouble = services.jobs.trouble(job.id) if job.status in UNFINISHED else None
     stalled = _stalled(services, job)
-    waiting_for = _waiting_for(job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None
+    waiting_for = _waiting_for(services, job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None
     return JobView(
         job_id=job.id,
-        label=job_label(job),
+        label=job_label(services, job),
         waiting_for=waiting_for,
         quiet_for_s=quiet_for(job, now),
         stalled=stalled,
@@ -361,9 +379,8 @@ def _next_step(services: Services, job: Job, stalled: str | None, waiting_for: W
     return Hint(step, f" {saved_picture(services, result.evaluation_id)[1]}.")
 
 
-def _waiting_for(job: Job, queue: Queue) -> WaitingFor | None:
+def _waiting_for(services: Services, job: Job, queue: Queue) -> WaitingFor | None:
     """Return what a queued job waits for, or None if it needs no slot."""
     if job.id not in queue.queued:
         return None
-    held_by = {holder.id: job_label(holder) for holder in queue.running}
-    return WaitingFor(slots=queue.slots, held_by=held_by, ahead=queue.queued.index(job.id))
+    return WaitingFor(slots=queue.slots, held_by=job_labels(services, queue.running), ahead=queue.queued.index(job.id))

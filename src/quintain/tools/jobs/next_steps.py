@@ -104,12 +104,7 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         # The agent of a recipe is the one that it began with, else the one that was measured.
         agent = getattr(job.spec, "agent", None)
         parent = job.spec.agent.id if isinstance(job.spec, RecipeSpec) else getattr(agent, "parent", None)
-        known, total = services.store.lineage.tasks_trained_on(getattr(agent, "id", None) or "", job.id)
-        note = (
-            f"The agent has learned from {known:,} of these {total:,} tasks, so this measures no new ones. "
-            if known
-            else ""
-        )
+        note = _known_tasks(services, job, getattr(agent, "id", None) or "")
         if parent is None:
             compare = call("compare_agents", agents=[result.evaluation_id, ...])
             return Hint(f"{note}Compare it with another evaluation of the same tasks: ", compare, ".")
@@ -158,6 +153,17 @@ def _stated(reward: RewardSpec) -> Any:
             **own,
         }
     return {"parts": parts, **reward.model_dump(exclude_defaults=True, exclude={"parts"})}
+
+
+def _known_tasks(services: Services, job: Job, agent_id: str) -> str:
+    """Return a sentence if an agent has learned from tasks that a job played, else nothing."""
+    from quintain.environments.references import reads_tasks
+
+    by_prompt = reads_tasks(getattr(job.spec, "environment", None) or "")
+    known, total = services.store.lineage.tasks_trained_on(agent_id, job.id, by_prompt=by_prompt)
+    if not known:
+        return ""
+    return f"The agent has learned from {known:,} of these {total:,} tasks, so its success on those tells nothing of new ones. "
 
 
 def preview_again(spec: PreviewSpec) -> ToolCall:

@@ -98,7 +98,7 @@ def job_report(services: Services, job: Job) -> Report:
         )
     if job.warnings:
         sections.append(Section("Warnings", job.warnings))
-    return Report(job_label(job), tuple(sections))
+    return Report(job_label(services, job), tuple(sections))
 
 
 def agent_report(services: Services, agent: Agent) -> Report:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quintain.environments.references import short_reference
 from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel, Point, line, spans_decades
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
@@ -66,7 +67,7 @@ def _result_alone(services: Services, agent_id: str | None) -> str:
 
 def training_title(services: Services, spec: TrainSpec) -> str:
     """Return what was trained on what by which method."""
-    source = spec.environment or ""
+    source = short_reference(spec.environment or "")
     if spec.dataset_id is not None:
         dataset = find(services.store.datasets.get, spec.dataset_id)
         source = spec.dataset_id if dataset is None else _dataset_title(dataset)
@@ -219,7 +220,7 @@ def evolution_figure(services: Services, job: Job) -> Figure:
             f"95 % interval {final['ci_low']:+.0%} to {final['ci_high']:+.0%})"
         )
     rounds = counted(spec.config.iterations, "round")
-    title = f"Self-improvement: {spec.agent.name} \N{RIGHTWARDS ARROW} {spec.name}, {rounds} in {spec.environment}"
+    title = f"Self-improvement: {spec.agent.name} \N{RIGHTWARDS ARROW} {spec.name}, {rounds} in {short_reference(spec.environment)}"
     return Figure(title=title, subtitle=subtitle(job, note), panels=panels)
 
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from quintain.datasets.rows import read_rows
 from quintain.datasets.step_labels import require_labels
-from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
+from quintain.environments.references import Reference, parse_reference, parts_of, reads_tasks, write_reference
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
@@ -27,7 +27,7 @@ from quintain.records.hyperparameters.methods import (
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import EvolveSpec, TrainSpec
 from quintain.records.wording import shown
-from quintain.tools.evaluation.environment_references import Environments, plays_file, tasks_there, usable_reference
+from quintain.tools.evaluation.environment_references import Environments, tasks_there, usable_reference
 from quintain.tools.labels.rewards import training_reward
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
@@ -131,7 +131,7 @@ def with_tasks_there(settings: Mapping[str, Any], environment: str) -> dict[str,
 
     A third of the held-out tasks selects rounds; the others are for the final comparison.
     """
-    if not plays_file(environment):
+    if parts_of(environment) is not None or not reads_tasks(environment):
         return dict(settings)
     usual = {name: EvolveConfig.model_fields[name].default for name in ("evaluation_tasks", "final_tasks")}
     given, there = {*settings}, dict[str, int]()

@@ -5,6 +5,7 @@ import { differences } from "./job_parts.js";
 import { setQuery } from "./router.js";
 
 const FIRST = ["success_rate", "mean_reward", "validation_loss", "loss", "reward_accuracy", "reward_margin", "kl", "drift", "entropy", "grad_norm", "learning_rate"];
+const STAGED = ["evolve", "recipe"];
 const SHOWN = 2;
 const MOST_JOBS = 6;
 
@@ -145,7 +146,7 @@ function panelOf(name, jobs) {
   });
   const values = lines.flatMap((line) => line.y).filter((value) => value !== null);
   const isShare = /(_rate|accuracy|_share)$/.test(name) && name !== "learning_rate" && values.every((value) => value >= 0 && value <= 1);
-  return { title: name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()), xlabel: "step", ylabel: "", format: isShare ? "percent" : "number", lines };
+  return { title: name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()), xlabel: jobs.some((job) => STAGED.includes(job.kind)) ? "step, counted over all stages" : "step", ylabel: "", format: isShare ? "percent" : "number", lines };
 }
 
 // Breaks a line where steps are missing: where the distance is more than one and a half times the usual one.

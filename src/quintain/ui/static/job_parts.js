@@ -76,7 +76,9 @@ export function differences(compared) {
     h("tbody", null, names.map((name) => h("tr", null, h("th", { scope: "row" }, name), all.map((one) => h("td", { class: "mono" }, one.get(name) ?? "–"))))))));
 }
 
-// Stages of a recipe, rounds of an evolution: what each reported.
+const RESULTS = ["round", "stage", "success", "gain", "ci_low", "ci_high", "decision"];
+
+// Stages of a recipe, rounds of an evolution: what each reported, its result first.
 export function stages(job, page) {
   const report = job.result?.report ?? {};
   const done = report.rounds ?? report.stages;
@@ -84,7 +86,9 @@ export function stages(job, page) {
     const begun = [...new Set(page.phases.map((phase) => phase.stage).filter(Boolean))];
     return begun.length ? card("Stages", h("ol", null, begun.map((stage) => h("li", null, stage)))) : null;
   }
-  const columns = [...new Set(done.flatMap((one) => Object.keys(one)))].filter((name) => done.some((one) => isShort(one[name])));
+  const known = new Set([...RESULTS, ...done.flatMap((one) => Object.keys(one))]);
+  const isOfJob = (name) => done.every((one) => one[name] === page.settings[name]);
+  const columns = [...known].filter((name) => done.some((one) => isShort(one[name])) && !isOfJob(name));
   return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
     h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name.replaceAll("_", " "))))),
     h("tbody", null, done.map((one) => h("tr", null, columns.map((name) => h("td", null, cell(name, one[name])))))))));

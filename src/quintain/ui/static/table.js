@@ -2,7 +2,7 @@
 //   const list = pagedTable({
 //     columns: [{ title: "Run", cell: (row) => idLink(row.id), width: "12rem", class: "number" }, ...],
 //     load: (cursor) => api.call("search_trajectories", { limit: 200, cursor }),   // { items, next_cursor }
-//     key: (row) => row.id, href: (row) => "/runs/" + row.id, label: "Runs",
+//     key: (row) => row.id, href: (row) => "/runs/" + row.id, label: "Runs",   // in the plural
 //     none: "No run yet.",   // shown by `rich`; may be a function
 //   });
 //   root.append(list.element); list.reload(); list.update(row); list.rows(); list.more()
@@ -65,6 +65,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
     if (state !== "idle") return;
     const mine = generation;
     state = "loading";
+    if (!status.firstChild) replace(status, "Loading ...");
     try {
       const page = await load(cursor);
       if (mine !== generation) return;
@@ -72,7 +73,8 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
       cursor = page.next_cursor ?? null;
       state = cursor ? "idle" : "done";
       table.setAttribute("aria-rowcount", cursor ? -1 : rows.length + 1);
-      replace(status, rows.length ? `${rows.length.toLocaleString("en")}${cursor ? " so far" : ""}` : rich(typeof none === "function" ? none() : none));
+      const noun = rows.length === 1 ? label.slice(0, -1) : label;
+      replace(status, rows.length ? `${rows.length.toLocaleString("en")} ${noun.toLowerCase()}${cursor ? " so far" : ""}` : rich(typeof none === "function" ? none() : none));
       table.hidden = !rows.length;
       draw(true);
       near();

@@ -18,6 +18,9 @@ export function pieces(text) {
   return found;
 }
 
+// A reference to an environment as people read it: names of files in place of their paths.
+export const placeName = (reference) => String(reference).replace(/((?:file|tasks|repos)=)[^&,()]*\//g, "$1");
+
 // A block of stored text; lines are kept and wrapped.
 export function textBlock(text, kind = "") {
   return h("div", { class: `stored ${kind}`, dir: "auto" }, pieces(text));

@@ -42,6 +42,8 @@ _RUN_CHARS: dict[Judge, dict[JudgingMode, int]] = {
     "person": {"score": 6_000, "steps": 8_000, "pairwise": 4_000, "group": 2_500},
 }
 """Largest size of one run; people read less."""
+_LONGER_CHARS = 100_000
+"""Largest size of one run for those who ask for more of it."""
 _REPEAT_EVERY = 4
 """One of this many pairs of a batch is shown again in the other order."""
 _TRIES = 20
@@ -283,11 +285,7 @@ def show_item(services: Services, asked: BatchRequest | JudgingBatch, item: Batc
     runs = tuple(services.store.trajectories.get(run_id) for run_id in item.trajectory_ids)
     if len(runs) > 1 and (len(set(map(comparison_key, runs))) > 1 or len(set(map(agent_digest, runs))) < len(runs)):
         return None
-    labels = ["RUN"] if len(runs) == 1 else [f"RUN {name}" for name in names_of(asked.mode, len(runs))]
-    views = tuple(
-        show_run(run, budget_chars=_RUN_CHARS[asked.judge][asked.mode], label=label)
-        for run, label in zip(runs, labels, strict=True)
-    )
+    views = _views(asked.mode, runs, _RUN_CHARS[asked.judge][asked.mode])
     plain = "\n\n".join(view.text for view in views)
     digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
     if item.shown not in {None, digest}:
@@ -303,3 +301,14 @@ def show_item(services: Services, asked: BatchRequest | JudgingBatch, item: Batc
 def names_of(mode: JudgingMode, n: int) -> list[str]:
     """Return the names of an item's runs, in the order in which they are shown."""
     return ["A", "B"] if mode == "pairwise" else [str(place + 1) for place in range(n)]
+
+
+def show_longer(services: Services, batch: JudgingBatch, item: BatchItem) -> str | None:
+    """Return the runs of an item at more length than they were given out with, as blind; None as `show_item`."""
+    given = show_item(services, batch, item)
+    return None if given is None else "\n\n".join(view.text for view in _views(batch.mode, given.runs, _LONGER_CHARS))
+
+
+def _views(mode: JudgingMode, runs: Sequence[Trajectory], chars: int) -> tuple[ShownRun, ...]:
+    labels = ["RUN"] if len(runs) == 1 else [f"RUN {name}" for name in names_of(mode, len(runs))]
+    return tuple(show_run(run, budget_chars=chars, label=label) for run, label in zip(runs, labels, strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from quintain.errors import InvalidInput, QuintainError
+from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.labels.judging import Criterion, JudgingBatch, JudgingMode, Rubric
 from quintain.records.record import Record
@@ -21,7 +21,7 @@ from quintain.records.wording import shown
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.tools.catalog import Answer, Entry, Question
 from quintain.tools.labels.judging.answers import checked_correction, run_changed, store_answers
-from quintain.tools.labels.judging.batches import ShownItem, names_of, show_item
+from quintain.tools.labels.judging.batches import ShownItem, names_of, show_item, show_longer
 from quintain.tools.labels.judging.results import AnswerContext, JudgingItem, RejectedItem, SubmissionReport
 from quintain.tools.labels.scorer_resolution import used_rubrics
 from quintain.tools.services import Services
@@ -310,6 +310,7 @@ class StoredBatch(Record):
     mode: JudgingMode
     rubric: Rubric
     items: tuple[JudgingItem, ...]
+    shortened: tuple[str, ...] = Field(description="Items that leave out parts of a run for its length.")
     answered: dict[str, StoredAnswer] = Field(description="Item -> its answer, of those that have one.")
     next_step: Hint
 
@@ -330,11 +331,25 @@ def stored_batch(services: Services, batch_id: str) -> StoredBatch:
         mode=batch.mode,
         rubric=batch.rubric,
         items=judging_items(batch, shown),
+        shortened=tuple(one.item.item_id for one in shown if any(view.shortened for view in one.views)),
         answered={
             one.item.item_id: _answer(services, batch, one) for one in shown if one.item.item_id in batch.answered
         },
         next_step=Hint("Store answers to open items with ", call("submit_scores", batch_id=batch.id, scores=...), "."),
     )
+
+
+def longer_text(services: Services, batch_id: str, item_id: str) -> str:
+    """Return the runs of a person's item at more length, blind as they were given out.
+
+    Raises:
+        NotFound: the batch has no such item, or it can no longer be judged.
+    """
+    batch = services.store.judging.get(batch_id)
+    for item in batch.items:
+        if item.item_id == item_id and (text := show_longer(services, batch, item)) is not None:
+            return text
+    raise NotFound(f"expected an open item of {batch_id}, got {shown(item_id)}; begin a new batch")
 
 
 def _answer(services: Services, batch: JudgingBatch, shown: ShownItem) -> StoredAnswer:

@@ -5,6 +5,7 @@ import { rateTable } from "../intervals.js";
 import { measureForm, settingsLike } from "../measure_form.js";
 import { talkCard } from "../talk.js";
 import { listedField, trainingForm } from "../training_form.js";
+import { placeName } from "../text.js";
 
 export async function render(root, params, api) {
   const [name, version] = params.id.replace(/^agent:/, "").split("@");
@@ -84,7 +85,7 @@ function scores(agent, evaluations, isCut) {
   if (agent.role !== "policy") return empty("It does not act, so it has no success on tasks.");
   if (!evaluations.length) return empty(`Not evaluated yet. Measure it below, or with \`quintain evaluate ${agent.id} --environment quintain/inventory\`.`);
   const rows = evaluations.map((item) => ({
-    name: [idLink(item.id, item.environment), h("small", null, ` ${item.split}, seed ${item.seed}${item.purpose === "measurement" ? "" : `, ${item.purpose}`}`)],
+    name: [idLink(item.id, placeName(item.environment)), h("small", null, ` ${item.split}, seed ${item.seed}${item.purpose === "measurement" ? "" : `, ${item.purpose}`}`)],
     low: item.rate.ci_low, value: item.rate.value, high: item.rate.ci_high, n: item.rate.n, item,
   }));
   const newest = evaluations.find((item) => Object.keys(item.by_type).length > 1);
@@ -95,7 +96,7 @@ function scores(agent, evaluations, isCut) {
       { title: "Made", class: "wide", cell: ({ item }) => ago(item.created_at) },
     ] }),
     isCut && h("p", { class: "quiet" }, "The newest evaluations; older ones are left out."),
-    newest && h("details", null, h("summary", null, `By kind of task, ${newest.environment}`), rateTable(
+    newest && h("details", null, h("summary", null, `By kind of task, ${placeName(newest.environment)}`), rateTable(
       Object.entries(newest.by_type).map(([kind, rate]) => ({ name: kind, low: rate.ci_low, value: rate.value, high: rate.ci_high, n: rate.n })),
       { first: "Kind of task", caption: "Success by kind of task" })),
   ];

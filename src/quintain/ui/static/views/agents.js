@@ -4,6 +4,7 @@ import { axis, interval, linearScale } from "../intervals.js";
 import { pagedTable, wordSearch } from "../table.js";
 import { sizeText } from "../agent_parts.js";
 import { urlOf } from "../routes.js";
+import { placeName } from "../text.js";
 
 export async function render(root, params, api) {
   const search = wordSearch(params.query, "Name", () => list.reload());
@@ -19,7 +20,7 @@ export async function render(root, params, api) {
       { title: "Agent", cell: (item) => idLink(item.id, item.id.replace(/^agent:/, "")) },
       { title: "What it is", width: "27%", class: "wide", cell: (item) => (item.role === "policy" ? item.description : `${item.role.replaceAll("_", " ")}: ${item.description}`) },
       { title: "Result on most tasks", width: "14rem", cell: (item) => (result(item)
-        ? [`${percent(result(item).success_rate)} of ${result(item).n} `, h("span", { class: "quiet", title: result(item).environment }, result(item).environment)] : "–") },
+        ? [`${percent(result(item).success_rate)} of ${result(item).n} `, h("span", { class: "quiet", title: result(item).environment }, placeName(result(item).environment))] : "–") },
       { title: axis(scale), width: "13rem", class: "wide", cell: (item) => (result(item)
         ? interval(scale, { low: result(item).ci_low, value: result(item).success_rate, high: result(item).ci_high }) : "") },
       { title: "Size", width: "6rem", class: "number wide", cell: (item) => sizeText(item.size_bytes) },

@@ -3,6 +3,7 @@ import { card, h, idLink, number, rich } from "../elements.js";
 import { flipList } from "../flips.js";
 import { axis, interval, linearScale, points, rateTable } from "../intervals.js";
 import { learningCurves } from "../learning_curves.js";
+import { placeName } from "../text.js";
 
 export async function render(root, params, api) {
   const found = await api.call("compare_agents", { agents: [params.id] });
@@ -13,7 +14,7 @@ export async function render(root, params, api) {
   document.title = `${names.join(", ")} · Quintain`;
   root.append(
     h("p", { class: "crumbs" }, h("a", { href: "/comparisons" }, "Comparisons"), " / ", found.comparison_id),
-    h("header", { class: "head" }, h("h1", null, names.join(", "), h("small", null, ` on ${found.environment}`)),
+    h("header", { class: "head" }, h("h1", null, names.join(", "), h("small", { title: found.environment }, ` on ${placeName(found.environment)}`)),
       h("a", { href: `/lineage/${encodeURIComponent(found.comparison_id)}` }, "Lineage")),
     h("p", { class: "next" }, h("span", { class: "label" }, "Verdict"), " ", rich(found.verdict)),
     found.notes.length ? h("div", { class: "warning-box" }, found.notes.map((note) => h("div", null, note))) : "",

@@ -3,6 +3,7 @@ import { ago, append, empty, errorBox, h, idLink, percent, replace } from "../el
 import { navigate } from "../router.js";
 import { urlOf } from "../routes.js";
 import { pagedTable, wordSearch } from "../table.js";
+import { placeName } from "../text.js";
 
 const short = (agent) => agent.replace(/^agent:/, "");
 // Not without a verdict, nor stopped early by a sequential comparison.
@@ -19,7 +20,7 @@ export async function render(root, params, api) {
     columns: [
       { title: "Comparison", width: "12rem", class: "wide", cell: (item) => idLink(item.id) },
       { title: "Agents, best first", cell: (item) => h("a", { href: urlOf(item.id) }, item.agents.map(short).join(", ")) },
-      { title: "Environment", width: "13rem", class: "wide", cell: (item) => item.environment },
+      { title: "Environment", width: "13rem", class: "wide", cell: (item) => placeName(item.environment) },
       { title: "Significant", width: "7rem", class: "number wide", cell: (item) => `${item.significant} of ${item.pairs}` },
       { title: "Flips", width: "4.5rem", class: "number wide", cell: (item) => item.flips },
       { title: "Made", width: "8rem", class: "wide", cell: (item) => ago(item.created_at) },
@@ -66,7 +67,7 @@ function newComparison(api, agent) {
         update();
       } });
     box.dataset.suite = item.suite_hash;
-    return h("tr", null, h("td", null, box), h("th", { scope: "row" }, idLink(item.agent_id)), h("td", null, idLink(item.id, item.environment)),
+    return h("tr", null, h("td", null, box), h("th", { scope: "row" }, idLink(item.agent_id)), h("td", null, idLink(item.id, placeName(item.environment))),
       h("td", { class: "number" }, `${percent(item.rate.value)} of ${item.rate.n}`), h("td", null, ago(item.created_at)));
   }
 

@@ -15,8 +15,8 @@ export async function render(root, params, api) {
   const result = h("div", { class: "stack", "aria-live": "polite" });
   const leaving = new AbortController();
   root.append(
+    h("p", { class: "crumbs" }, h("a", { href: "/datasets" }, "Datasets"), " / ", h("span", { class: "id" }, dataset.id)),
     h("header", { class: "head" }, h("h1", null, inlineText(dataset.name)), badge(dataset.kind), h("a", { href: `/runs?dataset_id=${dataset.id}` }, "Its runs"), h("a", { href: `/lineage/${dataset.id}` }, "Lineage")),
-    h("p", { class: "crumbs" }, h("a", { href: "/datasets" }, "Datasets"), " › ", h("span", { class: "id" }, dataset.id)),
     h("div", { class: "grid" }, about(dataset), keptAndDropped(dataset)));
   if (dataset.kind === "benchmark") {
     root.append(card("X-ray", empty("A benchmark has tasks to be measured on; no model is trained on it.")));
@@ -97,7 +97,7 @@ function report(view) {
   const counts = view.statistics;
   return [
     h("p", { class: view.verdict?.startsWith("Ready") ? "verdict good" : "verdict bad" }, view.verdict),
-    view.warnings.map((warning) => h("p", { class: "warning-box" }, inlineText(warning))),
+    view.warnings.filter((warning) => !view.verdict?.includes(warning.replace(/^\[\w+\] /, ""))).map((warning) => h("p", { class: "warning-box" }, inlineText(warning))),
     h("div", { class: "grid" },
       h("div", null, h("h3", null, "Tokens that train"), share(view), splits(counts.splits)),
       h("div", null, h("h3", null, "Length of rows"), lengths(view.histogram, counts.max_length))),

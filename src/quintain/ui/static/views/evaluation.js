@@ -1,6 +1,7 @@
 // One evaluation: success with its interval, by kind of task, why episodes failed, its runs.
 import { ago, card, duration, empty, facts, h, idLink, number, percent } from "../elements.js";
 import { rateTable } from "../intervals.js";
+import { placeName } from "../text.js";
 
 export async function render(root, params, api) {
   const { items } = await api.call("list_library", { kind: "evaluations", text: params.id, limit: 20 });
@@ -10,11 +11,11 @@ export async function render(root, params, api) {
     return;
   }
   const agent = found.agent_id.replace(/^agent:/, "");
-  document.title = `${agent} on ${found.environment} · Quintain`;
+  document.title = `${agent} on ${placeName(found.environment)} · Quintain`;
   const groups = [found.by_environment, found.by_type, found.by_difficulty].find((one) => Object.keys(one ?? {}).length > 1) ?? {};
   root.append(
     h("p", { class: "crumbs" }, h("a", { href: "/agents" }, "Agents"), " / ", idLink(found.agent_id, agent), " / ", found.id),
-    h("header", { class: "head" }, h("h1", null, agent, h("small", null, ` on ${found.environment}`)),
+    h("header", { class: "head" }, h("h1", null, agent, h("small", { title: found.environment }, ` on ${placeName(found.environment)}`)),
       h("a", { href: `/comparisons?agent=${encodeURIComponent(found.id)}` }, "Compare"), h("a", { href: `/lineage/${encodeURIComponent(found.id)}` }, "Lineage")),
     card("Success", rateTable([rateRow("all tasks", found.rate), ...Object.entries(groups).map(([name, rate]) => rateRow(name, rate))],
       { first: "Tasks", caption: "Success with exact 95 % intervals" })),

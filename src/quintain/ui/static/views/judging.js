@@ -126,10 +126,23 @@ class Queue {
     this.noteField();
     this.mark();
     return h("div", { class: "columns judging" },
-      h("section", { class: "card judged-run", tabindex: "0", "aria-label": "The run to judge" }, recording(this.item.text)),
+      h("section", { class: "card judged-run", tabindex: "0", "aria-label": "The run to judge" }, recording(this.item.text), this.more()),
       h("aside", { class: "stack", "aria-label": "Your verdict" }, card("Your verdict", this.fields, this.note,
         h("div", { class: "row" }, button("Store", "Enter", () => this.store(), "primary"), button("Skip", "S", () => this.skip()), button("Undo", "U", () => this.undo())),
         h("p", { class: "quiet" }, h("kbd", null, "1"), " to ", h("kbd", null, "5"), " judge the marked criterion; the last one stores. ", h("kbd", null, "C"), " for the note."))));
+  }
+
+  more() {
+    const { batch, item, api } = this;
+    return batch.shortened.includes(item.item_id) && h("button", { type: "button", onclick: async () => {
+      try {
+        item.text = (await api.get(`/api/judging/${encodeURIComponent(batch.batch_id)}/${encodeURIComponent(item.item_id)}`)).text;
+        batch.shortened = batch.shortened.filter((one) => one !== item.item_id);
+        if (this.item === item) this.show();
+      } catch (error) {
+        toast(error.message, "bad");
+      }
+    } }, "Show more of it");
   }
 
   noteField() {
@@ -266,7 +279,7 @@ class PairQueue extends Queue {
     const [left, right] = this.item.text.split(/\n\n(?=----- BEGIN RUN )/);
     const run = (name, text) => h("section", { class: "card judged-run", tabindex: "0", "aria-label": `${name} run` }, h("h2", null, name), recording(text));
     return h("div", { class: "stack judging" },
-      h("div", { class: "grid" }, run("Left", left), run("Right", right)),
+      h("div", { class: "grid" }, run("Left", left), run("Right", right)), this.more(),
       card("Which run did the task better?", h("details", null, h("summary", null, "Rubric"), rubricText(this.batch.rubric)), this.noteField(),
         h("div", { class: "row" }, button("Left", "←", () => this.prefer("A"), "primary"), button("Tie", "T", () => this.prefer("tie")), button("Right", "→", () => this.prefer("B"), "primary"),
           button("Skip", "S", () => this.skip()), button("Undo", "U", () => this.undo())),

@@ -2,7 +2,7 @@
 import { badge, card, empty, errorBox, h, idLink, number, replace, toast } from "../elements.js";
 import { rateTable } from "../intervals.js";
 import { navigate, setQuery } from "../router.js";
-import { inlineText } from "../text.js";
+import { inlineText, placeName } from "../text.js";
 
 const PAGES = 10; // Pages of evaluations in which environments are looked for.
 
@@ -14,7 +14,7 @@ export async function render(root, params, api) {
     [environment, suite] = [event.target.value, null];
     setQuery({ environment, suite });
     load();
-  } }, environments.map((one) => h("option", { value: one, selected: one === environment }, one)));
+  } }, environments.map((one) => h("option", { value: one, selected: one === environment, title: one }, placeName(one))));
   root.append(h("header", { class: "head" }, h("h1", null, "Leaderboard"), environments.length > 0 && choice), body);
   if (!environment) {
     replace(body, empty("No agent was evaluated yet. Measure one with `quintain evaluate AGENT --environment ENVIRONMENT`."));
@@ -69,7 +69,7 @@ function table(board, newest, api) {
     }
   } }, newest ? "Compare again" : "Compare these agents");
   return card(null,
-    h("div", { class: "row" }, h("h2", { class: "grow" }, inlineText(board.name || board.environment)),
+    h("div", { class: "row" }, h("h2", { class: "grow" }, inlineText(board.name || placeName(board.environment))),
       newest && h("a", { href: `/comparisons/${newest}` }, "Newest comparison"), board.rows.length > 1 && compare),
     h("p", { class: "quiet" }, "Success with its 95 % interval. Agents that share a letter do not differ significantly."),
     rateTable(board.rows.map((row) => ({

@@ -1,5 +1,6 @@
 // The first page: what runs, what waits and for what, what was measured lately, what to do next.
 import { ago, badge, card, duration, empty, h, idLink, nextStep, number, percent, replace } from "../elements.js";
+import { placeName } from "../text.js";
 
 export async function render(root, params, api) {
   const place = h("div", { class: "stack" });
@@ -70,7 +71,7 @@ function measured(rows) {
     const change = row.before && row.rate.value !== null && row.before.value !== null ? row.rate.value - row.before.value : null;
     const kind = change === null ? "" : row.rate.ci_low > row.before.ci_high ? "good" : row.rate.ci_high < row.before.ci_low ? "bad" : "";
     return h("li", null,
-      h("span", null, idLink(row.agent), h("small", { class: "quiet" }, " ", idLink(row.evaluation_id, `${row.environment}, ${row.split.replaceAll("_", " ")}`))),
+      h("span", null, idLink(row.agent), h("small", { class: "quiet" }, " ", idLink(row.evaluation_id, `${placeName(row.environment)}, ${row.split.replaceAll("_", " ")}${row.purpose === "measurement" ? "" : `, ${row.purpose}`}`))),
       h("span", { class: "interval", title: `${percent(row.rate.value)} of ${number(row.rate.n)}, 95 % interval ${percent(row.rate.ci_low)} to ${percent(row.rate.ci_high)}`,
         style: { "--low": row.rate.ci_low ?? 0, "--high": row.rate.ci_high ?? 0, "--value": row.rate.value ?? 0, "--before": row.before?.value ?? -1 } },
         h("i", { class: "span" }), row.before && h("i", { class: "before" }), h("i", { class: "point" })),

@@ -53,8 +53,8 @@ export async function render(root, params, api) {
   const origin = h("div");
   add(view);
   root.append(
+    h("p", { class: "crumbs" }, h("a", { href: listAddress() }, "Runs"), " / ", h("span", { class: "id" }, id), keys()),
     h("header", { class: "head" }, h("h1", null, inlineText(clip(run.task?.prompt || run.task?.id || id))), badge(run.outcome?.status ?? "unknown"), dim),
-    h("p", { class: "crumbs" }, h("a", { href: listAddress() }, "Runs"), " › ", h("span", { class: "id" }, id), keys()),
     h("div", { class: "columns" },
       h("div", { class: "stack" }, transcript, more),
       h("aside", { class: "stack", "aria-label": "About this run" }, about(run, view, api), scoresOf(view), origin)));
