@@ -1,6 +1,7 @@
 """How attempts end: by their own last event, or else by their shim's record, or else by the word of their launcher.
 
-Ends of killed attempts are kept in `attempts.jsonl` of the job's folder: why each died and where, and when the next one begins.
+Ends of attempts that were killed or never began are kept in `attempts.jsonl` of the job's folder: why and where, and when the
+next one begins.
 """
 
 from __future__ import annotations
@@ -88,10 +89,10 @@ def ended_early(job: Job, launcher_exit: str, log: str) -> ExitStatus:
     """Return the end of an attempt that its launcher's back end ended before it began."""
     if job.cancel_requested:
         return ExitStatus(JobStatus.CANCELLED)
-    message = f"attempt {job.attempt} ended before it began: {launcher_exit or 'its launcher gives no reason'}"
+    message = f"attempt {job.attempt} of {job.max_attempts} ended before it began: {launcher_exit or 'its launcher gives no reason'}"
     tail = "\n".join(log.splitlines()[-HINT_LINES:])
     hint = f"Check that its machine sees this Python and the home folder. Last lines of its output:\n{tail}"
-    return ExitStatus(JobStatus.INTERRUPTED, error=JobError(code="launch_failed", message=message, hint=hint))
+    return ExitStatus(None, error=JobError(code="launch_failed", message=message, hint=hint))
 
 
 def directory_error(error: OSError) -> JobError:
@@ -144,7 +145,7 @@ def _lacked_memory(record: ExitRecord) -> bool:
 
 
 class AttemptEnd(Record):
-    """One line of `attempts.jsonl`: an attempt that was killed."""
+    """One line of `attempts.jsonl`: an attempt that was killed, or never began."""
 
     attempt: int
     step: int
