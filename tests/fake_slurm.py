@@ -39,7 +39,9 @@ def main(arguments: list[str]) -> None:
     if COMMAND == "sbatch":
         sbatch(options, Path(arguments[-1]))
     elif COMMAND == "squeue":
-        sys.stdout.writelines(f"{job['state']} {job['name']}\n" for job in map(read, ROOT.glob("*.json")))
+        jobs = [job for job in map(read, ROOT.glob("*.json")) if job["name"] == options.get("name", job["name"])]
+        form = options["format"].replace("%T", "{state}").replace("%j", "{name}").replace("%r", "Resources")
+        sys.stdout.writelines(f"{form.format(**job)}\n" for job in jobs)
     else:
         for path in ROOT.glob("*.json"):
             if read(path)["name"] == options["name"]:

@@ -65,6 +65,7 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     assert {"PASSED", "SLURM_JOB_ID", "QUINTAIN_JOB"} <= names
     assert names.isdisjoint({"NOT_PASSED", "QUINTAIN_DATABASE_URL"})
     assert b"secret" not in b"".join(path.read_bytes() for path in runner.directory(job.id).glob("*.*"))
+    assert runner.launcher_queue(jobs.store.jobs.get(job.id)) is None
     (first,) = slurm.glob("*.json")
     options = fake_slurm.read(first)["options"]
     assert (options["gpus-per-node"], options["signal"]) == ("2", "B:TERM@90")
@@ -123,7 +124,9 @@ def test_a_controller_that_is_down_delays_jobs_and_a_refusal_or_an_early_end_is_
     jobs.wait(job.id, JobStatus.RUNNING, reconcile=runner)
     (slurm / "down").touch()
     runner.reconcile()
+    assert (runner.launcher_queue(jobs.store.jobs.get(job.id)), runner.log_tail(job.id)) == ("slurm", "")
     (slurm / "down").unlink()
+    assert runner.log_tail(job.id) == "squeue: PENDING: Resources"
     assert jobs.store.jobs.get(job.id).attempt == 1, "a job in the queue of a silent controller is not dead"
     runner.cancel(job.id)
     assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner).step == 0
