@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from pydantic import Field, ValidationError
 
+from quintain.jobs.devices import widest_training
 from quintain.jobs.directory import ExitRecord, JobDirectory, append_line, read_lines
 from quintain.jobs.ingestion import agent_of_job
+from quintain.jobs.launch import LOCAL, read_launch
 from quintain.records.jobs.job import Job, JobError, JobResult, JobStatus
 from quintain.records.record import Instant, Record
 from quintain.store.store import Store
@@ -32,6 +34,9 @@ NEARLY_ALL = 0.8
 
 STOPPED = "stopped"
 """Reason of an attempt that was asked to stop from outside, and did."""
+
+PROCESS_LOST = "process_lost"
+"""Reason of a training one of whose processes died or went silent."""
 
 RESUME = "Resume the job to continue from its newest complete checkpoint."
 
@@ -69,20 +74,31 @@ def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, 
         result = JobResult.model_validate(last["result"].result or {})
         agent = agent_of_job(store, directory, now)
         return ExitStatus(JobStatus.SUCCEEDED, result=result.model_copy(update={"agent": agent or result.agent}))
+    lost: JobError | None = None
     if "failed" in last:
         event = last["failed"]
         error = JobError(code=event.code or "crashed", message=event.message or "", hint=event.hint or "")
-        return ExitStatus(JobStatus.FAILED, error=error)
+        lost = error if error.code == PROCESS_LOST and _begins_whole(job, directory) else None
+        if lost is None:
+            return ExitStatus(JobStatus.FAILED, error=error)
     if job.cancel_requested or (exit_record and exit_record.cancelled):
         return ExitStatus(JobStatus.CANCELLED, error=_forced_error(exit_record))
     if exit_record and exit_record.reason in _LIMITS:
         status, hint = _LIMITS[exit_record.reason]
         message = f"attempt {job.attempt} of {job.max_attempts} was ended: {exit_record.detail}"
         return ExitStatus(status, error=JobError(code=exit_record.reason, message=message, hint=hint))
+    if lost is not None:  # as a rule for lack of memory, or by a fault of its own
+        return ExitStatus(None, error=lost, own_fault=True)
     if exit_record and exit_record.returncode is not None and "cancelled" not in last:
         return ExitStatus(JobStatus.FAILED, error=_crash_error(exit_record.returncode, directory))
     own_fault = exit_record is not None and (exit_record.signal in OWN_FAULTS or _lacked_memory(exit_record))
     return ExitStatus(None, error=_kill_error(exit_record, job, launcher_exit), own_fault=own_fault)
+
+
+def _begins_whole(job: Job, directory: JobDirectory) -> bool:
+    """Whether a new attempt has all its processes: those of other machines come with a cluster's launcher only."""
+    launch = read_launch(directory, job.attempt)
+    return widest_training(job.spec).machines == 1 or (launch is not None and launch.launcher != LOCAL)
 
 
 def ended_early(job: Job, launcher_exit: str, log: str) -> ExitStatus:
