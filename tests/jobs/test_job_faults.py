@@ -13,7 +13,6 @@ import pytest
 
 from quintain.jobs import exits, processes
 from quintain.jobs.directory import append_line
-from quintain.records.hyperparameters.methods import SFTConfig
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.records.jobs.job_events import JobEvent
 
@@ -64,9 +63,7 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed_until_i
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 41))
 
 
-def test_a_training_that_lost_a_process_goes_on_unless_the_others_come_from_other_machines(
-    jobs: JobHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_that_lost_a_process_goes_on_unless_the_operator_started_others(jobs: JobHome) -> None:
     job = jobs.runner.start(SPEC.model_copy(update={"steps": 8})).job
     worker, directory = jobs.wait_for_step(job.id, 2), jobs.directory(job.id)
     cause = "process 2 of 2 was killed by SIGKILL"
@@ -75,9 +72,9 @@ def test_a_training_that_lost_a_process_goes_on_unless_the_others_come_from_othe
     os.kill(worker, signal.SIGKILL)
     done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
     assert (done.attempt, done.warnings[0].partition(", ")[0]) == (2, f"attempt_ended: {cause}")
-    assert exits._begins_whole(done, directory)
-    monkeypatch.setattr(exits, "widest_training", lambda spec: SFTConfig(processes=2, machines=2, rendezvous="a:1"))
-    assert not exits._begins_whole(done, directory)
+    first = done.model_copy(update={"attempt": 1})
+    ended = exits.exit_status(jobs.store, first, directory, done.updated_at, "", begins_whole=False)
+    assert (ended.status, ended.error and ended.error.code) == (JobStatus.FAILED, "process_lost")
 
 
 def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: JobHome) -> None:

@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 from pydantic import Field, ValidationError
 
-from quintain.jobs.devices import widest_training
 from quintain.jobs.directory import ExitRecord, JobDirectory, append_line, read_lines
 from quintain.jobs.ingestion import agent_of_job
-from quintain.jobs.launch import LOCAL, read_launch
 from quintain.records.jobs.job import Job, JobError, JobResult, JobStatus
 from quintain.records.record import Instant, Record
 from quintain.store.store import Store
@@ -63,10 +61,18 @@ _LIMITS = {
 """Limit -> what becomes of the job, and the remedy. A stalled job goes on from its newest checkpoint."""
 
 
-def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, launcher_exit: str) -> ExitStatus:
+def exit_status(
+    store: Store, job: Job, directory: JobDirectory, now: datetime, launcher_exit: str, *, begins_whole: bool
+) -> ExitStatus:
     """Return how the last attempt of a job ended, all of whose events are stored.
 
-    `launcher_exit` is how the launcher's back end reports the end; empty if it does not.
+    Args:
+        store: The store.
+        job: The job.
+        directory: Its folder.
+        now: Time of the end.
+        launcher_exit: How the launcher's back end reports the end; empty if it does not.
+        begins_whole: Whether a new attempt has all its processes, none of which the operator starts on another machine.
     """
     last = {event.type: event for event in store.jobs.events(job.id) if event.attempt == job.attempt}
     exit_record = directory.exit(job.attempt)
@@ -78,7 +84,7 @@ def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, 
     if "failed" in last:
         event = last["failed"]
         error = JobError(code=event.code or "crashed", message=event.message or "", hint=event.hint or "")
-        lost = error if error.code == PROCESS_LOST and _begins_whole(job, directory) else None
+        lost = error if error.code == PROCESS_LOST and begins_whole else None
         if lost is None:
             return ExitStatus(JobStatus.FAILED, error=error)
     if job.cancel_requested or (exit_record and exit_record.cancelled):
@@ -93,12 +99,6 @@ def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, 
         return ExitStatus(JobStatus.FAILED, error=_crash_error(exit_record.returncode, directory))
     own_fault = exit_record is not None and (exit_record.signal in OWN_FAULTS or _lacked_memory(exit_record))
     return ExitStatus(None, error=_kill_error(exit_record, job, launcher_exit), own_fault=own_fault)
-
-
-def _begins_whole(job: Job, directory: JobDirectory) -> bool:
-    """Whether a new attempt has all its processes: those of other machines come with a cluster's launcher only."""
-    launch = read_launch(directory, job.attempt)
-    return widest_training(job.spec).machines == 1 or (launch is not None and launch.launcher != LOCAL)
 
 
 def ended_early(job: Job, launcher_exit: str, log: str) -> ExitStatus:

@@ -328,7 +328,8 @@ class Reconciler:
         if liveness is Liveness.ENDED_EARLY:
             ending = ended_early(job, words, launcher.log(attempt))
         else:
-            ending = exit_status(self._store, job, directory, self._clock(), words)
+            begins_whole = launcher.is_remote or widest_training(job.spec).machines == 1
+            ending = exit_status(self._store, job, directory, self._clock(), words, begins_whole=begins_whole)
         if ending.status is None and liveness is not Liveness.LOST:
             return self._ending_of_killed(job, directory, ending)
         return ending
