@@ -1,7 +1,8 @@
 """Commands of Slurm that run batch scripts on this machine: `sbatch`, `squeue`, `scancel` and `srun` are copies of this file.
 
 State lies beside the copies: one JSON file a job, `hold` while jobs must wait in the queue, `down` while the controller does
-not answer. A script runs in the background with the exported variables only, as on a node.
+not answer, `full` while it takes no job, `broken` while nodes fail before they run a script. A script runs in the background
+with the exported variables only, as on a node.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def main(arguments: list[str]) -> None:
     if COMMAND == "sbatch":
         sbatch(options, Path(arguments[-1]))
     elif COMMAND == "squeue":
-        sys.stdout.writelines(f"{job['state']} {job['name']}\n" for job in map(read, ROOT.glob("*.json")))
+        jobs = [job for job in map(read, ROOT.glob("*.json")) if job["name"] == options.get("name", job["name"])]
+        form = options["format"].replace("%T", "{state}").replace("%j", "{name}").replace("%r", "Resources")
+        sys.stdout.writelines(f"{form.format(**job)}\n" for job in jobs)
     else:
         for path in ROOT.glob("*.json"):
             if read(path)["name"] == options["name"]:
@@ -48,6 +51,8 @@ def main(arguments: list[str]) -> None:
 def sbatch(options: dict[str, str], script: Path) -> None:
     if options.get("partition") == "missing":
         sys.exit("sbatch: error: invalid partition specified: missing")
+    if (ROOT / "full").exists():
+        sys.exit("sbatch: error: Batch job submission failed: Job violates accounting/QOS policy")
     assert script.read_text().startswith("#!")
     number = 1 + len(list(ROOT.glob("*.json")))
     path = ROOT / f"{number}.json"
@@ -62,6 +67,8 @@ def sbatch(options: dict[str, str], script: Path) -> None:
         os.dup2(nothing, descriptor)
     while (ROOT / "hold").exists() and read(path)["state"] == "PENDING":
         time.sleep(0.02)
+    if (ROOT / "broken").exists():
+        write(path, {**read(path), "state": "NODE_FAIL"})
     if read(path)["state"] != "PENDING":
         return
     environment = {name: os.environ[name] for name in options["export"].split(",") if name in os.environ}

@@ -65,6 +65,7 @@ def test_a_batch_job_gets_an_explicit_environment_survives_kills_and_ends_as_a_l
     assert {"PASSED", "SLURM_JOB_ID", "QUINTAIN_JOB"} <= names
     assert names.isdisjoint({"NOT_PASSED", "QUINTAIN_DATABASE_URL"})
     assert b"secret" not in b"".join(path.read_bytes() for path in runner.directory(job.id).glob("*.*"))
+    assert runner.launcher_queue(jobs.store.jobs.get(job.id)) is None
     (first,) = slurm.glob("*.json")
     options = fake_slurm.read(first)["options"]
     assert (options["gpus-per-node"], options["signal"]) == ("2", "B:TERM@90")
@@ -123,7 +124,9 @@ def test_a_controller_that_is_down_delays_jobs_and_a_refusal_or_an_early_end_is_
     jobs.wait(job.id, JobStatus.RUNNING, reconcile=runner)
     (slurm / "down").touch()
     runner.reconcile()
+    assert (runner.launcher_queue(jobs.store.jobs.get(job.id)), runner.log_tail(job.id)) == ("slurm", "")
     (slurm / "down").unlink()
+    assert runner.log_tail(job.id) == "squeue: PENDING: Resources"
     assert jobs.store.jobs.get(job.id).attempt == 1, "a job in the queue of a silent controller is not dead"
     runner.cancel(job.id)
     assert jobs.wait(job.id, JobStatus.CANCELLED, reconcile=runner).step == 0
@@ -136,12 +139,37 @@ def test_a_controller_that_is_down_delays_jobs_and_a_refusal_or_an_early_end_is_
     assert "invalid partition specified" in refused.error.message
 
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    runner = slurm_runner(jobs, max_attempts=2)
     early = runner.start(STEPS, request_key="early").job
     ended = jobs.wait(early.id, JobStatus.INTERRUPTED, reconcile=runner)
-    assert ended.error.code == "launch_failed"
+    assert (ended.attempt, ended.error.code) == (2, "launch_failed")
     assert "FAILED" in ended.error.message
     assert "/nowhere/python" in ended.error.hint
     assert "/nowhere/python" in runner.log_tail(early.id)
+
+
+def test_a_job_that_sbatch_refuses_or_whose_node_fails_later_on_is_tried_again(
+    jobs: JobHome, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quintain.jobs.exits.LONGEST_PAUSE_S", 0.1)
+    runner = slurm_runner(jobs, max_attempts=20)
+    job = runner.start(SLOW.model_copy(update={"steps": 4})).job
+    worker = jobs.wait_for_step(job.id, 2)
+    (slurm / "full").touch()
+    (slurm / "broken").touch()
+    os.kill(worker, signal.SIGKILL)
+    for trouble, reason in (("full", "sbatch refused the job: "), ("broken", "ended before it began: NODE_FAIL")):
+
+        def told(reason: str = reason) -> bool:
+            runner.reconcile()
+            return reason in str(jobs.store.jobs.get(job.id).warnings)
+
+        jobs.until(told, reason)
+        (slurm / trouble).unlink()
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=runner)
+    assert "attempt_ended: cannot start attempt 2: sbatch refused the job: " in done.warnings[1]
+    assert done.warnings[1].endswith(f", after step {done.warnings[0][-1]}")
+    assert [event.step for event in jobs.store.jobs.progress(job.id)] == [1, 2, 3, 4]
 
 
 def test_a_replaced_start_ends_without_a_trace_and_one_without_its_folder_or_heartbeat_after_a_lease(

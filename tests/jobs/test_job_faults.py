@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quintain.jobs import processes
+from quintain.jobs import exits, processes
+from quintain.jobs.directory import append_line
 from quintain.records.jobs.job import JobStatus, SelftestSpec
+from quintain.records.jobs.job_events import JobEvent
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
@@ -59,6 +61,20 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed_until_i
     events = jobs.store.jobs.events(job.id, type="progress")
     assert min(event.step for event in events if event.attempt == 5 and event.step) >= 13
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 41))
+
+
+def test_a_training_that_lost_a_process_goes_on_unless_the_operator_started_others(jobs: JobHome) -> None:
+    job = jobs.runner.start(SPEC.model_copy(update={"steps": 8})).job
+    worker, directory = jobs.wait_for_step(job.id, 2), jobs.directory(job.id)
+    cause = "process 2 of 2 was killed by SIGKILL"
+    lost = JobEvent(attempt=1, seq=1000, time=job.created_at, type="failed", code="process_lost", message=cause)
+    append_line(directory.events, lost.model_dump_json())
+    os.kill(worker, signal.SIGKILL)
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
+    assert (done.attempt, done.warnings[0].partition(", ")[0]) == (2, f"attempt_ended: {cause}")
+    first = done.model_copy(update={"attempt": 1})
+    ended = exits.exit_status(jobs.store, first, directory, done.updated_at, "", begins_whole=False)
+    assert (ended.status, ended.error and ended.error.code) == (JobStatus.FAILED, "process_lost")
 
 
 def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: JobHome) -> None:

@@ -160,6 +160,16 @@ def test_a_silent_job_is_stalled_without_a_time_left_and_a_steady_one_is_not(wai
     assert (unknown.stalled, unknown.quiet_for_s) == (None, pytest.approx(0, abs=2))
 
 
+def test_a_job_that_waits_in_the_queue_of_a_cluster_says_so_and_is_not_stalled(
+    waiting: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported(waiting, stored(waiting, "job-1", GRPO, running=True), 2.0, 6, 75.0)
+    monkeypatch.setattr(waiting.jobs, "launcher_queue", lambda job: "slurm" if job.id == "job-1" else None)
+    view = get_job(waiting, "job-1")
+    assert (view.phase, view.stalled, view.quiet_for_s) == ("in the queue of slurm", None, None)
+    assert view.next_step.startswith("Wait for its end")
+
+
 def test_what_keeps_a_job_from_being_looked_after_is_in_its_view_and_in_the_list(services: Services) -> None:
     stored(services, "job-1", GRPO, running=True)
     directory = JobDirectory(services.settings.jobs_dir / "job-1")

@@ -95,6 +95,8 @@ def test_an_evolution_killed_again_and_again_ends_with_the_agent_and_the_report_
     assert not chosen_by & fresh, "the last comparison is on tasks that no round was chosen by"
     curve = [e.metrics["success_rate"] for e in events(whole / "job-1") if e.metrics and "success_rate" in e.metrics]
     assert curve == [result.report["start_success"], first["success"], second["success"]]
+    again_steps = [e.step for e in events(again / "job-1") if e.metrics and "success_rate" in e.metrics]
+    assert again_steps == sorted(set(again_steps)), "a repeated step would discard the figures of all steps after it"
     assert events(whole / "job-1")[-1].step == events(whole / "job-1")[-1].total_steps
 
 

@@ -1,6 +1,7 @@
 """How attempts end: by their own last event, or else by their shim's record, or else by the word of their launcher.
 
-Ends of killed attempts are kept in `attempts.jsonl` of the job's folder: why each died and where, and when the next one begins.
+Ends of attempts that were killed or never began are kept in `attempts.jsonl` of the job's folder: why and where, and when the
+next one begins.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ NEARLY_ALL = 0.8
 STOPPED = "stopped"
 """Reason of an attempt that was asked to stop from outside, and did."""
 
+PROCESS_LOST = "process_lost"
+"""Reason of a training one of whose processes died or went silent."""
+
 RESUME = "Resume the job to continue from its newest complete checkpoint."
 
 
@@ -57,10 +61,18 @@ _LIMITS = {
 """Limit -> what becomes of the job, and the remedy. A stalled job goes on from its newest checkpoint."""
 
 
-def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, launcher_exit: str) -> ExitStatus:
+def exit_status(
+    store: Store, job: Job, directory: JobDirectory, now: datetime, launcher_exit: str, *, begins_whole: bool
+) -> ExitStatus:
     """Return how the last attempt of a job ended, all of whose events are stored.
 
-    `launcher_exit` is how the launcher's back end reports the end; empty if it does not.
+    Args:
+        store: The store.
+        job: The job.
+        directory: Its folder.
+        now: Time of the end.
+        launcher_exit: How the launcher's back end reports the end; empty if it does not.
+        begins_whole: Whether a new attempt has all its processes, none of which the operator starts on another machine.
     """
     last = {event.type: event for event in store.jobs.events(job.id) if event.attempt == job.attempt}
     exit_record = directory.exit(job.attempt)
@@ -68,16 +80,21 @@ def exit_status(store: Store, job: Job, directory: JobDirectory, now: datetime, 
         result = JobResult.model_validate(last["result"].result or {})
         agent = agent_of_job(store, directory, now)
         return ExitStatus(JobStatus.SUCCEEDED, result=result.model_copy(update={"agent": agent or result.agent}))
+    lost: JobError | None = None
     if "failed" in last:
         event = last["failed"]
         error = JobError(code=event.code or "crashed", message=event.message or "", hint=event.hint or "")
-        return ExitStatus(JobStatus.FAILED, error=error)
+        lost = error if error.code == PROCESS_LOST and begins_whole else None
+        if lost is None:
+            return ExitStatus(JobStatus.FAILED, error=error)
     if job.cancel_requested or (exit_record and exit_record.cancelled):
         return ExitStatus(JobStatus.CANCELLED, error=_forced_error(exit_record))
     if exit_record and exit_record.reason in _LIMITS:
         status, hint = _LIMITS[exit_record.reason]
         message = f"attempt {job.attempt} of {job.max_attempts} was ended: {exit_record.detail}"
         return ExitStatus(status, error=JobError(code=exit_record.reason, message=message, hint=hint))
+    if lost is not None:  # as a rule for lack of memory, or by a fault of its own
+        return ExitStatus(None, error=lost, own_fault=True)
     if exit_record and exit_record.returncode is not None and "cancelled" not in last:
         return ExitStatus(JobStatus.FAILED, error=_crash_error(exit_record.returncode, directory))
     own_fault = exit_record is not None and (exit_record.signal in OWN_FAULTS or _lacked_memory(exit_record))
@@ -88,10 +105,10 @@ def ended_early(job: Job, launcher_exit: str, log: str) -> ExitStatus:
     """Return the end of an attempt that its launcher's back end ended before it began."""
     if job.cancel_requested:
         return ExitStatus(JobStatus.CANCELLED)
-    message = f"attempt {job.attempt} ended before it began: {launcher_exit or 'its launcher gives no reason'}"
+    message = f"attempt {job.attempt} of {job.max_attempts} ended before it began: {launcher_exit or 'its launcher gives no reason'}"
     tail = "\n".join(log.splitlines()[-HINT_LINES:])
     hint = f"Check that its machine sees this Python and the home folder. Last lines of its output:\n{tail}"
-    return ExitStatus(JobStatus.INTERRUPTED, error=JobError(code="launch_failed", message=message, hint=hint))
+    return ExitStatus(None, error=JobError(code="launch_failed", message=message, hint=hint))
 
 
 def directory_error(error: OSError) -> JobError:
@@ -144,7 +161,7 @@ def _lacked_memory(record: ExitRecord) -> bool:
 
 
 class AttemptEnd(Record):
-    """One line of `attempts.jsonl`: an attempt that was killed."""
+    """One line of `attempts.jsonl`: an attempt that was killed, or never began."""
 
     attempt: int
     step: int

@@ -203,7 +203,7 @@ class Starter:
             raise
         except (OSError, QuintainError) as error:
             if not directory.has_begun(attempt):  # otherwise the shim died later, and the next reconcile handles it
-                self._interrupt(job, attempt, error)
+                self._end_early(directory, attempt, job.id, error)
         finally:
             os.close(lock)  # does not unlock: the shim holds the same lock
         return True
@@ -265,14 +265,23 @@ class Starter:
             lock=launch.lock_fd,
         )
 
-    def _interrupt(self, job: Job, attempt: int, error: Exception) -> None:
+    def _end_early(self, directory: JobDirectory, attempt: int, job_id: str, error: Exception) -> None:
+        """Interrupt a job that could not be started. One that has run before is tried again while attempts are left."""
+        from quintain.jobs.exits import AttemptEnd, record_end
+
         reason = JobError(
             code="launch_failed",
             message=f"cannot start attempt {attempt}: {error}",
             hint="Check free disk space, the permissions of the home folder and the launcher, then resume the job.",
         )
-        current = self.store.jobs.get(job.id).attempt
-        self.store.jobs.finish(job.id, current, JobStatus.INTERRUPTED, self.clock(), error=reason)
+        job, now = self.store.jobs.get(job_id), self.clock()
+        if self.options.auto_resume and 1 < attempt == job.attempt < job.max_attempts:
+            end = AttemptEnd(
+                attempt=attempt, step=job.step, reason=reason.code, message=reason.message, own_fault=False, at=now
+            )
+            record_end(directory, end)
+        else:
+            self.store.jobs.finish(job.id, job.attempt, JobStatus.INTERRUPTED, now, error=reason)
 
 
 def _port(training: TrainingConfig) -> int | None:

@@ -15,6 +15,7 @@ from enum import Enum, auto
 
 from quintain.errors import Unavailable
 from quintain.jobs.directory import JobDirectory
+from quintain.jobs.exits import ends
 from quintain.jobs.launchers.contract import Attempt, Launcher
 from quintain.records.jobs.job import Job
 
@@ -35,7 +36,7 @@ class Liveness(Enum):
     LOST = auto()
     """It has not begun, and no back end knows it: it has to be started again."""
     ENDED_EARLY = auto()
-    """Its back end ended it before it began."""
+    """Its back end refused it, or ended it before it began."""
     UNKNOWN = auto()
     """Neither heartbeats nor an answer, for less than a lease; before it began, for any time."""
 
@@ -69,6 +70,8 @@ class Watch:
         begun = directory.has_begun(attempt.number)
         if begun and directory.exit(attempt.number) is not None:
             return Liveness.DEAD
+        if not begun and any(end.attempt == attempt.number for end in ends(directory)):
+            return Liveness.ENDED_EARLY
         observation = self._observe(attempt, directory)
         silence = self._monotonic() - observation.since
         is_fresh = begun and observation.is_beating and silence < FRESH_BEATS * self._beat_s

@@ -297,8 +297,8 @@ class Reconciler:
                 ending = ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error))
             if ending.status is not None:
                 return self._finish(job, ending)
-            dead = liveness is Liveness.DEAD
-            known = ends(directory) if dead else []
+            is_over = liveness is not Liveness.LOST
+            known = ends(directory) if is_over else []
             if left_s := pause_left_s(known, self._clock()):
                 self._pauses[job.id] = left_s
                 self._noted[job.id] = f"{known[-1].message}; the next attempt begins in {left_s:.0f} s"
@@ -308,7 +308,7 @@ class Reconciler:
                 devices = launch.devices if launch else ()
             inherited, lock = lock, None
             note = f"attempt_ended: {known[-1].message}, after step {known[-1].step}" if known else None
-            return self._starter.start(job, inherited, job.attempt + dead, devices, note, further=is_spared(known))
+            return self._starter.start(job, inherited, job.attempt + is_over, devices, note, further=is_spared(known))
         finally:
             if lock is not None:
                 processes.unlock(lock)
@@ -323,12 +323,14 @@ class Reconciler:
         if begun:
             directory.sweep()
         ingest(self._store, job.id, directory, self._clock())
-        if liveness is Liveness.ENDED_EARLY:
-            return ended_early(job, launcher.exit(attempt), launcher.log(attempt))
         job = self._store.jobs.get(job.id)
-        words = launcher.exit(attempt) if begun and directory.exit(job.attempt) is None else ""
-        ending = exit_status(self._store, job, directory, self._clock(), words)
-        if ending.status is None and begun:
+        words = launcher.exit(attempt) if directory.exit(job.attempt) is None and liveness is not Liveness.LOST else ""
+        if liveness is Liveness.ENDED_EARLY:
+            ending = ended_early(job, words, launcher.log(attempt))
+        else:
+            begins_whole = launcher.is_remote or widest_training(job.spec).machines == 1
+            ending = exit_status(self._store, job, directory, self._clock(), words, begins_whole=begins_whole)
+        if ending.status is None and liveness is not Liveness.LOST:
             return self._ending_of_killed(job, directory, ending)
         return ending
 

@@ -98,15 +98,23 @@ class SlurmLauncher:
         _run(["scancel", f"--name={attempt.name}"], os.environ)
 
     def log(self, attempt: Attempt) -> str:
-        """Return the end of the batch job's output."""
+        """Return the end of the batch job's output; of one that waits, its state and why it waits."""
         try:
-            return (attempt.folder / "launcher.log").read_bytes()[-20_000:].decode("utf-8", "replace")
+            output = (attempt.folder / "launcher.log").read_bytes()[-20_000:].decode("utf-8", "replace")
         except OSError:
-            return ""
+            output = ""
+        return output or self._reason(attempt)
 
     def exit(self, attempt: Attempt) -> str:
         """Return the batch job's last known state."""
         return self._states.get(attempt.name, "")
+
+    def _reason(self, attempt: Attempt) -> str:
+        try:
+            done = _run(["squeue", "--noheader", f"--name={attempt.name}", "--format=%T: %r"], os.environ)
+        except Unavailable:
+            return ""
+        return f"squeue: {done.stdout.strip()}" if done.stdout.strip() and not done.returncode else ""
 
     def _refresh(self) -> None:
         """Read the states of this user's batch jobs, including those that ended lately."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -334,7 +335,8 @@ def start(
 def view_of(services: Services, job: Job) -> JobView:
     """Return a job as the tools show it."""
     shared = {name: getattr(job, name) for name in JobView.model_fields if name in Job.model_fields}
-    now = services.clock()
+    if launcher := services.jobs.launcher_queue(job):
+        shared["phase"] = f"in the queue of {launcher}"
     trouble = services.jobs.trouble(job.id) if job.status in UNFINISHED else None
     stalled = _stalled(services, job)
     waiting_for = _waiting_for(services, job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None
@@ -342,7 +344,7 @@ def view_of(services: Services, job: Job) -> JobView:
         job_id=job.id,
         label=job_label(services, job),
         waiting_for=waiting_for,
-        quiet_for_s=quiet_for(job, now),
+        quiet_for_s=_quiet_for(services, job, services.clock()),
         stalled=stalled,
         trouble=trouble,
         resource_uri=f"job://{job.id}",
@@ -354,13 +356,18 @@ def view_of(services: Services, job: Job) -> JobView:
 def _stalled(services: Services, job: Job) -> str | None:
     """Return why a running job seems to stand still; None if it does not."""
     now = services.clock()
-    quiet_for_s = quiet_for(job, now)
+    quiet_for_s = _quiet_for(services, job, now)
     return lease_notice(job, now) or stall_of(
         job,
         quiet_for_s,
         is_suspended=quiet_for_s is not None and services.jobs.is_suspended(job.id),
         is_elsewhere=services.jobs.is_elsewhere(job),
     )
+
+
+def _quiet_for(services: Services, job: Job, now: datetime) -> float | None:
+    """Return the seconds since the newest report of a job; None for one that does not run, or waits in a cluster's queue."""
+    return None if services.jobs.launcher_queue(job) else quiet_for(job, now)
 
 
 def _next_step(services: Services, job: Job, stalled: str | None, waiting_for: WaitingFor | None) -> Hint:

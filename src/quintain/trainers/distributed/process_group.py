@@ -235,15 +235,13 @@ def collective_errors_explained(group: ProcessGroup) -> Iterator[None]:
         if group.size == 1:
             raise
         if group.watch is not None and group.watch.fault is not None:
-            remedy = "check both, then resume the job from the newest checkpoint"
-            raise TrainingFailed(f"{group.watch.fault}; {remedy}", code=LOST) from error
+            raise TrainingFailed(f"{group.watch.fault}; check both", code=LOST) from error
         raise _lost(f"the {group.size} processes lost their connection: {error}") from error
 
 
 def _lost(what: str) -> TrainingFailed:
     return TrainingFailed(
-        f"{what}; resume the job from the newest checkpoint; if memory ran out, train with fewer processes or a smaller "
-        "batch_tokens",
+        f"{what}; if memory ran out, train with fewer processes or a smaller batch_tokens",
         code=LOST,
     )
 

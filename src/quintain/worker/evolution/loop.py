@@ -152,14 +152,17 @@ class _Evolution:
 
     def _evaluate_candidate(self, name: str, agent: Agent, number: int, final_loss: float | None = None) -> _Candidate:
         """Evaluate an agent on the selection suite, and report a point of the success curve."""
-        after = planned_steps_after(self.spec, number, 3)
+        after, folder = planned_steps_after(self.spec, number, 3), self.stages.folder(name)
         found = self.stages.run(
-            selection_spec(self.spec, agent), self.stages.folder(name), planned_steps(self.spec)[2], after, "evaluate_"
+            selection_spec(self.spec, agent), folder, planned_steps(self.spec)[2], after, "evaluate_"
         )
         evaluation = _evaluation_of(found)
         rate = evaluation.rate
         curve = {"success_rate": rate.value, "success_rate_low": rate.ci_low, "success_rate_high": rate.ci_high}
-        self.stages.reporter.progress(self.stages.steps, self.stages.steps + after, curve)
+        reported = folder / "reported.jsonl"  # not copied, by its suffix, to a job that resumes this one
+        if not reported.exists():  # a repeated step would discard the figures of all steps after it
+            self.stages.reporter.progress(self.stages.steps, self.stages.steps + after, curve)
+            reported.touch()
         return _Candidate(agent, evaluation, number, final_loss)
 
     def _conclude(self, start: _Candidate, best: _Candidate, stopped: str, selection_ids: tuple[str, ...]) -> JobResult:

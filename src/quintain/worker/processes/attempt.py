@@ -137,8 +137,8 @@ def launch_ranks(directory: JobDirectory, attempt: int, training: TrainingConfig
         cause = next(iter(exits), None)
     if cause is not None:
         error = TrainingFailed(
-            f"process {cause.rank + 1} of {training.processes} {cause}; resume the job from the newest checkpoint; if memory ran "
-            "out, train with fewer processes or a smaller batch_tokens",
+            f"process {cause.rank + 1} of {training.processes} {cause}; if memory ran out, train with fewer processes or a "
+            "smaller batch_tokens",
             code="process_lost",
         )
     if error is not None:
