@@ -275,7 +275,10 @@ def test_an_adapter_without_weights_or_with_a_damaged_configuration_is_explained
     assert "adapter_model.safetensors or adapter_model.bin" in error_of(resolve_agent, services, "empty").message
     prompts = {"peft_type": "PROMPT_TUNING", "base_model_name_or_path": "gemma"}
     (adapter(inbox / "prompts", "gemma") / "adapter_config.json").write_text(json.dumps(prompts))
-    assert error_of(resolve_agent, services, "prompts").code == "adapter_unsupported"
+    biased = {"lora_bias": True, "base_model_name_or_path": "gemma"}
+    (adapter(inbox / "biased", "gemma") / "adapter_config.json").write_text(json.dumps(biased))
+    for unfit in ("prompts", "biased"):
+        assert error_of(resolve_agent, services, unfit).code == "adapter_unsupported"
     (adapter(inbox / "damaged", "gemma") / "adapter_config.json").write_text("[" * 10_000)
     assert error_of(resolve_agent, services, "damaged").code == "model_damaged"
 

@@ -6,12 +6,13 @@ import json
 import os
 import struct
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import gguf
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from transformers.integrations.gguf import GGUF_ARCHS
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER_TYPES
@@ -40,6 +41,7 @@ from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.requests import Request, require_intact
 from quintain.tools.training.start import start_evolution, start_training
 from terminal import quintain
+from tiny_models import save_tiny_model
 from tools.dict_calls import Caller
 from tools.stored_records import add_runs, error_of, freeze_rows, freeze_runs, write_rows
 from trajectory_runs import answer, run, user
@@ -121,8 +123,25 @@ def test_a_folder_without_weights_is_refused_before_a_job_starts_and_is_in_no_ad
         lambda: export_agent(services, "bare", "merged"),
     ):
         assert "model_damaged" in str(error := error_of(start))
-        assert "expected *.safetensors in the folder 'bare'" in error.message
+        assert (
+            "expected model.safetensors or model.safetensors.index.json in the folder 'bare', got none; copy"
+            in error.message
+        )
     assert (own_model(services), services.store.jobs.page().items) == ("starter", ())
+
+
+def test_pickled_weights_are_refused_with_the_command_that_converts_them(services: Services, inbox: Path) -> None:
+    folder = save_tiny_model(inbox / "pickled", hidden=16)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    error = error_of(register_agent, services, "old", "pickled")
+    assert (
+        "got pytorch_model.bin, which can contain code and is not read; convert it beside its folder: " in error.message
+    )
+    program = error.message.rpartition('python -c "')[2].removesuffix('"')
+    with chdir(inbox):
+        exec(program)
+    register_agent(services, "old", "pickled")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +151,10 @@ def test_a_folder_without_weights_is_refused_before_a_job_starts_and_is_in_no_ad
             lambda folder: (folder / "model-00002-of-00003.safetensors").unlink(),
             "expected model-00002-of-00003.safetensors",
         ),
-        (lambda folder: (folder / "model.safetensors.index.json").unlink(), "(with model.safetensors.index.json where"),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").unlink(),
+            "got model-00001-of-00003.safetensors",
+        ),
         (
             lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": '),
             "model.safetensors.index.json in the folder 'shards' cannot be read",

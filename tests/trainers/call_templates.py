@@ -182,6 +182,20 @@ GRANITE3 = """\
 {%- if add_generation_prompt %}<|start_of_role|>assistant<|end_of_role|>{% endif %}"""
 """Leaves calls out, though the model was trained on a form that the template names."""
 
+LFM25 = """\
+{%- if tools %}<|im_start|>system
+List of tools: {{ tools | tojson }}<|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}
+{%- if message.tool_calls %}<|tool_call_start|>[{% for call in message.tool_calls %}{{ call.function.name }}(
+{%- for key, value in call.function.arguments.items() %}{{ key }}="{{ value }}"{{ '' if loop.last else ', ' }}{% endfor %})
+{{- '' if loop.last else ', ' }}{% endfor %}]<|tool_call_end|>{% endif %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+"""Writes the strings of a call as they are, without escapes."""
+
 
 class Called(NamedTuple):
     """A template, what it needs, and what a turn looks like in it."""
@@ -314,6 +328,14 @@ CALLED = {
         "It costs 40.<|end_of_text|>",
         ("<|pad|>", "<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>", "<|tool_call|>"),
         "<|end_of_text|>",
+    ),
+    "lfm25": Called(
+        LFM25,
+        "lfm2",
+        'look it up<|tool_call_start|>[search(query="mango")]<|tool_call_end|><|im_end|>',
+        "It costs 40.<|im_end|>",
+        (*_CHATML, "<|tool_call_start|>", "<|tool_call_end|>"),
+        "<|im_end|>",
     ),
 }
 """The templates by name."""

@@ -33,7 +33,7 @@ RICH_TOOLS: tuple[dict[str, Any], ...] = tuple(
             "parameters": {"type": "object", "properties": {key: {"type": kind} for key, kind in SCHEMA.items()}},
         },
     }
-    for name in ("search", "open")
+    for name in ("search", "open", "web-search.v2")
 )
 in_every_form = pytest.mark.parametrize("name", CALLED)
 
@@ -113,6 +113,29 @@ def test_a_policy_feeds_the_tokens_of_the_row_between_turns(name: str) -> None:
     assert following is not None
     (row,) = renderer.render(SHORT, 100_000).rows
     assert row.token_ids.tolist() == opening + call + following + answer
+
+
+@in_every_form
+def test_tools_and_arguments_with_hyphens_read_back(name: str) -> None:
+    renderer = renderer_of(name)
+    (turn, _) = turns(renderer, run_of(acted(None, ("web-search.v2", {"top-k": 3, "class": "a"})), SHORT.steps[-1]))
+    (call,) = renderer.parse(renderer.written(turn), RICH_TOOLS).actions
+    assert (call.tool, call.args) == ("web-search.v2", {"top-k": 3, "class": "a"})
+
+
+def test_a_tool_without_a_description_gets_one_where_the_template_needs_it() -> None:
+    """As gpt-oss; the schemas that an import infers have none, and other templates show them unchanged."""
+    called, bare = CALLED["harmony"], {"type": "function", "function": {"name": "search", "parameters": None}}
+    strict = called.template.replace(
+        "{{ tools | tojson }}", "{{ '// ' + tools[0].function.description }}{{ tools | tojson }}"
+    )
+    strict = called._replace(template=strict)
+    shown = [
+        of.decode(of.render(SHORT.model_copy(update={"tools": (bare,)}), 100_000).rows[0].token_ids)
+        for of in map(Renderer.of, (strict.tokenizer(), called.tokenizer()))
+    ]
+    assert '"parameters": {"type": "object", "properties": {}}' in shown[0]
+    assert '"parameters": null' in shown[1]
 
 
 def test_a_turn_with_several_calls_becomes_several_turns_where_the_template_supports_one() -> None:

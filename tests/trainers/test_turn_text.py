@@ -37,6 +37,19 @@ _LATEST = (
     + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 """Keeps the thinking of the newest assistant turn only, as LFM2.5 does: a turn changes what stands before it."""
+_ONE_SYSTEM = (
+    "{% if messages[0].role == 'system' %}<|im_start|>system\n{{ messages[0].content }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}{% if m.role != 'system' %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Omits all system messages but the first, as SmolLM3 does; Qwen 3.5 refuses them."""
+_MERGING = (
+    "{% for m in messages %}{% set before = loop.previtem.role if loop.previtem is defined else '' %}"
+    "{% set after = loop.nextitem.role if loop.nextitem is defined else '' %}"
+    "{% if m.role != before %}<|im_start|>{{ m.role }}\n{% endif %}{{ m.content }}{% if m.role != after %}<|im_end|>\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Writes messages of one role as one, as Gemma 4 does with turns."""
 _PHI3 = (
     "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"
@@ -113,6 +126,45 @@ def test_thinking_that_the_template_leaves_out_is_learnt_all_the_same() -> None:
     assert turns(renderer, rows)[1] == "I doubt\n</think>\n\n40<|im_end|>"
     assert "assistant\n<think>\nI doubt\n</think>\n\n40<|im_end|>" in renderer.decode(rows[1].token_ids)
     assert "I doubt" not in renderer.decode(rows[1].token_ids[: rows[1].places[0]])
+
+
+def test_a_later_system_message_is_the_users_where_the_template_omits_it() -> None:
+    first, asked, called, answered = episode(2).steps
+    more = Step(actor=Actor.SYSTEM, message="Answer in euros.")
+    run = episode(2).model_copy(update={"steps": (first, more, asked, called, more, answered)})
+    (row,) = (renderer := renderer_of(_ONE_SYSTEM)).render(run, 4096).rows
+    system, user, _, result, _ = (
+        part.partition("\n")[::2] for part in renderer.decode(row.token_ids).split("<|im_start|>")[1:]
+    )
+    assert [system[0], user[0], result[0]] == ["system", "user", "user"]
+    assert system[1].startswith("You are an agent.\n\nYou can use")
+    assert system[1].endswith("\n\nAnswer in euros.<|im_end|>\n")
+    assert result[1].startswith("Observation: result 0: id 12\n\nAnswer in euros.")
+    kept = renderer_of(CHATML_TOOLS).render(run, 4096).rows[0]
+    assert "<|im_start|>system\nAnswer in euros." in renderer.decode(kept.token_ids)
+
+
+def test_adjacent_turns_are_refused_where_the_template_merges_them() -> None:
+    """Else the second turn would contain the first one, and observations with it."""
+    first, asked, called, answered = episode(2).steps
+    run = episode(2).model_copy(update={"steps": (first, asked, answered, called, answered)})
+    assert renderer_of(_MERGING).render(run, 4096).dropped == "template_refused"
+    assert renderer_of(_MERGING).render(episode(2), 4096).dropped is None
+    assert len(turns(renderer_of(CHATML_TOOLS), renderer_of(CHATML_TOOLS).render(run, 4096).rows)) == 3
+
+
+def test_a_user_who_speaks_behind_a_result_is_heard_where_the_template_awaits_the_agent() -> None:
+    """As Mistral's, which refuses two user turns without an answer between, results aside."""
+    refusal = "{{ raise_exception('roles must alternate') }}"
+    strict = CHATML_TOOLS.replace(
+        "{% elif message.role == 'tool' %}",
+        f"{{% elif message.role == 'tool' %}}{{% if loop.nextitem is defined and loop.nextitem.role == 'user' %}}{refusal}{{% endif %}}",
+    )
+    first, asked, called, answered = episode(2).steps
+    hurry = Step(actor=Actor.USER, message="Hurry.")
+    run = episode(2).model_copy(update={"steps": (first, asked, called, hurry, answered)})
+    (row,) = (renderer := renderer_of(strict)).render(run, 4096).rows
+    assert "<tool_response>\nresult 0: id 12\n\nHurry.\n</tool_response>" in renderer.decode(row.token_ids)
 
 
 def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversation() -> None:

@@ -165,6 +165,12 @@ def _base_of(services: Services, folder: Path, reference: str) -> ModelRef:
             "that folder",
             code="adapter_unsupported",
         )
+    if config.get("lora_bias"):
+        raise InvalidInput(
+            f"expected a LoRA adapter without biases in {clip(reference)!r}, got lora_bias=true, which most bases have no place "
+            "for; train it again without",
+            code="adapter_unsupported",
+        )
     name, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not isinstance(name, str) or not name.strip() or len(name) > 1000 or "\0" in name:
         raise InvalidInput(
@@ -254,10 +260,26 @@ def weight_headers(folder: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         problem = f"expected {name} in the folder {folder.name!r}, got none"
         if names == [_WEIGHTS]:
-            problem = f"expected *.safetensors in the folder {folder.name!r} (with {_INDEX} where there are several), got none"
+            raise _no_weights(folder) from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         problem = f"{name} in the folder {folder.name!r} cannot be read ({error})"
     raise InvalidInput(f"{problem}; copy the model again, or save it with safetensors", code="model_damaged")
+
+
+def _no_weights(folder: Path) -> InvalidInput:
+    """Return the error of a folder without `model.safetensors` and index, by what it has instead."""
+    others = sorted(path.name for path in folder.glob("*.safetensors"))
+    pickles = sorted(path.name for path in folder.glob("*.bin"))
+    remedy = "copy the model again, with its weights"
+    if others:
+        remedy = f"call the file with all weights {_WEIGHTS}, or copy the index of its parts"
+    elif pickles:
+        both = f"M.from_pretrained({folder.name!r}).save_pretrained({folder.name!r})"
+        remedy = f'convert it beside its folder: python -c "from transformers import AutoModelForCausalLM as M; {both}"'
+    got = clip((others or pickles or ["none"])[0])
+    reason = ", which can contain code and is not read" if pickles and not others else ""
+    problem = f"expected {_WEIGHTS} or {_INDEX} in the folder {folder.name!r}, got {got}{reason}"
+    return InvalidInput(f"{problem}; {remedy}", code="model_damaged")
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quintain.trainers.rendering.values import python_call
+
 _NAME = r"(?P<name>[^\s<>\[\]{}\"']{1,200})"
 
 
@@ -45,13 +47,13 @@ class CallForm:
     quote: str = ""
     """Literal around strings, where arguments are JSON with bare keys, up to `close`."""
     written: str = ""
-    """How calls are written into the content where a template omits them: `%s` is a JSON call, or a list of them."""
+    """How calls are written into the content where a template omits or garbles them: `%s` is a call, or a list of them."""
     listed: bool = True
     """Whether `%s` is a list."""
 
     def write(self, calls: Sequence[dict[str, Any]]) -> str:
         """Return calls `{"name": ..., "arguments": ...}` as text."""
-        texts = [json.dumps(call, ensure_ascii=False) for call in calls]
+        texts = [python_call(**call) if self.python else json.dumps(call, ensure_ascii=False) for call in calls]
         if self.listed:
             return self.written.replace("%s", f"[{', '.join(texts)}]")
         return "\n".join(self.written.replace("%s", text) for text in texts)
@@ -209,6 +211,7 @@ FORMS: dict[str, CallForm] = {
         "<|tool_call_start|>[tool(argument=value)]<|tool_call_end|>",
         close="<|tool_call_end|>",
         python=True,
+        written="<|tool_call_start|>%s<|tool_call_end|>",
     ),
     "pythonic": CallForm(
         r"^(?:<\|python_start\|>)?(?=\[[A-Za-z_][\w.]{0,199}\()",

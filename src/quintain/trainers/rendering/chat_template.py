@@ -138,6 +138,14 @@ class ChatTemplate:
     """Name in `FORMS` of the form in which calls are written into the content, if the template writes none."""
     one_call: bool = False
     """Whether it supports only one tool call per turn."""
+    adjacent_turns: bool = True
+    """Whether it keeps two agent turns apart with nothing between them."""
+    one_system: bool = False
+    """Whether it writes a system message at the start only."""
+    result_before_agent: bool = False
+    """Whether it needs an agent turn behind a tool's result, as Mistral's does."""
+    whole_schemas: bool = False
+    """Whether it needs a description and parameters of each tool, as that of gpt-oss does."""
     always_prompts: str = ""
     """The generation prompt, if it always writes one, as Command R7B's does; else empty."""
     closes_with: str = ""
@@ -156,6 +164,8 @@ class ChatTemplate:
             tools,
             style=self.style,
             has_system_role=self.has_system_role,
+            one_system=self.one_system,
+            result_before_agent=self.result_before_agent,
             guide=guide if self.lists_tools else None,
         )
         chat = [self.spellings.defuse(entry, own=entry["role"] == "assistant") for entry in chat]
@@ -165,7 +175,7 @@ class ChatTemplate:
         """Return tool schemas for the template; None if it should show none."""
         if not tools or self.style != "tools" or self.lists_tools:
             return None
-        return self.spellings.defuse(list(tools), own=False)
+        return self.spellings.defuse([*map(_whole, tools)] if self.whole_schemas else list(tools), own=False)
 
     def text(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], *, prompt: bool) -> str:
         """Render messages, with or without a generation prompt."""
@@ -253,6 +263,12 @@ class ChatTemplate:
             text = text.rstrip().removesuffix(self.closes_with)
         found = self.spellings.end.search(text)
         return text[: found.end()] if found else text.rstrip()
+
+
+def _whole(tool: dict[str, Any]) -> dict[str, Any]:
+    function = {key: value for key, value in tool.get("function", tool).items() if value is not None}
+    parameters = {"type": "object", "properties": {}} | function.get("parameters", {})
+    return {"type": "function", "function": {"description": "", **function, "parameters": parameters}}
 
 
 def _with_text(function: dict[str, Any]) -> dict[str, Any]:

@@ -237,6 +237,12 @@ class Renderer:
         for place, (message, index) in zip(places, turns, strict=True):
             if not place:
                 continue
+            if chat[place - 1]["role"] == "assistant" and not writer.adjacent_turns:
+                raise InvalidInput(
+                    f"expected something between the agent's turns, got step {index} right behind another: the chat template "
+                    "does not keep them apart; record them as one step, or use another model",
+                    code="template_refused",
+                )
             step = trajectory.steps[index]
             turn_text = writer.turn(chat[: place + 1], schemas)
             if chain and written and turn_text.prompt.startswith(written):

@@ -28,12 +28,16 @@ def to_chat(
     *,
     style: StyleName,
     has_system_role: bool,
+    one_system: bool = False,
+    result_before_agent: bool = False,
     guide: Sequence[str] | None = None,
 ) -> Chat:
     """Return messages as the entries that a chat template takes.
 
     Adjacent user messages are joined, because many templates require user and assistant to alternate. Without a system role,
-    the system text precedes the user's. With a `guide`, the system text lists the tools and then the guide; ReAct has its own.
+    the system text precedes the user's. With `one_system`, the opening system messages are one, and later ones are the user's.
+    With `result_before_agent`, a user's message behind a tool's result is a part of it. With a `guide`, the system text lists
+    the tools and then the guide; ReAct has its own.
     """
     chat = _native_chat(messages) if style == "tools" else _react_chat(messages)
     if style == "react":
@@ -42,10 +46,12 @@ def to_chat(
         chat = _with_system_text(chat, "\n".join([*_list(tools), *guide]))
     joined: Chat = []
     for entry in chat:
-        if entry["role"] == "system" and not has_system_role:
+        before = joined[-1]["role"] if joined else "system"
+        if entry["role"] == "system" and (not has_system_role or (one_system and before != "system")):
             entry = {**entry, "role": "user"}
-        if joined and entry["role"] == "user" == joined[-1]["role"]:
-            joined[-1] = {**entry, "content": f"{joined[-1]['content']}\n\n{entry['content']}"}
+        same = entry["role"] == before and (before == "user" or (before == "system" and one_system))
+        if joined and (same or (result_before_agent and (before, entry["role"]) == ("tool", "user"))):
+            joined[-1] = {**joined[-1], "content": f"{joined[-1]['content']}\n\n{entry['content']}"}
         else:
             joined.append(entry)
     return joined

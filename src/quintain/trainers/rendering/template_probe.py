@@ -44,6 +44,8 @@ _ANSWERED = Message(role="assistant", thought="probe answer")
 _CALL_TURN = (*_ASKED, _CALLED)
 _SECOND_TURN = (*_CALL_TURN, Message(role="tool", content="probe observation"), _AGAIN)
 _LAST_TURN = (*_SECOND_TURN, Message(role="tool", content="second observation"), _ANSWERED)
+_LATER = Message(role="system", content="later system")
+_BARE_TOOL = {"type": "function", "function": {"name": "probe_tool"}}
 _OTHER_TEXT = "\nprobe text"
 _ALSO_END = ("<|eom_id|>", "<|call|>", "<|return|>")
 """Tokens that end a turn in some cases only, which the probe may not show: Llama 3.1 and gpt-oss."""
@@ -69,7 +71,9 @@ def probe(template: ChatTemplate) -> Probe:
     Raises:
         InvalidInput: The template omits a part of the episode, or a turn does not parse back (`template_unfit`).
     """
-    template, around = _surroundings(_with_parts(template))
+    template = _with_parts(template)
+    template = replace(template, whole_schemas=not template.accepts(template.chat(_ASKED, ()), [_BARE_TOOL]))
+    template, around = _surroundings(template)
     prompt = template.text(_ASKED, PROBE_TOOLS, prompt=True)
     if template.style == "tools" and "probe_tool" not in prompt:
         template = replace(template, lists_tools=True)
@@ -81,7 +85,7 @@ def probe(template: ChatTemplate) -> Probe:
         _require_read(template, reader, called, _CALLED)
     else:
         template, reader, called = _native(template, around)
-    template = _with_late_ends(template)
+    template = _with_orders(_with_late_ends(template), reader)
     called = _turn(template, _CALL_TURN)
     again, answered = _turn(template, _SECOND_TURN), _turn(template, _LAST_TURN)
     _require_read(template, reader, again, _AGAIN)
@@ -111,6 +115,28 @@ def _with_parts(template: ChatTemplate) -> ChatTemplate:
     return parts if parts.accepts(asked, None) else template
 
 
+def _with_orders(template: ChatTemplate, reader: TurnReader) -> ChatTemplate:
+    """Return the template with the orders of messages that it does not write."""
+    systems = (_ASKED[0], _LATER.model_copy(update={"content": "second system"}), _ASKED[1], _ANSWERED, _LATER)
+    answered = (*_LAST_TURN, _ANSWERED.model_copy(update={"thought": "last answer"}))
+    return replace(
+        template,
+        one_system=not _mentions(template, systems, "probe system", "second system", "later system"),
+        result_before_agent=not _mentions(
+            template, (*_SECOND_TURN[:-1], _ASKED[1]), "probe observation", "probe question"
+        ),
+        adjacent_turns=all(_also_reads(template, reader, *turns) for turns in ((*_LAST_TURN, _CALLED), answered)),
+    )
+
+
+def _mentions(template: ChatTemplate, messages: Sequence[Message], *mentions: str) -> bool:
+    chat, schemas = template.chat(messages, PROBE_TOOLS), template.schemas(PROBE_TOOLS)
+    if not template.accepts(chat, schemas):
+        return False
+    text = template.written(chat, schemas, prompt=True)
+    return all(mention in text for mention in mentions)
+
+
 def _native(template: ChatTemplate, around: tuple[str, str]) -> tuple[ChatTemplate, TurnReader, Turn]:
     """Return the first convention for calls under which a turn parses back."""
     fault: InvalidInput | None = None
@@ -124,9 +150,9 @@ def _native(template: ChatTemplate, around: tuple[str, str]) -> tuple[ChatTempla
             reader = _with_thought(TurnReader(form, around), candidate, called)
             if not _reads(candidate, reader, called, _CALLED):
                 continue
-            if not _also_reads(candidate, reader, _CALLED.model_copy(update={"thought": None})):
+            if not _also_reads(candidate, reader, *_ASKED, _CALLED.model_copy(update={"thought": None})):
                 continue
-            one_call = not _also_reads(candidate, reader, _CALLED.model_copy(update={"actions": _CALLS}))
+            one_call = not _also_reads(candidate, reader, *_ASKED, _CALLED.model_copy(update={"actions": _CALLS}))
             return replace(candidate, one_call=one_call), replace(reader, one_call=one_call), called
         fault = fault or _unread(called)
     raise fault or _unread(_turn(template, _CALL_TURN))
@@ -140,19 +166,24 @@ def _ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequence[str]]
 
 
 def _written_ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequence[str]]]:
-    """Yield ways of writing calls into the content, for a template that omits them.
+    """Yield ways of writing calls into the content, for a template that omits them, or writes them without escapes.
 
-    Its model may have been trained on a form nevertheless: then the template or the vocabulary contains the form's marks.
+    Its model may have been trained on a form nevertheless: then the template or the vocabulary contains the form's marks, or the
+    template writes a call without arguments in that form.
     """
     try:
-        if "probe_tool" in _turn(template, _CALL_TURN).text:
-            return
+        turn = _turn(template, (*_ASKED, _AGAIN)).text
     except InvalidInput:
         return
+    writes = "second_tool" in turn
+    (entry,) = template.chat((_AGAIN,), ())
     vocabulary = template.tokenizer.get_added_vocab()
     for name, form in FORMS.items():
         marks = [mark.strip() for mark in form.written.split("%s") if mark.strip()]
-        if marks and all(mark in template.source or mark in vocabulary for mark in marks):
+        if not marks:
+            continue
+        known = all(mark in template.source or mark in vocabulary for mark in marks)
+        if form.write([call["function"] for call in entry["tool_calls"]]) in turn if writes else known:
             yield replace(template, writes_calls=name), [name]
 
 
@@ -245,10 +276,10 @@ def _plain(action: Action) -> tuple[str, str]:
     return action.tool, json.dumps(action.args, sort_keys=True)  # in Python, 1, 1.0 and True are equal
 
 
-def _also_reads(template: ChatTemplate, reader: TurnReader, message: Message) -> bool:
-    """Whether another turn parses back as well."""
+def _also_reads(template: ChatTemplate, reader: TurnReader, *messages: Message) -> bool:
+    """Whether the last turn of another episode parses back as well."""
     try:
-        return _reads(template, reader, _turn(template, (*_ASKED, message)), message)
+        return _reads(template, reader, _turn(template, messages), messages[-1])
     except InvalidInput:
         return False
 

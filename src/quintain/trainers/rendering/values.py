@@ -1,10 +1,12 @@
-"""Parsing of argument values: JSON, Python literals, and text that a schema types."""
+"""Argument values: JSON, Python literals, and text that a schema types."""
 
 from __future__ import annotations
 
 import ast
 import json
+import keyword
 import re
+import unicodedata
 import warnings
 from typing import Any
 
@@ -12,7 +14,7 @@ MAX_PYTHON = 50_000
 """Maximum characters of Python to parse: a syntax tree is much larger than its text."""
 
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
-_TOOL = re.compile(r"[\w.]{1,200}")
+_TOOL = re.compile(r"[\w.-]{1,200}")
 _BARE_KEY = re.compile(r"([{,]\s*)([^\s{}\[\],:\"]{1,200}):")
 _SPACE = re.compile(r"\s*")
 
@@ -117,6 +119,30 @@ def python_calls(text: str, limit: int) -> list[tuple[str, dict[str, Any]]]:
     return [_python_call(call) for call in calls]
 
 
+def python_call(name: str, arguments: Any) -> str:
+    """Return a call as `python_calls` parses it; arguments that are no object are written as they are."""
+    if not isinstance(arguments, dict):
+        return f"{name}({arguments})"
+    named = [f"{key}={_written(value)}" for key, value in arguments.items() if _is_argument(key)]
+    others = {key: value for key, value in arguments.items() if not _is_argument(key)}
+    return f"{name}({', '.join([*named, *([f'**{_written(others)}'] if others else [])])})"
+
+
+def _is_argument(key: str) -> bool:
+    return key.isidentifier() and not keyword.iskeyword(key) and unicodedata.is_normalized("NFKC", key)
+
+
+def _written(value: Any) -> str:
+    match value:
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case list() | tuple():
+            return f"[{', '.join(map(_written, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{_written(key)}: {_written(item)}' for key, item in value.items())}}}"
+    return repr(value)
+
+
 def _python(text: str) -> ast.expr:
     """Parse a Python expression; raises as `python_calls`."""
     if len(text) > MAX_PYTHON:
@@ -130,11 +156,20 @@ def _python(text: str) -> ast.expr:
 
 
 def _python_call(node: ast.expr) -> tuple[str, dict[str, Any]]:
-    if not isinstance(node, ast.Call) or node.args or any(keyword.arg is None for keyword in node.keywords):
+    prefix = ""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):  # a name with hyphens
+        prefix, node = f"{ast.unparse(node.left).replace(' ', '')}-", node.right
+    if not isinstance(node, ast.Call) or node.args:
         raise ValueError("calls must be written as `[tool(argument=value)]`, every argument with its name")
-    if not _TOOL.fullmatch(name := ast.unparse(node.func)):
-        raise ValueError("expected an identifier, with or without dots, as the name of a tool")
-    return name, {str(keyword.arg): _literal(keyword.value) for keyword in node.keywords}
+    if not _TOOL.fullmatch(name := prefix + ast.unparse(node.func)):
+        raise ValueError("expected an identifier, with or without dots and hyphens, as the name of a tool")
+    arguments: dict[str, Any] = {}
+    for given in node.keywords:
+        value = _literal(given.value)
+        if given.arg is None and not isinstance(value, dict):
+            raise ValueError("expected `**` before an object of arguments only")
+        arguments |= value if given.arg is None else {given.arg: value}
+    return name, arguments
 
 
 def _literal(node: ast.expr) -> Any:
