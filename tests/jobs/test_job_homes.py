@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.cli.commands.doctor import run_doctor
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs import devices, processes
@@ -145,6 +146,7 @@ def test_a_folder_whose_id_was_lost_or_damaged_goes_on_with_its_jobs(jobs: JobHo
         assert jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=after).attempt == 1
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_doctor_names_the_jobs_of_a_home_whose_id_was_changed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_doctor(home) == 0
     job_id = re.search(r"job-[0-9a-f]{10}", capsys.readouterr().out)[0]
@@ -152,7 +154,9 @@ def test_doctor_names_the_jobs_of_a_home_whose_id_was_changed(home: Path, capsys
         connection.execute("UPDATE jobs SET home = 'another', status = 'running' WHERE id = ?", (job_id,))
         connection.commit()
     assert run_doctor(home) == 1
-    assert f"{job_id}: it belongs to home another" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{job_id}: it belongs to home another" in printed
+    assert "a job from start to end: ok" in printed, "its own job, and not an equal one of the other home"
 
 
 def error_code(call: Callable[[], object]) -> str:
