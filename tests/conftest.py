@@ -76,8 +76,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on the garbage collector runs, and leaves alone what collecting created."""
+    """From here on the garbage collector runs, and leaves alone what collecting created.
+
+    It looks after every 20,000 new objects instead of 700: 2 % of the time of all tests instead of 5 %.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 20)
     gc.enable()
 
 
