@@ -51,7 +51,7 @@ sys.dont_write_bytecode = False
 # What `make test` tries is the same every time, so that it says something of the change and not of chance; `make soak` tries anew.
 # Neither has a bound on time: on a busy machine any example may be late.
 _PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-generated.register_profile("repeatable", derandomize=True, **_PATIENT)
+generated.register_profile("repeatable", derandomize=True, max_examples=40, **_PATIENT)
 generated.register_profile("anew", **_PATIENT)
 generated.load_profile("repeatable")
 

@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> Path:
         (("--method", "sft"), ["[invalid_input]", "needs a dataset"]),
         (("--method", "sft", "--dataset", "none", "--set", "epochs"), ["--set epochs", "KEY=VALUE"]),
         (("--method", "sft", "--dataset", "none", "--seed", "99999999999"), ["seed", "0 to 2147483647"]),
-        (("--method", "sft", "--dataset", "none", "--set", "epochs=" + "[" * 5000), ["--set epochs", "cannot be read"]),
+        (("--method", "sft", "--dataset", "none", "--set", "epochs=" + "[" * 2000), ["--set epochs", "cannot be read"]),
         (("--method", "sft", "--dataset", "none", "--set", "epoch=1"), ["hyperparameters.epoch", "fields of sft"]),
     ],
 )

@@ -373,7 +373,6 @@ def test_without_a_file_there_is_nothing_to_draw() -> None:
         task_source("quintain/tasks").tasks("train", 1, 0)
 
 
-@generated(max_examples=40)
 @given(st.dictionaries(st.from_regex("[a-z]{1,8}", fullmatch=True), st.text(max_size=30), max_size=4))
 def test_a_reference_reads_back_as_it_was_written(options: dict[str, str]) -> None:
     reference = parse_reference("acme/shop")._replace(options=options)
