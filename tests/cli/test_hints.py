@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from jobs_in_process import in_process
+from jobs_in_process import in_process, starts_held
 from quintain.cli.command_lines import command_line, in_options
 from quintain.datasets.selection import drop_remedy
 from quintain.errors import QuintainError
-from quintain.jobs.processes import try_lock, unlock
 from quintain.next_step import Hint, ToolCall
 from quintain.next_step import call as tool_call
 from quintain.records.hyperparameters.methods import DATASET_KINDS
@@ -84,11 +83,8 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     folder = tmp_path_factory.mktemp("hints")
     with in_process():
         flow = played_flow(folder)
-    # The jobs that hints start are stored and cancelled: the lock of those who start jobs is held.
-    lock = try_lock(flow.services.settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield flow
-    unlock(lock)
+    with starts_held(flow.services.settings.jobs_dir):  # the jobs that hints start are stored and cancelled
+        yield flow
     flow.services.close()
 
 

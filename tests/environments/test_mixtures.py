@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from jobs_in_process import starts_held
 from quintain.environments.mixture import Mixture
 from quintain.environments.references import MAX_PARTS, parse_reference, parts_of, write_mixture
 from quintain.environments.registry import open_source, task_source
 from quintain.errors import InvalidInput, NotFound, Refused
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.jobs.recipe import EvaluateStage
 from quintain.records.protocols import Environment
@@ -34,10 +34,8 @@ TEXT = "mix(quintain/inventory=2,quintain/math?difficulty=easy=1)"
 def services(settings: Settings) -> Iterator[Services]:
     """Services whose jobs are stored and never begin."""
     opened = open_services(settings)
-    lock = try_lock(settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield opened
-    unlock(lock)
+    with starts_held(settings.jobs_dir):
+        yield opened
     opened.close()
 
 

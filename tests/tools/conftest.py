@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs_in_process import jobs_in_process  # noqa: F401
+from jobs_in_process import jobs_in_process, starts_held  # noqa: F401
 from mcp_client import ToolCaller, tool_caller
-from quintain.jobs import runner
-from quintain.jobs.processes import try_lock, unlock
 from quintain.settings import Settings
 from quintain.tools.services import Services, open_services
 from tools.dict_calls import Caller
@@ -25,13 +23,10 @@ def services(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Ser
 
 
 @pytest.fixture
-def waiting(services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin: the lock of those who start jobs is held, and no start waits for it."""
-    monkeypatch.setattr(runner, "START_WAIT_S", 0.0)
-    lock = try_lock(services.settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield services
-    unlock(lock)
+def waiting(services: Services) -> Iterator[Services]:
+    """Services whose jobs are stored and never begin."""
+    with starts_held(services.settings.jobs_dir):
+        yield services
 
 
 @pytest.fixture
