@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -27,6 +27,9 @@ from hypothesis import settings as generated
 
 from quintain.settings import Settings
 from quintain.threads import limit_spinning
+
+if TYPE_CHECKING:
+    from quintain.tools.services import Services
 
 
 def _keep_files_in_memory(folder: Path, room: int = 8 * 2**30) -> None:
@@ -123,6 +126,16 @@ def home(tmp_path: Path, empty_database: Path) -> Path:
 def settings(home: Path) -> Settings:
     """Operator settings of a test: its own home, quick polling, a short grace."""
     return Settings(home=home, poll_s=0.1, grace_s=2.0)
+
+
+@pytest.fixture
+def services(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Services]:
+    """Services of the user, or of a client, who may read less, in a module with `TRUSTED = False`."""
+    from quintain.tools.services import open_services
+
+    opened = open_services(settings, trusted=getattr(request.module, "TRUSTED", True))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from quintain.records.jobs.job import SelftestSpec
 from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.jobs.jobs import list_jobs
-from quintain.tools.services import open_services
+from quintain.tools.services import Services, open_services
 from terminal import quintain
 from tiny_models import save_tiny_model
 
@@ -61,12 +61,11 @@ def test_watching_a_job_that_its_launcher_cannot_start_says_once_why(settings: S
 
 
 def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    settings: Settings, services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """10 moments of the first 100 ms, which hold a look at the database, the drawing and the sleep between two looks."""
     lost: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
-    services = open_services(settings)
     with starts_held(settings.jobs_dir):
         job = services.jobs.start(SelftestSpec()).job
         chance = random.Random(0)
@@ -79,7 +78,6 @@ def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(
             assert view.status == "queued"
             assert f"{job.id} keeps running" in screen.getvalue()
     assert (lost, caplog.text) == ([], "")
-    services.close()
 
 
 def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(

@@ -10,16 +10,8 @@ import pytest
 from jobs_in_process import jobs_in_process, starts_held  # noqa: F401
 from mcp_client import ToolCaller, tool_caller
 from quintain.settings import Settings
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from tools.dict_calls import Caller
-
-
-@pytest.fixture
-def services(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Services]:
-    """Services of the user, or of a client, who may read less, in a module with `TRUSTED = False`."""
-    opened = open_services(settings, trusted=getattr(request.module, "TRUSTED", True))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
