@@ -139,6 +139,15 @@ def services(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Ser
 
 
 @pytest.fixture
+def waiting(services: Services) -> Iterator[Services]:
+    """Services whose jobs are stored and never begin."""
+    from jobs_in_process import starts_held
+
+    with starts_held(services.settings.jobs_dir):
+        yield services
+
+
+@pytest.fixture
 def samples() -> Path:
     """Real agent logs, where they lie beside this repository; they are never part of it."""
     folder = Path(__file__).parents[2] / "shared" / "samples"

@@ -10,6 +10,7 @@ import pytest
 from platformdirs import user_data_path
 from typer.testing import CliRunner
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.artifacts.checksums import write_checksums
 from quintain.cli.commands.doctor import run_doctor
 from quintain.cli.main import app, command
@@ -187,6 +188,7 @@ def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) 
     assert "QUINTAIN_HOME" in done.stderr
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_half_written(
     settings: Settings, services: Services, capsys: pytest.CaptureFixture[str]
 ) -> None:

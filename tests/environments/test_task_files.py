@@ -212,21 +212,18 @@ def test_a_row_that_repeats_another_is_the_same_task(tmp_path: Path) -> None:
         read_tasks(written(tmp_path / "torn.jsonl", rows[0], {**rows[0], "answer": "#### 5"}))
 
 
-def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(
-    settings: Settings, services: Services
-) -> None:
+def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(waiting: Services) -> None:
     """With split='all' the default number of tasks is no bound for a smaller file."""
-    written(settings.inbox_dir / "few.jsonl", *numbered(9))
+    written(waiting.settings.inbox_dir / "few.jsonl", *numbered(9))
     few = "quintain/tasks?file=few.jsonl"
     with pytest.raises(InvalidInput, match="too_many_tasks") as refused:
-        evaluate_agent(services, "starter", few)
+        evaluate_agent(waiting, "starter", few)
     assert "`split`" not in str(refused.value), "the terminal would show the name of a column as an option"
     with pytest.raises(InvalidInput, match="too_many_tasks"):
-        collect_rollouts(services, "starter", few)
-    assert services.store.jobs.page().items == ()
-    started = evaluate_agent(services, "starter", few, split="all")
-    spec = services.store.jobs.get(started.job_id).spec
-    services.jobs.cancel(started.job_id)
+        collect_rollouts(waiting, "starter", few)
+    assert waiting.store.jobs.page().items == ()
+    started = evaluate_agent(waiting, "starter", few, split="all")
+    spec = waiting.store.jobs.get(started.job_id).spec
     assert isinstance(spec, EvaluateSpec)
     assert spec.n_tasks == 9
 

@@ -7,18 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs_in_process import jobs_in_process, starts_held  # noqa: F401
+from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import ToolCaller, tool_caller
 from quintain.settings import Settings
-from quintain.tools.services import Services
 from tools.dict_calls import Caller
-
-
-@pytest.fixture
-def waiting(services: Services) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin."""
-    with starts_held(services.settings.jobs_dir):
-        yield services
 
 
 @pytest.fixture
