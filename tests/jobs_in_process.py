@@ -1,4 +1,4 @@
-"""Jobs without a process of their own: the real start, job directory, worker and ingestion, in the process of the test."""
+"""Jobs without a process of their own, in that of the test: by the real start, directory, worker and ingestion, or never begun."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio.from_thread
 import pytest
 
-from quintain.jobs import processes
+from quintain.jobs import processes, runner
 from quintain.jobs.directory import ExitRecord, JobDirectory, ShimRecord
 from quintain.jobs.launch import Launch
 from quintain.trainers.models.gguf_copies import keep_copies
@@ -37,6 +37,19 @@ def jobs_in_process() -> Iterator[None]:
     """`in_process`, for one test."""
     with in_process():
         yield
+
+
+@contextmanager
+def starts_held(jobs_dir: Path) -> Iterator[None]:
+    """Let jobs be stored and none begin: the lock of those who start jobs is held, and no start of this process waits for it."""
+    lock = processes.try_lock(jobs_dir / "reconcile.lock")
+    assert lock is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "START_WAIT_S", 0.0)
+        try:
+            yield
+        finally:
+            processes.unlock(lock)
 
 
 def _run_in_main_thread(argv: Sequence[str], lock: int, env: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from platformdirs import user_data_path
 from typer.testing import CliRunner
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.artifacts.checksums import write_checksums
 from quintain.cli.commands.doctor import run_doctor
 from quintain.cli.main import app, command
@@ -22,7 +23,7 @@ from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings, read_settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
-from quintain.tools.services import open_services
+from quintain.tools.services import Services
 from terminal import quintain
 from trajectory_runs import answer, call, run, user
 
@@ -91,15 +92,13 @@ def test_the_help_names_the_home_and_leaves_out_the_words_of_json() -> None:
     assert [text for text in texts if "ull:" in text] == []
 
 
-def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings) -> None:
-    services = open_services(settings, trusted=True)
+def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings, services: Services) -> None:
     good, bad = OutcomeStatus.SUCCESS, OutcomeStatus.FAILURE
     runs = [
         run(f"t{n // 2}", user(), call("look"), answer(), status=one, episode_key=f"{n}")
         for n, one in enumerate((good, good, good, bad))
     ]
     services.store.trajectories.add_many(runs, services.clock())
-    services.close()
     shown = quintain("runs", "--summary", "--limit", "1", home=settings.home).stdout
     assert "runs: 4 runs of 2 tasks" in shown
     assert "outcomes: success 3, failure 1" in shown
@@ -193,10 +192,10 @@ def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) 
     assert "QUINTAIN_HOME" in done.stderr
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_half_written(
-    settings: Settings, capsys: pytest.CaptureFixture[str]
+    settings: Settings, services: Services, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    services = open_services(settings, trusted=True)
     added, other = services.store.trajectories.add_many([run("t1"), run("t2")], services.clock())
     made = export_dataset(services, "sft", "x", trajectory_ids=[added.id])
     lost = ModelRef(source="folder", path=str(settings.agents_dir / "lost"))
@@ -216,7 +215,6 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     settings.environments_file.write_text("[a")
     cut = export_dataset(services, "sft", "z", trajectory_ids=[other.id])
     os.truncate(Path(cut.path, "manifest.json"), 20)
-    services.close()
     stray = settings.jobs_dir / "job-0000000001" / "spec.json"
     stray.parent.mkdir(parents=True)
     stray.write_text("{}")
@@ -240,10 +238,9 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
 
 
 def test_doctor_and_export_see_that_a_home_cannot_be_written(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    settings: Settings, services: Services, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The user who runs the tests may write anywhere, so the system's answer is given here."""
-    services = open_services(settings, trusted=True)
     (added,) = services.store.trajectories.add_many([run("t1")], services.clock())
 
     def refuse(*_: object, **__: object) -> None:
@@ -258,4 +255,3 @@ def test_doctor_and_export_see_that_a_home_cannot_be_written(
     with pytest.raises(Unavailable, match="give this user write permission, or set QUINTAIN_HOME") as raised:
         export_dataset(services, "sft", "x", trajectory_ids=[added.id])
     assert "disk space" not in raised.value.message
-    services.close()

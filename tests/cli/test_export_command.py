@@ -14,7 +14,7 @@ from quintain.exporters.registry import EXPORTERS
 from quintain.records.dataset import DatasetKind
 from quintain.records.trajectory import Actor, OutcomeStatus, Step
 from quintain.settings import Settings
-from quintain.tools.services import open_services
+from quintain.tools.services import Services
 from terminal import quintain
 from trajectory_runs import answer, run, user
 
@@ -24,13 +24,11 @@ def export(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def stored(settings: Settings) -> Path:
+def stored(settings: Settings, services: Services) -> Path:
     """A home with three good runs and one of unknown outcome, all with the label `mine`."""
-    services = open_services(settings, trusted=True)
     runs = [run(f"t{i}", user(f"Find {i}."), answer(f"Box {i}."), tags=("mine",)) for i in range(3)]
     runs.append(run("t3", user("Find 3."), answer("Box 3."), tags=("mine",), status=OutcomeStatus.UNKNOWN))
     services.store.trajectories.add_many(runs, services.clock())
-    services.close()
     return settings.home
 
 
@@ -91,12 +89,10 @@ def test_the_help_names_every_format_and_kind() -> None:
     assert [kind for kind in get_args(DatasetKind) if kind not in helps["kind"]] == []
 
 
-def test_rows_that_a_format_leaves_out_are_counted_with_the_format(settings: Settings) -> None:
-    services = open_services(settings, trusted=True)
+def test_rows_that_a_format_leaves_out_are_counted_with_the_format(settings: Settings, services: Services) -> None:
     said = run("t0", user("Find."), answer("Box."))
     thought = run("t1", user("Find it."), Step(actor=Actor.AGENT, thought="Hm."))
     services.store.trajectories.add_many([said, thought], services.clock())
-    services.close()
     done = export("sft", "boxes", "--all", "--format", "openai", home=settings.home)
     assert "2 rows of kind sft\n" in done.stdout
     assert "format openai: 1 of the 2 rows (train 1) in " in done.stdout

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from jobs_in_process import in_process
+from jobs_in_process import in_process, starts_held
 from quintain.cli.command_lines import command_line, in_options
 from quintain.datasets.selection import drop_remedy
 from quintain.errors import QuintainError
-from quintain.jobs.processes import try_lock, unlock
 from quintain.next_step import Hint, ToolCall
 from quintain.next_step import call as tool_call
 from quintain.records.hyperparameters.methods import DATASET_KINDS
@@ -84,11 +83,8 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     folder = tmp_path_factory.mktemp("hints")
     with in_process():
         flow = played_flow(folder)
-    # The jobs that hints start are stored and cancelled: the lock of those who start jobs is held.
-    lock = try_lock(flow.services.settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield flow
-    unlock(lock)
+    with starts_held(flow.services.settings.jobs_dir):  # the jobs that hints start are stored and cancelled
+        yield flow
     flow.services.close()
 
 
@@ -220,13 +216,6 @@ def starts(one: ToolCall) -> bool:
     return one.tool in jobs or (one.tool == "score_trajectories" and "judge" in one.arguments)
 
 
-REFUSALS: dict[str, str] = {}
-"""Tool -> the one error code that its hint may meet in this home. Empty: every hint of the flow is carried out."""
-
-STATUS_1: dict[str, str] = {}
-"""Command -> its documented reason to end with status 1 after an answer. Empty: every command ends with status 0."""
-
-
 def as_a_call(flow: Flow, one: ToolCall) -> str:
     """Carry out a call as it is printed for MCP and Python; return what went wrong."""
     name, arguments = parsed(str(one))
@@ -234,7 +223,7 @@ def as_a_call(flow: Flow, one: ToolCall) -> str:
     try:
         result = call(flow.services, tool(name), arguments)
     except QuintainError as error:
-        return "" if REFUSALS.get(name) == error.code else f"{one}: {error}"
+        return f"{one}: {error}"
     if starts(one):
         flow.services.jobs.cancel(result.job_id)
     return ""
@@ -254,10 +243,7 @@ def as_a_command(flow: Flow, one: ToolCall) -> str:
     for word in done.stdout.split() if starts(one) else ():
         if word.startswith("job-"):
             flow.services.jobs.cancel(word)
-    refused = done.stderr.partition("]")[0].lstrip("[")
-    if done.returncode == 0 or REFUSALS.get(one.tool) == refused or (done.returncode == 1 and words[0] in STATUS_1):
-        return ""
-    return f"{line}: {done.returncode} {done.stderr}{done.stdout}"[:600]
+    return "" if done.returncode == 0 else f"{line}: {done.returncode} {done.stderr}{done.stdout}"[:600]
 
 
 def test_every_hint_is_carried_out_as_a_call_and_as_a_command(flow: Flow) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.cli.clients import jsonc, toml
@@ -188,7 +188,6 @@ DOCUMENT = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(
     document=st.dictionaries(
         st.sampled_from(["mcpServers", "a", "é\n"]), st.dictionaries(st.text(max_size=4), DOCUMENT)

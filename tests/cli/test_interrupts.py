@@ -15,15 +15,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from jobs_in_process import in_process
+from jobs_in_process import in_process, starts_held
 from quintain.cli.commands.jobs import watch
 from quintain.cli.session import collected_interrupts
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.jobs.job import SelftestSpec
 from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.jobs.jobs import list_jobs
-from quintain.tools.services import open_services
+from quintain.tools.services import Services, open_services
 from terminal import quintain
 from tiny_models import save_tiny_model
 
@@ -62,27 +61,23 @@ def test_watching_a_job_that_its_launcher_cannot_start_says_once_why(settings: S
 
 
 def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    settings: Settings, services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """10 moments of the first 100 ms, which hold a look at the database, the drawing and the sleep between two looks."""
     lost: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
-    services = open_services(settings)
-    starting = try_lock(settings.jobs_dir / "reconcile.lock")
-    assert starting is not None, "until it is unlocked no job starts"
-    job = services.jobs.start(SelftestSpec()).job
-    chance = random.Random(0)
-    for _ in range(10):
-        screen = io.StringIO()
-        press = threading.Thread(target=press_after, args=(chance.uniform(0, 0.1),))
-        press.start()
-        view = watch(services, job.id, Console(file=screen, width=200))
-        press.join()
-        assert view.status == "queued"
-        assert f"{job.id} keeps running" in screen.getvalue()
+    with starts_held(settings.jobs_dir):
+        job = services.jobs.start(SelftestSpec()).job
+        chance = random.Random(0)
+        for _ in range(10):
+            screen = io.StringIO()
+            press = threading.Thread(target=press_after, args=(chance.uniform(0, 0.1),))
+            press.start()
+            view = watch(services, job.id, Console(file=screen, width=200))
+            press.join()
+            assert view.status == "queued"
+            assert f"{job.id} keeps running" in screen.getvalue()
     assert (lost, caplog.text) == ([], "")
-    unlock(starting)
-    services.close()
 
 
 def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(
@@ -98,14 +93,12 @@ def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(
     asked = ("train", "--config", str(config), "--set", "epochs=2", "--name", "scholar")
 
     services = open_services(Settings(home=home))
-    starting = try_lock(services.settings.jobs_dir / "reconcile.lock")
-    assert starting is not None, "until it is unlocked no job starts"
-    press = threading.Thread(target=press_after, args=(0.1,))
-    press.start()
-    left = quintain(*asked, home=home)
-    press.join()
-    (job_id,) = (job.job_id for job in list_jobs(services).items)
-    unlock(starting)
+    with starts_held(services.settings.jobs_dir):
+        press = threading.Thread(target=press_after, args=(0.1,))
+        press.start()
+        left = quintain(*asked, home=home)
+        press.join()
+        (job_id,) = (job.job_id for job in list_jobs(services).items)
     assert left.returncode == 130
     assert f"quintain jobs watch {job_id}" in left.stdout
     assert f"quintain jobs cancel {job_id}" in left.stdout
@@ -120,17 +113,14 @@ def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(
     services.close()
 
 
-def test_to_watch_a_job_that_was_cancelled_is_no_success(home: Path) -> None:
-    services = open_services(Settings(home=home))
-    starting = try_lock(services.settings.jobs_dir / "reconcile.lock")
-    assert starting is not None, "until it is unlocked no job starts"
-    started = quintain("collect", "starter", "--environment", "quintain/inventory", "--detach", home=home)
-    job_id = started.stdout.strip()
-    assert quintain("jobs", "cancel", job_id, home=home).returncode == 0
-    watched = quintain("jobs", "watch", job_id, home=home)
+def test_to_watch_a_job_that_was_cancelled_is_no_success(settings: Settings, home: Path) -> None:
+    settings.jobs_dir.mkdir()
+    with starts_held(settings.jobs_dir):
+        started = quintain("collect", "starter", "--environment", "quintain/inventory", "--detach", home=home)
+        job_id = started.stdout.strip()
+        assert quintain("jobs", "cancel", job_id, home=home).returncode == 0
+        watched = quintain("jobs", "watch", job_id, home=home)
     assert (watched.returncode, f"{job_id}: cancelled" in watched.stdout) == (1, True)
-    unlock(starting)
-    services.close()
 
 
 def test_the_second_ctrl_c_is_an_exception_and_the_first_handler_comes_back() -> None:

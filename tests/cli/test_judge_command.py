@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from quintain.cli.main import app
-from quintain.settings import Settings
-from quintain.tools.services import open_services
+from quintain.tools.services import Services
 from terminal import quintain
 from trajectory_runs import NOW, answer, run, user
 
@@ -18,11 +17,9 @@ EVIL = "\x1b[2J\x1b]0;title\x07"
 
 
 @pytest.fixture
-def ids(settings: Settings) -> list[str]:
-    services = open_services(settings)
+def ids(services: Services) -> list[str]:
     runs = [run(f"t{n}", user(), answer(f"Answer {n}. {EVIL}")) for n in range(10)]
     added = services.store.trajectories.add_many(runs, NOW)
-    services.close()
     return [one.id for one in added]
 
 
@@ -30,10 +27,8 @@ def judge(home: Path, *arguments: str, typed: str = "") -> Result:
     return CliRunner().invoke(app, ["judge", *arguments, "--home", str(home)], input=typed)
 
 
-def values(settings: Settings, ids: list[str], scorer: str = "people") -> list[float | None]:
-    services = open_services(settings)
+def values(services: Services, ids: list[str], scorer: str = "people") -> list[float | None]:
     found = services.store.scores.by_scorers([scorer], ids)
-    services.close()
     return [score.value for scores in found.values() for score in scores]
 
 
@@ -41,13 +36,13 @@ ITEM = "5\n2\n\n\nfine\n"
 """Two criteria, no correction (two lines), a note."""
 
 
-def test_a_person_judges_at_the_terminal_until_they_stop(home: Path, settings: Settings, ids: list[str]) -> None:
+def test_a_person_judges_at_the_terminal_until_they_stop(home: Path, services: Services, ids: list[str]) -> None:
     done = judge(home, "--limit", "9", typed=ITEM * 9)
     assert done.exit_code == 0, done.output
     assert "\x1b" not in done.output
     assert done.output.count("stored, 0 rejected, 0 open") == 2
     # 0.6 * 1 + 0.4 * 0.25
-    assert values(settings, ids) == [pytest.approx(0.7)] * 9
+    assert values(services, ids) == [pytest.approx(0.7)] * 9
     stopped = judge(home, "--rater", "ann", typed=f"{ITEM}9\nx\ncan\nq\n")
     assert "Please choose one of: 1, 2, 3, 4, 5, cannot tell" in stopped.output
     assert "1 stored, 0 rejected, 4 open." in stopped.output
@@ -55,21 +50,21 @@ def test_a_person_judges_at_the_terminal_until_they_stop(home: Path, settings: S
 
 
 def test_a_person_stops_or_corrects_after_the_scores_which_are_kept(
-    home: Path, settings: Settings, ids: list[str]
+    home: Path, services: Services, ids: list[str]
 ) -> None:
     """Both criteria are answered: 0.6 * 1 + 0.4 * 0.75."""
     stopped = judge(home, "--limit", "2", typed="5\n4\nq\n")
     assert "1 stored, 0 rejected, 1 open." in stopped.output
-    assert values(settings, ids) == [pytest.approx(0.9)]
+    assert values(services, ids) == [pytest.approx(0.9)]
     assert "0 stored" in judge(home, "--limit", "2", "--rater", "bo", typed="5\nq\n").output
     corrected = judge(home, "--limit", "1", "--rater", "cy", typed="5\n4\n0\n\nfine\n0\nBetter said.\n")
     assert "a correction needs both" in corrected.output
     assert "Correction stored as traj-" in corrected.output
-    assert values(settings, ids) == [pytest.approx(0.9)] * 2
+    assert values(services, ids) == [pytest.approx(0.9)] * 2
 
 
 def test_a_batch_goes_out_and_its_answers_come_in_as_files(
-    home: Path, settings: Settings, ids: list[str], tmp_path: Path
+    home: Path, services: Services, ids: list[str], tmp_path: Path
 ) -> None:
     batch = json.loads(judge(home, "--judge", "assistant", "--limit", "2", "--json").output)
     answers = {
@@ -80,19 +75,17 @@ def test_a_batch_goes_out_and_its_answers_come_in_as_files(
     file.write_text(json.dumps(answers), encoding="utf-8")
     result = json.loads(judge(home, str(file), "--json").output)
     assert (result["accepted"], result["rejected"][0]["item_id"]) == (1, "i2")
-    assert values(settings, ids, "judge") == [0.5]
+    assert values(services, ids, "judge") == [0.5]
     piped = judge(home, "-", typed=json.dumps({**answers, "scores": [{"item_id": "i2", "skip": True}]}))
     assert "1 stored, 0 rejected, 0 open." in piped.output
 
 
-def test_submitted_answers_are_the_persons_own(home: Path, settings: Settings, ids: list[str]) -> None:
+def test_submitted_answers_are_the_persons_own(home: Path, services: Services, ids: list[str]) -> None:
     batch = json.loads(judge(home, "--limit", "1", "--json").output)
     answers = json.dumps([{"item_id": "i1", "value": 1, "rationale": "good"}])
     done = quintain("submit", batch["batch_id"], answers, home=home)
     assert done.returncode == 0, done.stderr
-    services = open_services(settings)
     (stored,) = services.store.scores.by_scorers(["people"], ids).values()
-    services.close()
     assert stored[0].feedback == "good"
 
 

@@ -11,19 +11,17 @@ from typer.testing import CliRunner
 from quintain.cli.main import app
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings
-from quintain.tools.services import open_services
+from quintain.tools.services import Services
 from terminal import quintain
 from trajectory_runs import answer, run, user
 
 
 @pytest.fixture
-def stored(settings: Settings) -> tuple[Path, list[str]]:
+def stored(settings: Settings, services: Services) -> tuple[Path, list[str]]:
     """A home with a good run and two bad ones of one task, all with the label `mine`."""
-    services = open_services(settings, trusted=True)
     kinds = [("one", OutcomeStatus.SUCCESS), ("two", OutcomeStatus.FAILURE), ("three", OutcomeStatus.FAILURE)]
     runs = [run("t", user(), answer(text), status=status, tags=("mine",)) for text, status in kinds]
     added = services.store.trajectories.add_many(runs, services.clock())
-    services.close()
     return settings.home, [run.id for run in added]
 
 

@@ -18,7 +18,7 @@ from quintain.records.dataset import DatasetRow
 from quintain.records.jobs.preview import Histogram, PreviewReport, PreviewRow, Span, SplitCounts, Statistics
 from quintain.records.text import printable
 from quintain.settings import Settings
-from quintain.tools.services import open_services
+from quintain.tools.services import Services
 from terminal import quintain
 from trajectory_runs import answer, call, run, user
 
@@ -33,16 +33,14 @@ def preview(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def dataset(settings: Settings) -> str:
+def dataset(settings: Settings, services: Services) -> str:
     """A dataset of two runs; the first holds text that means harm."""
     runs = [run("t0", user(EVIL), call("look", EVIL), answer("Box 0.")), run("t1", user("Find."), answer("Box 1."))]
-    services = open_services(settings, trusted=True)
     lines = [KeyedRow(str(i), DatasetRow(trajectory=r)) for i, r in enumerate(runs)]
     written = write_dataset(
         lines, settings.datasets_dir / "ds-1", ExportOptions(dataset_id="ds-1", name="boxes"), ExportCounts()
     )
     services.store.datasets.add(written.dataset, [], services.clock())
-    services.close()
     return written.dataset.id
 
 

@@ -12,20 +12,18 @@ from fake_endpoint import profile, says, serving, write_profiles
 from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.records.trajectory import Task, Trajectory
 from quintain.settings import Settings
-from quintain.tools.services import open_services
+from quintain.tools.services import Services
 from terminal import quintain
 from trajectory_runs import NOW, answer, user
 
 
 @pytest.fixture
-def runs(settings: Settings) -> None:
-    services = open_services(settings)
+def runs(services: Services) -> None:
     runs = [
         Trajectory(task=Task(id=f"t{n}", prompt="6 * 7?", metadata={"answer": "42"}), steps=(user(), answer(text)))
         for n, text in enumerate(["The answer is 42.", "The answer is 41."])
     ]
     services.store.trajectories.add_many([*runs, Trajectory(task=Task(id="none"), steps=(user(), answer("Hi.")))], NOW)
-    services.close()
 
 
 def score(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs_in_process import starts_held
 from quintain.cli.tool_options import read_settings
 from quintain.errors import InvalidInput
-from quintain.jobs.processes import try_lock, unlock
 from quintain.settings import Settings
 from terminal import quintain
 from tiny_models import save_tiny_model
@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> Path:
         (("--method", "sft"), ["[invalid_input]", "needs a dataset"]),
         (("--method", "sft", "--dataset", "none", "--set", "epochs"), ["--set epochs", "KEY=VALUE"]),
         (("--method", "sft", "--dataset", "none", "--seed", "99999999999"), ["seed", "0 to 2147483647"]),
-        (("--method", "sft", "--dataset", "none", "--set", "epochs=" + "[" * 5000), ["--set epochs", "cannot be read"]),
+        (("--method", "sft", "--dataset", "none", "--set", "epochs=" + "[" * 2000), ["--set epochs", "cannot be read"]),
         (("--method", "sft", "--dataset", "none", "--set", "epoch=1"), ["hyperparameters.epoch", "fields of sft"]),
     ],
 )
@@ -84,14 +84,12 @@ def test_a_refused_training_leaves_no_folder_for_its_model(config: Path, home: P
 
 
 def test_a_detached_training_answers_in_json_and_reports_that_no_copy_is_made(config: Path, settings: Settings) -> None:
-    starting = try_lock(settings.jobs_dir / "reconcile.lock")
-    assert starting is not None, "until it is unlocked no job starts"
     folder = config.parent / "model"
     asked = ("--config", str(config), "--output-dir", str(folder), "--set", "epochs=1")
-    done = train(*asked, "--detach", "--json", home=settings.home)
+    with starts_held(settings.jobs_dir):
+        done = train(*asked, "--detach", "--json", home=settings.home)
     assert json.loads(done.stdout)["job_id"].startswith("job-")
     assert (f"{folder} gets no copy" in done.stderr, folder.exists()) == (True, False)
-    unlock(starting)
 
 
 def test_options_replace_what_the_file_of_another_trainer_says_under_its_own_names(tmp_path: Path, home: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +19,19 @@ from quintain.files import sha256_of
 from quintain.importers.protocol import Report
 from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
-from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
 from quintain.tools.results import ExportResult
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.planning.plan import plan_training
+
+TRUSTED = False  # the services are a client's
 
 SUMS = [{"prompt": "2+2?", "response": "4"}, {"prompt": "3+3?", "response": "6"}]
 CHATS = [
     {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": text * 2}]} for text in ("a", "b")
 ]
 KEY = "sk-proj-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7dE9fG1hJ3"
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def _write(services: Services, name: str, rows: Sequence[Any]) -> Path:

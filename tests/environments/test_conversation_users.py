@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.environments.conversation import advisory, discussion, engineering
@@ -213,7 +213,6 @@ def test_a_hard_opponent_wants_the_source() -> None:
     assert not user.misled
 
 
-@settings(max_examples=40)
 @given(
     st.sampled_from(sorted(MODULES)),
     st.integers(0, 30),

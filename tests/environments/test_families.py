@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from playing import call, start, text_of
@@ -170,7 +170,6 @@ _ARGUMENTS = st.dictionaries(
 )
 
 
-@settings(max_examples=40)
 @given(st.sampled_from([LAMP, MAIL, CANCEL, DEPLOYMENT, LAPTOP, RIVERS]), st.data(), _ARGUMENTS)
 def test_whatever_an_agent_calls_is_answered(task_id: str, data: st.DataObject, args: dict[str, Any]) -> None:
     environment = start(task_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,15 +13,13 @@ from quintain.environments.mixture import Mixture
 from quintain.environments.references import MAX_PARTS, parse_reference, parts_of, write_mixture
 from quintain.environments.registry import open_source, task_source
 from quintain.errors import InvalidInput, NotFound, Refused
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.jobs.recipe import EvaluateStage
 from quintain.records.protocols import Environment
 from quintain.records.trajectory import Task
-from quintain.settings import Settings
 from quintain.tools.evaluation.environment_references import plain_reference, usable_reference
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.start import start_training
 
@@ -30,15 +27,7 @@ BOTH = {"quintain/math?difficulty=easy": 0.5, "quintain/inventory": 1}
 TEXT = "mix(quintain/inventory=2,quintain/math?difficulty=easy=1)"
 
 
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin."""
-    opened = open_services(settings)
-    lock = try_lock(settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield opened
-    unlock(lock)
-    opened.close()
+TRUSTED = False  # the services are a client's
 
 
 @pytest.mark.parametrize(
@@ -122,7 +111,7 @@ def test_different_tasks_with_one_id_are_refused_and_equal_ones_drawn_once() -> 
     assert getattr(same, "at_once", None) == 4
 
 
-def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(services: Services) -> None:
+def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(waiting: Services) -> None:
     """One environment stays as it is written."""
     for written in (
         BOTH,
@@ -131,48 +120,48 @@ def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(service
         " quintain/math?difficulty=easy = 0.5 , quintain/inventory = 1",
         " mix( quintain/inventory = 2 , quintain/math?difficulty=easy = 1 ) ",
     ):
-        assert usable_reference(services, written) == TEXT, written
+        assert usable_reference(waiting, written) == TEXT, written
     for one in ("quintain/inventory?types=lookup,compare", "quintain/tools-1k?mode=direct&k=8"):
-        assert usable_reference(services, one) == plain_reference(services, one) == one
-        assert usable_reference(services, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
+        assert usable_reference(waiting, one) == plain_reference(waiting, one) == one
+        assert usable_reference(waiting, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
 
 
-def test_a_comma_within_options_of_a_mixture_is_refused_with_the_escape(services: Services) -> None:
+def test_a_comma_within_options_of_a_mixture_is_refused_with_the_escape(waiting: Services) -> None:
     written = "quintain/inventory?types=lookup,compare=2,quintain/math=1"
     with pytest.raises(InvalidInput, match=r"'compare=2'.*write a comma within options as %2C"):
-        usable_reference(services, written)
-    both = usable_reference(services, written.replace("lookup,compare", "lookup%2Ccompare"))
+        usable_reference(waiting, written)
+    both = usable_reference(waiting, written.replace("lookup,compare", "lookup%2Ccompare"))
     assert parts_of(both) == {"quintain/inventory?types=lookup,compare": 2, "quintain/math": 1}
     with pytest.raises(InvalidInput) as raised:
-        usable_reference(services, "quintain/inventory?types=lookup,nothing")
+        usable_reference(waiting, "quintain/inventory?types=lookup,nothing")
     assert "%2C" not in raised.value.message
 
 
-def test_files_of_the_parts_are_checked_and_absolute(services: Services, tmp_path: Path) -> None:
-    inside, outside = services.settings.inbox_dir / "my tasks.jsonl", tmp_path / "mine.jsonl"
+def test_files_of_the_parts_are_checked_and_absolute(waiting: Services, tmp_path: Path) -> None:
+    inside, outside = waiting.settings.inbox_dir / "my tasks.jsonl", tmp_path / "mine.jsonl"
     inside.parent.mkdir(parents=True, exist_ok=True)
     for path in (inside, outside):
         path.write_text('{"id": "t1", "prompt": "2 + 2?", "answer": "4"}\n')
-    reference = usable_reference(services, {"quintain/tasks?file=my tasks.jsonl": 1, "quintain/inventory": 1})
+    reference = usable_reference(waiting, {"quintain/tasks?file=my tasks.jsonl": 1, "quintain/inventory": 1})
     parts = [parse_reference(part) for part in parts_of(reference) or ()]
     assert parts == [("quintain/inventory", {}), ("quintain/tasks", {"file": str(inside)})]
     assert task_source(reference).tasks("train", 2, 0)[1].prompt == "2 + 2?"
     with pytest.raises(Refused, match="outside the allowed roots"):
-        usable_reference(services, f"quintain/inventory=1,quintain/tasks?file={outside}=1")
+        usable_reference(waiting, f"quintain/inventory=1,quintain/tasks?file={outside}=1")
 
 
-def test_every_tool_that_plays_takes_a_mixture(services: Services) -> None:
+def test_every_tool_that_plays_takes_a_mixture(waiting: Services) -> None:
     def spec(started: Any) -> Any:
-        return services.store.jobs.get(started.job_id).spec
+        return waiting.store.jobs.get(started.job_id).spec
 
     stages = [{"method": "evaluate", "environment": BOTH, "n_tasks": 3}]
     specs = [
-        spec(collect_rollouts(services, "starter", BOTH)),
-        spec(evaluate_agent(services, "starter", BOTH)),
-        spec(start_training(services, "grpo", "starter", environment=BOTH)),
-        *spec(start_config(services, {"stages": stages})).stages,
+        spec(collect_rollouts(waiting, "starter", BOTH)),
+        spec(evaluate_agent(waiting, "starter", BOTH)),
+        spec(start_training(waiting, "grpo", "starter", environment=BOTH)),
+        *spec(start_config(waiting, {"stages": stages})).stages,
     ]
     assert [type(one) for one in specs] == [RolloutSpec, EvaluateSpec, TrainSpec, EvaluateStage]
     assert {one.environment for one in specs} == {TEXT}
     with pytest.raises(NotFound, match="quintain/nope"):
-        collect_rollouts(services, "starter", {"quintain/nope": 1, "quintain/inventory": 1})
+        collect_rollouts(waiting, "starter", {"quintain/nope": 1, "quintain/inventory": 1})

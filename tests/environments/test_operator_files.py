@@ -23,7 +23,9 @@ from quintain.settings import Settings
 from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobStarted
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
+
+TRUSTED = False  # the services are a client's
 
 SERVER = Path(__file__).parent / "rough_mcp_server.py"
 
@@ -53,7 +55,7 @@ def _configured() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("jobs_in_process", "_configured")
-def test_a_job_plays_on_a_server_on_a_users_file_and_against_a_model(settings: Settings) -> None:
+def test_a_job_plays_on_a_server_on_a_users_file_and_against_a_model(settings: Settings, services: Services) -> None:
     settings.environments_file.write_text(
         f'[mcp.rough]\ncommand = "{sys.executable}"\nargs = ["{SERVER}"]\nmax_turns = 2\ntasks = "tasks.jsonl"\n',
         encoding="utf-8",
@@ -68,21 +70,17 @@ def test_a_job_plays_on_a_server_on_a_users_file_and_against_a_model(settings: S
         "quintain/tasks?file=mine.jsonl": 1,
         "quintain/conversation?user=endpoint:model&types=cancel": 1,
     }
-    services = open_services(settings)
     with serving(agent_and_customer) as model:
         settings.endpoints_file.write_text(
             f'[model]\nprotocol = "openai"\nbase_url = "{model.url}/v1"\nmodel = "m"\n', encoding="utf-8"
         )
-        try:
-            started = collect_rollouts(services, "endpoint:model", environments, n_tasks=3, max_turns=2)
-            result = finish(services, started)
-            mine.write_text('{"id": "bad"}\n', encoding="utf-8")
-            with pytest.raises(InvalidInput, match="bad_task_rows"):
-                collect_rollouts(services, "endpoint:model", environments, n_tasks=3)
-            kept = TrajectoryFilter.model_validate(result.trajectories.filter)
-            runs = {run.task.id: run for run in services.store.trajectories.iterate(kept)}
-        finally:
-            services.close()
+        started = collect_rollouts(services, "endpoint:model", environments, n_tasks=3, max_turns=2)
+        result = finish(services, started)
+        mine.write_text('{"id": "bad"}\n', encoding="utf-8")
+        with pytest.raises(InvalidInput, match="bad_task_rows"):
+            collect_rollouts(services, "endpoint:model", environments, n_tasks=3)
+        kept = TrajectoryFilter.model_validate(result.trajectories.filter)
+        runs = {run.task.id: run for run in services.store.trajectories.iterate(kept)}
     customer = runs.pop(next(task_id for task_id in runs if task_id not in {"sum", "mine"}))
     assert (customer.outcome.status, customer.steps[-1].message) == (OutcomeStatus.TRUNCATED, "Hm.")
     assert {task_id: run.outcome.status for task_id, run in runs.items()} == {

@@ -27,9 +27,11 @@ from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
-from quintain.tools.services import open_services
+from quintain.tools.services import Services
 from quintain.tools.training.config_files import start_recipe
 from quintain.tools.training.requests import training_source
+
+TRUSTED = False  # the services are a client's
 
 SWE = {
     "instance_id": "astropy__astropy-1",
@@ -211,23 +213,18 @@ def test_a_row_that_repeats_another_is_the_same_task(tmp_path: Path) -> None:
         read_tasks(written(tmp_path / "torn.jsonl", rows[0], {**rows[0], "answer": "#### 5"}))
 
 
-def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(settings: Settings) -> None:
+def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(waiting: Services) -> None:
     """With split='all' the default number of tasks is no bound for a smaller file."""
-    services = open_services(settings)
-    written(settings.inbox_dir / "few.jsonl", *numbered(9))
-    try:
-        few = "quintain/tasks?file=few.jsonl"
-        with pytest.raises(InvalidInput, match="too_many_tasks") as refused:
-            evaluate_agent(services, "starter", few)
-        assert "`split`" not in str(refused.value), "the terminal would show the name of a column as an option"
-        with pytest.raises(InvalidInput, match="too_many_tasks"):
-            collect_rollouts(services, "starter", few)
-        assert services.store.jobs.page().items == ()
-        started = evaluate_agent(services, "starter", few, split="all")
-        spec = services.store.jobs.get(started.job_id).spec
-        services.jobs.cancel(started.job_id)
-    finally:
-        services.close()
+    written(waiting.settings.inbox_dir / "few.jsonl", *numbered(9))
+    few = "quintain/tasks?file=few.jsonl"
+    with pytest.raises(InvalidInput, match="too_many_tasks") as refused:
+        evaluate_agent(waiting, "starter", few)
+    assert "`split`" not in str(refused.value), "the terminal would show the name of a column as an option"
+    with pytest.raises(InvalidInput, match="too_many_tasks"):
+        collect_rollouts(waiting, "starter", few)
+    assert waiting.store.jobs.page().items == ()
+    started = evaluate_agent(waiting, "starter", few, split="all")
+    spec = waiting.store.jobs.get(started.job_id).spec
     assert isinstance(spec, EvaluateSpec)
     assert spec.n_tasks == 9
 
@@ -374,15 +371,13 @@ def test_without_a_file_there_is_nothing_to_draw() -> None:
         task_source("quintain/tasks").tasks("train", 1, 0)
 
 
-@generated(max_examples=40)
 @given(st.dictionaries(st.from_regex("[a-z]{1,8}", fullmatch=True), st.text(max_size=30), max_size=4))
 def test_a_reference_reads_back_as_it_was_written(options: dict[str, str]) -> None:
     reference = parse_reference("acme/shop")._replace(options=options)
     assert parse_reference(write_reference(reference)) == reference
 
 
-def test_tools_read_task_files_within_the_roots_alone(settings: Settings, tmp_path: Path) -> None:
-    services = open_services(settings)
+def test_tools_read_task_files_within_the_roots_alone(settings: Settings, services: Services, tmp_path: Path) -> None:
     settings.inbox_dir.mkdir(parents=True, exist_ok=True)
     inside = written(settings.inbox_dir / "my tasks.jsonl", *numbered(3))
     outside = written(tmp_path / "outside.jsonl", *numbered(3))

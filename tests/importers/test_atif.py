@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_logs import tokens
@@ -150,7 +150,6 @@ def test_a_plain_run_is_written_without_a_trace_of_ours_but_where_it_is_needed()
     assert read_atif(write_atif(run)) == run
 
 
-FEWER = settings(max_examples=40)
 _TEXT = st.text(max_size=6).filter(lambda text: text.isprintable())
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | _TEXT,
@@ -206,14 +205,12 @@ _RUN = st.fixed_dictionaries(
 
 
 @given(_RUN)
-@FEWER
 def test_any_trajectory_is_equal_after_the_round_trip(value: dict[str, Any]) -> None:
     run = read_trajectory(value)
     assert next(runs_of_document(write_atif(run))).trajectory == run
 
 
 @given(_EXTRA, _EXTRA)
-@FEWER
 def test_an_overlay_makes_one_value_of_the_other(target: dict[str, Any], base: dict[str, Any]) -> None:
     before = copy.deepcopy(base)
     made = apply_overlay(base, make_overlay(target, base))
@@ -233,7 +230,6 @@ def _damaged(value: Any, path: list[int], junk: Any) -> Any:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6), _JSON)
-@FEWER
 def test_a_damaged_document_is_read_and_written_the_same_or_refused(path: list[int], junk: Any) -> None:
     document = _damaged(KITCHEN_SINK, path, junk)
     if not isinstance(document, dict):

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
@@ -213,7 +213,6 @@ _MESSAGE = _JSON | st.dictionaries(_KEYS, _VALUES | st.lists(st.dictionaries(_KE
 
 
 @given(st.lists(_MESSAGE, max_size=4))
-@settings(max_examples=40)
 def test_any_value_is_read_or_refused_with_an_error_of_ours(messages: list[Any]) -> None:
     try:
         trajectory = from_messages(messages)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.cli.commands.doctor import run_doctor
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs import devices, processes
@@ -131,20 +132,21 @@ def test_a_folder_claims_its_home_id_until_it_is_silent_for_a_lease_and_a_copy_g
     processes.unlock(lock)
 
 
-@pytest.mark.parametrize("left", [None, b"", bytes(16), b"\xff\xfe\n", b"cut"])
-def test_a_folder_whose_id_was_lost_or_damaged_goes_on_with_its_jobs(jobs: JobHome, left: bytes | None) -> None:
+def test_a_folder_whose_id_was_lost_or_damaged_goes_on_with_its_jobs(jobs: JobHome) -> None:
     """With a new id, nobody would look after the jobs that are under way, and they would seem to run for ever."""
     running, waiting = jobs.runner.start(SelftestSpec(steps=20)).job, jobs.runner.start(SelftestSpec(steps=2)).job
     name = jobs.options.jobs_dir / "home_id"
-    name.unlink()
-    if left is not None:
-        name.write_bytes(left)
-    after = jobs.runner_with()
-    assert (after.home, processes.read_home_id(jobs.options.jobs_dir)) == (jobs.runner.home, jobs.runner.home)
+    for left in (b"", bytes(16), b"\xff\xfe\n", b"cut", None):
+        name.unlink()
+        if left is not None:
+            name.write_bytes(left)
+        after = jobs.runner_with()
+        assert (after.home, processes.read_home_id(jobs.options.jobs_dir)) == (jobs.runner.home, jobs.runner.home), left
     for job in (running, waiting):
         assert jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=after).attempt == 1
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_doctor_names_the_jobs_of_a_home_whose_id_was_changed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_doctor(home) == 0
     job_id = re.search(r"job-[0-9a-f]{10}", capsys.readouterr().out)[0]
@@ -152,7 +154,9 @@ def test_doctor_names_the_jobs_of_a_home_whose_id_was_changed(home: Path, capsys
         connection.execute("UPDATE jobs SET home = 'another', status = 'running' WHERE id = ?", (job_id,))
         connection.commit()
     assert run_doctor(home) == 1
-    assert f"{job_id}: it belongs to home another" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{job_id}: it belongs to home another" in printed
+    assert "a job from start to end: ok" in printed, "its own job, and not an equal one of the other home"
 
 
 def error_code(call: Callable[[], object]) -> str:

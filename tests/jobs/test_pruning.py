@@ -17,14 +17,13 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.jobs.job import EvaluateSpec, JobStatus, SelftestSpec
 from quintain.settings import Settings
 from quintain.tools.data.forgetting import forget
-from quintain.tools.services import open_services
+from quintain.tools.services import Services
 from store_shelves import job
 from terminal import quintain
 
 
 @pytest.mark.usefixtures("jobs_in_process")
-def test_pruning_shows_first_and_deletes_what_no_agent_or_process_uses(settings: Settings) -> None:
-    services = open_services(settings, trusted=True)
+def test_pruning_shows_first_and_deletes_what_no_agent_or_process_uses(settings: Settings, services: Services) -> None:
     jobs = [services.jobs.start(SelftestSpec(steps=3, fail_at=2 if failed else None)).job for failed in (0, 1)]
     services.jobs.reconcile()
     done, failed = (services.store.jobs.get(job.id) for job in jobs)
@@ -61,12 +60,10 @@ def test_pruning_shows_first_and_deletes_what_no_agent_or_process_uses(settings:
     assert weights.exists()
     assert quintain(*line, "--unsuccessful", home=settings.home).stdout.startswith("Nothing to free")
     assert quintain("show", failed.id, home=settings.home).returncode == 0
-    services.close()
 
 
 @pytest.mark.usefixtures("jobs_in_process")
-def test_a_chat_frees_disk_after_a_dry_run_and_failed_jobs_only_by_name(settings: Settings) -> None:
-    services = open_services(settings, trusted=True)
+def test_a_chat_frees_disk_after_a_dry_run_and_failed_jobs_only_by_name(services: Services) -> None:
     jobs = [services.jobs.start(SelftestSpec(steps=3, fail_at=2 if failed else None)).job for failed in (0, 1)]
     services.jobs.reconcile()
     done, failed = jobs
@@ -98,12 +95,10 @@ def test_a_chat_frees_disk_after_a_dry_run_and_failed_jobs_only_by_name(settings
         forget(services, ended_days=0, copies=True)
     with pytest.raises(InvalidInput, match=rf"forget\(id='{done.id}', ended_days=0\) frees its disk space"):
         forget(services, done.id)
-    services.close()
 
 
 @pytest.mark.usefixtures("jobs_in_process")
-def test_checkpoints_that_a_waiting_job_plays_stay(settings: Settings) -> None:
-    services = open_services(settings, trusted=True)
+def test_checkpoints_that_a_waiting_job_plays_stay(services: Services) -> None:
     done = services.jobs.start(SelftestSpec(steps=3)).job
     services.jobs.reconcile()
     weights = services.jobs.directory(done.id) / "checkpoints" / "weights"
@@ -113,7 +108,6 @@ def test_checkpoints_that_a_waiting_job_plays_stay(settings: Settings) -> None:
     job(services.store, "job-waiting", spec, JobStatus.QUEUED)
     assert forget(services, ended_days=0, dry_run=False).freed_bytes == 0
     assert weights.exists()
-    services.close()
 
 
 def _bytes_in(folder: Path) -> int:

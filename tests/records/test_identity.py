@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.records.trajectory import (
@@ -145,7 +145,6 @@ _VALUE: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(_TEXT, st.none() | _TEXT, st.none() | st.dictionaries(_TEXT, _VALUE, max_size=4), st.none() | _TEXT)
-@settings(max_examples=100)
 def test_the_identity_is_the_hash_of_compact_json_with_sorted_keys(
     text: str, thought: str | None, args: dict[str, Any] | None, raw: str | None
 ) -> None:

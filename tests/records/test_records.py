@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, UnknownField
@@ -54,7 +54,6 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), json_values, max_size=4))
-@settings(max_examples=40)
 def test_any_arguments_of_unicode_text_are_clean_and_survive_json(args: dict[str, object]) -> None:
     require_clean(args, "arguments")
     steps = [{"actor": "agent", "actions": [{"tool": "t", "args": args}]}]

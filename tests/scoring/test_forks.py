@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
@@ -128,7 +128,6 @@ _PATHS = st.lists(st.tuples(st.sampled_from("tu"), _ACTS, st.sampled_from([0.0, 
 
 
 @given(_PATHS, st.sampled_from([0.0, 0.25, 0.5]), st.randoms(use_true_random=False))
-@settings(max_examples=40)
 def test_forks_are_of_one_task_truly_shared_and_independent_of_the_order(
     runs: list[tuple[str, str, list[Step], float]], margin: float, random: Any
 ) -> None:

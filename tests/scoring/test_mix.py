@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
@@ -118,7 +118,6 @@ def test_a_mix_with_an_unscored_part_is_unscored_and_names_it() -> None:
 
 
 @given(st.floats(0, 1e6), st.floats(1e-6, 1e6), st.floats(0, 1), st.floats(0, 1))
-@settings(max_examples=40)
 def test_a_mix_stays_in_bounds_and_its_lower_bound_below_it(first: float, second: float, a: float, b: float) -> None:
     parts = [WeightedScorer(Fixed("a", a), first), WeightedScorer(Fixed("b", b), second)]
     mean = MixScorer(parts).score(run())

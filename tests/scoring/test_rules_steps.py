@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.records.score import Score
@@ -385,7 +385,6 @@ _steps = st.builds(
     st.sampled_from(["coding", "browser", "conversation", "generic", "inventory"]),
     st.dictionaries(st.sampled_from(["target_tools", "reference_steps"]), _values),
 )
-@settings(max_examples=40)
 def test_any_run_is_scored_within_bounds_or_not_at_all(steps: list[Step], name: str, metadata: dict[str, Any]) -> None:
     trajectory = run("t", *steps, call(), task=Task(id="t", metadata=metadata))
     score = RulesScorer(profile(name)).score(trajectory)

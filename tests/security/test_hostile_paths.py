@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from jobs_in_process import starts_held
 from quintain.errors import QuintainError
-from quintain.jobs.processes import try_lock, unlock
 from quintain.server.calls.bindings import Binding, bind_all, read_arguments
 from quintain.settings import Settings
 from quintain.tools.catalog import CATALOG
@@ -57,11 +57,9 @@ def client(settings: Settings) -> Iterator[Services]:
     (settings.exports_dir / "linked").symlink_to(outside)
     os.mkfifo(settings.inbox_dir / "pipe.jsonl")
     opened = open_services(settings)
-    lock = try_lock(settings.jobs_dir / "reconcile.lock")  # no job begins
-    assert lock is not None
-    call(bind_all(CATALOG)["register_agent"], opened, {"name": "mine", "model": "starter"})
-    yield opened
-    unlock(lock)
+    with starts_held(settings.jobs_dir):
+        call(bind_all(CATALOG)["register_agent"], opened, {"name": "mine", "model": "starter"})
+        yield opened
     opened.close()
 
 

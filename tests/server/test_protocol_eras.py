@@ -23,9 +23,8 @@ from mcp.types import (
 )
 from pydantic import TypeAdapter
 
-from jobs_in_process import jobs_in_process  # noqa: F401
+from jobs_in_process import jobs_in_process, starts_held  # noqa: F401
 from mcp_client import call
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobStatus, SelftestSpec
@@ -185,12 +184,10 @@ def test_a_job_is_a_task_whose_end_never_changes(settings: Settings, services: S
         )
         (task,) = extension.created
         failing = services.jobs.start(SelftestSpec(steps=3, fail_at=1)).job.id
-        starting = try_lock(settings.jobs_dir / "reconcile.lock")
-        assert starting is not None, "until it is unlocked no job starts"
-        waiting = services.jobs.start(SelftestSpec(steps=9)).job.id
-        assert (await about_task(client.session, "tasks/get", waiting))["status"] == "working"
-        assert (await about_task(client.session, "tasks/cancel", waiting))["resultType"] == "complete"
-        unlock(starting)
+        with starts_held(settings.jobs_dir):
+            waiting = services.jobs.start(SelftestSpec(steps=9)).job.id
+            assert (await about_task(client.session, "tasks/get", waiting))["status"] == "working"
+            assert (await about_task(client.session, "tasks/cancel", waiting))["resultType"] == "complete"
         assert (await ended_task(client, waiting))["status"] == "cancelled"
         done = await ended_task(client, task.task_id)
         assert (done["status"], done["result"]["isError"]) == ("completed", False)

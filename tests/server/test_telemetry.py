@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Sequence
 from typing import Any
 
+import anyio
 import pytest
 from mcp import Client
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
@@ -26,8 +29,22 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SECRET = "the-text-of-a-run"
 
 
+class Exporter(InMemorySpanExporter):
+    """Keeps spans, and lets a thread wait for that of a job."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_job = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        exported = super().export(spans)
+        if any(span.name.startswith("job ") for span in spans):
+            self.has_job.set()
+        return exported
+
+
 def spans_of(settings: Settings, mode: str, talk: Any) -> list[ReadableSpan]:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    exporter, provider = Exporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     serve(build_server(CATALOG, lambda: open_services(settings), provider=provider), mode, lambda c: talk(c, exporter))
     return list(exporter.get_finished_spans())
@@ -40,14 +57,13 @@ def test_a_call_and_its_job_are_spans_with_outcome_parent_and_link(
 ) -> None:
     job = services.jobs.start(SelftestSpec(steps=2)).job.id
 
-    async def talk(client: Client, exporter: InMemorySpanExporter) -> None:
+    async def talk(client: Client, exporter: Exporter) -> None:
         meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         await client.call_tool("get_job", {"job_id": job}, meta=meta)
         await call(client, "get_job", job_id=job, wait_s=20, until="done")
         await client.call_tool("get_trajectory", {"trajectory_id": SECRET})
         await client.call_tool(f"no_{SECRET}", {})
-        while not any(span.name == "job selftest" for span in exporter.get_finished_spans()):
-            await call(client, "list_jobs")
+        assert await anyio.to_thread.run_sync(exporter.has_job.wait, 60)
 
     spans = spans_of(settings, mode, talk)
     first, second = [span for span in spans if span.name == "tools/call get_job"]

@@ -9,27 +9,8 @@ import pytest
 
 from jobs_in_process import jobs_in_process  # noqa: F401
 from mcp_client import ToolCaller, tool_caller
-from quintain.jobs.processes import try_lock, unlock
 from quintain.settings import Settings
-from quintain.tools.services import Services, open_services
 from tools.dict_calls import Caller
-
-
-@pytest.fixture
-def services(settings: Settings, request: pytest.FixtureRequest) -> Iterator[Services]:
-    """Services of the user, or of a client, who may read less, in a module with `TRUSTED = False`."""
-    opened = open_services(settings, trusted=getattr(request.module, "TRUSTED", True))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def waiting(services: Services) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin: the lock of those who start jobs is held."""
-    lock = try_lock(services.settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield services
-    unlock(lock)
 
 
 @pytest.fixture

@@ -110,6 +110,7 @@ def test_a_benchmark_of_runs_that_an_agent_learned_from_is_reported_where_it_is_
     assert note in found.next_step
 
 
+@pytest.mark.usefixtures("waiting")
 def test_rows_that_an_agent_learned_from_by_another_dataset_are_reported_where_they_are_measured_and_compared(
     services: Services, history: History
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_wrong_reward_is_refused_before_a_job_is_made(waiting: Services) -> No
     assert waiting.store.jobs.page().items == ()
 
 
+@pytest.mark.usefixtures("waiting")
 def test_a_function_of_the_program_is_a_reward_of_a_dict_call_if_a_job_can_import_it(
     tool: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

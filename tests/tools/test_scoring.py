@@ -333,6 +333,7 @@ def test_step_labels_are_of_a_rubric_that_speaks_of_steps(services: Services) ->
     assert (implied.rows, implied.dropped) == (1, {}), "a scorer gives labels"
 
 
+@pytest.mark.usefixtures("waiting")
 def test_an_agent_has_one_name_everywhere(services: Services) -> None:
     ids = add(services, 3, task="t")
     model = reward_model(services)

@@ -27,6 +27,9 @@ __all__ = ["JobOptions", "JobRunner", "JobState"]
 RECENT_S = 1.0
 """Age of a pass that a start trusts to have found the ended jobs. A server makes one sooner, and an ended job's shim too."""
 
+START_WAIT_S = 0.1
+"""Seconds that a start waits while another process reconciles, which then finds its note."""
+
 ReconcileStep = Callable[[], set[str]]
 
 
@@ -240,7 +243,7 @@ class JobRunner:
         A slot that becomes free after the look belongs to a job whose end another process finds, which then dispatches.
         """
         if job.status is JobStatus.QUEUED and self._reconciler.has_startable():
-            self._run_elected((self._reconciler.dispatch,), wait_s=0.1, leave_note=True)
+            self._run_elected((self._reconciler.dispatch,), wait_s=START_WAIT_S, leave_note=True)
             job = self._store.jobs.get(job.id)
         if job.status is JobStatus.QUEUED and time.monotonic() - self._newest_pass.ended > RECENT_S:
             self.reconcile()

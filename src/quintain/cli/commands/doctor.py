@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -333,7 +334,8 @@ def _key_of(endpoint: Endpoint) -> str:
 
 
 def _job(services: Services) -> str:
-    started = services.jobs.start(SelftestSpec(steps=3))
+    # Its own job, and not an equal one that is stuck, or that another home on this database is to run.
+    started = services.jobs.start(SelftestSpec(steps=3), request_key=uuid.uuid4().hex)
     view = get_job(services, started.job.id, wait_s=0)
     for _ in range(4):
         if view.status not in UNFINISHED:
