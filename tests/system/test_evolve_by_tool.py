@@ -25,8 +25,8 @@ SMALL: dict[str, Any] = {
     "iterations": 1,
     "tasks_per_iteration": 5,
     "attempts": 2,
-    "evaluation_tasks": 4,
-    "final_tasks": 3,
+    "evaluation_tasks": 3,
+    "final_tasks": 2,
     "training": {"max_steps": 3, "batch_size": 4},
 }
 
