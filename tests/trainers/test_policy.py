@@ -230,7 +230,7 @@ def test_a_turn_goes_on_without_the_rows_that_are_done(fed: tuple[Any, list[tupl
     """One token in 16 ends a turn here. Rows fall away by halves, and all are back in the next turn, as if alone."""
     model, shapes = fed
     model.generation_config.eos_token_id = list(range(0, len(TOKENIZER), 16))
-    sampling = Sampling(temperature=3.0, max_new_tokens=40)
+    sampling = Sampling(temperature=3.0, max_new_tokens=24)
     together = play(policy(sampling, model=model), "abcdefgh", n_turns=2)
     starts = [place for place, (_, columns) in enumerate(shapes) if columns > 1][1:]
     for start, end in zip(starts, [*starts[1:], len(shapes)], strict=True):
