@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import secrets
+import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 
@@ -26,7 +25,7 @@ _FORCED = 1000.0
 class LlamaCpp:
     """A running file. Every method raises RuntimeError if llama.cpp refuses the request."""
 
-    connection: HTTPConnection
+    url: str
     key: str
 
     def token_ids(self, text: str) -> list[int]:
@@ -70,15 +69,13 @@ class LlamaCpp:
 
     def _ask(self, path: str, body: bytes | None) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}
+        request = urllib.request.Request(self.url + path, data=body, headers=headers)
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            self.connection.request("GET" if body is None else "POST", path, body, headers)
-            response = self.connection.getresponse()
-            text = response.read()
-        except (OSError, HTTPException) as error:
+            with direct.open(request, timeout=_TIMEOUT_S) as response:
+                return json.load(response)
+        except OSError as error:
             raise RuntimeError(f"llama.cpp refused {path}: {error}") from error
-        if response.status != 200:
-            raise RuntimeError(f"llama.cpp refused {path}: {response.status} {text[:200]!r}")
-        return json.loads(text)
 
 
 @contextmanager
@@ -107,10 +104,8 @@ def model_served(file: Path, *, context_tokens: int) -> Iterator[LlamaCpp]:
     options.api_keys = [key]
     server = xllamacpp.Server(options)
     try:
-        address = urlsplit(server.listening_address).netloc
-        with closing(HTTPConnection(address, timeout=_TIMEOUT_S)) as connection:
-            model = LlamaCpp(connection, key)
-            model.wait_until_it_serves()
-            yield model
+        model = LlamaCpp(server.listening_address, key)
+        model.wait_until_it_serves()
+        yield model
     finally:
         del server
