@@ -14,6 +14,7 @@ from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters.methods import GRPOConfig, SelfPlayConfig
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.losses.loss_output import totals_of
 from quintain.trainers.rollouts.role_baselines import RoleBaselines
 from quintain.trainers.rollouts.source import RolloutSource
 
@@ -165,6 +166,10 @@ def test_each_epoch_over_a_rollout_uses_every_example_once_in_a_new_order_also_a
     epochs = [list(chain.from_iterable(keys[first : first + 3])) for first in range(0, 12, 3)]
     assert [sorted(epoch) for epoch in epochs] == [sorted(f"task-{n}" for n in range(7))] * 4
     assert len({tuple(epoch) for epoch in epochs}) == 4, "each epoch, of each rollout, has an order of its own"
+    part, played = whole.step(11), whole.played()
+    assert (len(part), len(played)) == (2, 7)
+    assert totals_of(part, played)._replace(reward_deviation=0.0) == totals_of(part)._replace(reward_deviation=0.0)
+    assert totals_of(part, played).reward_deviation == totals_of(played).reward_deviation
 
     interrupted, resumed = source(), source()
     for step in range(4):

@@ -209,7 +209,7 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
 
 def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
     """Compute the gradients of the step, summed over the processes; return its loss."""
-    totals, passes = totals_of(examples), run.passes
+    totals, passes = totals_of(examples, run.source.played()), run.passes
     _prepare(run, examples)
     batches = passes.batches(run.engine, examples, run.config.batch_tokens)
     passes.seed_dropout(run.step)

@@ -55,6 +55,9 @@ class ExampleSource(Protocol):
     def step(self, step: int) -> Sequence[Example]:
         """Return the examples of a step, counted from 0; with none, the step counts but changes nothing."""
 
+    def played(self) -> Sequence[Example]:
+        """Return the examples of the whole rollout that the latest step used or used a part of; none on a dataset."""
+
     def ends_epoch(self, step: int) -> bool:
         """Whether `step`, counted from 0, is the last of an epoch or of the run; validation follows."""
 
@@ -103,6 +106,10 @@ class EpochSource:
     def ends_epoch(self, step: int) -> bool:
         """Whether it is the last step of an epoch or of the run."""
         return step + 1 in self._ends or step + 1 == self.total_steps
+
+    def played(self) -> Sequence[Example]:
+        """Return no examples, since they are those of a dataset."""
+        return ()
 
     def metrics(self) -> dict[str, float | None]:
         """Return the figures of the latest step's examples."""

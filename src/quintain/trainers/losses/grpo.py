@@ -67,8 +67,8 @@ def grpo_loss(
         delta: Bound of the ratio where the advantage is negative, above 1 + clip_high; not for cispo, sapo and vespo. None: none.
         kl_coefficient: Weight of k3.
         max_tokens: Constant of dr_grpo, tokens a run.
-        scale_rewards: `batch` divides advantages by the standard deviation of the step's rewards + 1e-4 (Lite PPO, Liu et al.
-            2025, arXiv 2508.08221); `group` and `none` take them as they are.
+        scale_rewards: `batch` divides advantages by the standard deviation of the rewards of the step or its rollout + 1e-4
+            (Lite PPO, Liu et al. 2025, arXiv 2508.08221); `group` and `none` take them as they are.
 
     Returns:
         The loss, and metrics over tokens: `clip_low_share` and `clip_high_share` (the bound was passed and cut the

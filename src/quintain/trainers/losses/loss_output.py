@@ -28,7 +28,7 @@ class StepTotals(NamedTuple):
     labels: int = 0
     """Number of supervised tokens with a label."""
     reward_deviation: float = 0.0
-    """Sample standard deviation of the members' values; 0 for fewer than two."""
+    """Sample standard deviation of the members' values, over the whole rollout where there is one; 0 for fewer than two."""
 
 
 class LossOutput(NamedTuple):
@@ -40,15 +40,15 @@ class LossOutput(NamedTuple):
     """Name -> (sum, count), added over the step and then divided. Names without observations are missing."""
 
 
-def totals_of(examples: Sequence[Example]) -> StepTotals:
-    """Return the totals of a step."""
+def totals_of(examples: Sequence[Example], played: Sequence[Example] = ()) -> StepTotals:
+    """Return the totals of a step, which may use a part of the examples that were played for it and for others."""
     rows = rows_of(examples)
     return StepTotals(
         weight=math.fsum(math.fsum(row.weight[row.supervised].tolist()) for row in rows),
         sequences=sum(any(row.n_supervised for row in rows) for e in examples for rows in e.by_member),
         examples=math.fsum(example.weight for example in examples),
         labels=sum(int(np.isfinite(r.label[r.supervised]).any(-1).sum()) for r in rows if r.label is not None),
-        reward_deviation=_deviation([value for example in examples for value in example.value]),
+        reward_deviation=_deviation([value for example in played or examples for value in example.value]),
     )
 
 

@@ -114,6 +114,10 @@ class RolloutSource:
         random.Random(f"minibatches/{self._seed}/{iteration}/{epoch}").shuffle(order)
         return [self._examples[i] for i in sorted(order[part :: self._minibatches])]
 
+    def played(self) -> Sequence[Example]:
+        """Return the examples of the current rollout."""
+        return self._examples
+
     def ends_epoch(self, step: int) -> bool:
         """Whether `step` is the last one on its rollout."""
         return (step + 1) % self._updates == 0
