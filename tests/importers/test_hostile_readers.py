@@ -6,7 +6,7 @@ import json
 import math
 import time
 from contextlib import suppress
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,14 @@ FORMATS = sorted(SMALL_LOGS)
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_wrong_value_in_any_place_costs_only_its_own_row(tmp_path: Path, format: str) -> None:
-    """The reader's own log with its parts made wrong in turn, in formats of rows before a good row."""
+    """The reader's own log with its parts made wrong in turn; in formats of rows all of them before a good row."""
     reader, (name, value) = importer(format), SMALL_LOGS[format]
     has_rows = isinstance(value, list) and len(value) == 1 and format != "langsmith"
     good = read_calmly(reader, log(tmp_path, content(name, value), name))[-1].steps[-1]
-    for changed in mutations(value, 80):
-        file = log(tmp_path, content(name, [*changed, *value] if has_rows else changed), name)
-        try:
-            runs = read_calmly(reader, file)
-        except Exception as error:
-            pytest.fail(f"{error!r} at {json.dumps(changed)[:300]}")
-        assert not has_rows or good in [run.steps[-1] for run in runs], json.dumps(changed)
+    changes = list(mutations(value, 80))
+    for changed in [[*chain(*changes), *value]] if has_rows else changes:
+        runs = read_calmly(reader, log(tmp_path, content(name, changed), name))
+        assert not has_rows or good == runs[-1].steps[-1]
 
 
 NAMELESS = {
