@@ -811,3 +811,19 @@ def test_token_counts_of_a_response_belong_to_its_only_turn_and_those_in_metadat
     twice = [message("assistant", text, metadata={"model": "m", "usage": usage, "cost": 0.1}) for text in ("a", "b")]
     found = read(write(tmp_path / "c.json", {"messages": twice, "usage": {"input_tokens": 99}}), tmp_path)
     assert [(tokens(step), step.model) for step in found.only.agent_steps] == [((27, 49), "m")] * 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"), [("question", "answer"), ("instruction", "output"), ("prompt", "completion")]
+)
+def test_a_column_of_thoughts_is_what_the_agent_thought_unless_it_may_be_a_judges(
+    asked: str, answered: str, tmp_path: Path
+) -> None:
+    row = {asked: "How many are 6 and 12?", "reasoning": "Let me add them.", answered: "They are 18."}
+    found = read(write(tmp_path / "a.jsonl", [row]), tmp_path)
+    assert [(step.thought, step.message) for step in found.only.agent_steps] == [("Let me add them.", "They are 18.")]
+    found = read(write(tmp_path / "b.jsonl", [{**row, "score": 0.5}]), tmp_path)
+    assert found.only.agent_steps[0].thought is None
+    assert any("may be the judge's" in note for note in found.report.notes)
+    found = read(write(tmp_path / "c.jsonl", [{**row, "score": 0.5, "cot": "6 and 12 make 18."}]), tmp_path)
+    assert found.only.agent_steps[0].thought == "6 and 12 make 18."

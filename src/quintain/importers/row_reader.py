@@ -30,7 +30,7 @@ from quintain.importers.values import (
     short_fields,
     transpose_columns,
 )
-from quintain.records.trajectory import AgentInfo, Task, Trajectory
+from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory
 from quintain.records.wording import clip, explain
 
 _TASK_IDS = ("instance_id", "task_id", "problem_id", "question_id")
@@ -50,6 +50,13 @@ _READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "sy
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
 _SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")
+_THOUGHTS = ("reasoning_content", "thinking", "thought", "cot", "chain_of_thought")
+_MAYBE_THOUGHT = "reasoning"
+"""Beside a verdict it may be the judge's."""
+_WHOSE = (
+    f"the column {_MAYBE_THOUGHT!r} stands beside a verdict or a pair of answers, so that it may be the judge's: it is not "
+    f"read; if it is what the agent thought, name it {_THOUGHTS[0]!r}"
+)
 _UNASKED = "some runs have no message of a user: what the agent was asked is not in their rows"
 _NOT_AN_OBJECT = "expected a row that is an object, got {}"
 _NAMED = 5
@@ -189,6 +196,7 @@ def build_chat_run(
     read_turns(_with_pictures(spoken, row, report), transcript, report.refuse)
     if not transcript.steps.is_spooled:
         _complete(transcript, row, report)
+        _think(transcript, row, "outcome" in fields or outcome_of(row) != Outcome(), report)
     for column, value in unread_verdicts(row).items():
         report.unread(column, value)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
@@ -214,6 +222,18 @@ def _complete(transcript: Transcript, row: Mapping[str, Any], report: Report) ->
             acted[0]["usage"] = usage
     if acted and not any(step["actor"] == "user" for step in transcript.steps):
         report.note(_UNASKED)
+
+
+def _think(transcript: Transcript, row: Mapping[str, Any], is_judged: bool, report: Report) -> None:
+    """Add the thought that a column of a row states to the only turn of its agent."""
+    acted = [step for step in transcript.steps if step["actor"] == "agent"]
+    names = [name for name in (*_THOUGHTS, _MAYBE_THOUGHT) if is_sentence(row.get(name))]
+    if len(acted) != 1 or acted[0].get("thought") or not names or row[names[0]].strip() in acted[0]["message"]:
+        return
+    if names[0] == _MAYBE_THOUGHT and is_judged:
+        report.note(_WHOSE)
+    else:
+        acted[0]["thought"] = row[names[0]].strip()
 
 
 def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:
