@@ -121,6 +121,7 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
         ({"format": "sft", "split": "train", "max_samples": 5, "model_name": "Qwen/Qwen3-0.6B"}, 5),
         ({"format": "rl", "split": "train", "max_samples": 7, "model_name": "Qwen/Qwen3-0.6B"}, 7),
         ({"format": "rl", "split": "test"}, 3),
+        ({"format": "sft", "max_samples": "2"}, 2),
         ({"format": "sft", "dataset": QUESTIONS[:4]}, 4),
     ):
         loaded = run(action="load_dataset", **given)

@@ -25,6 +25,7 @@ from quintain.evaluation.suites import plan_suite
 from quintain.records.jobs.job import EvaluateSpec
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
+from quintain.tools.data.row_references import has_questions
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.services import Services
@@ -143,6 +144,7 @@ def test_a_table_of_questions_and_answers_is_a_task_file(tmp_path: Path) -> None
         table.write_text(f'{header}\n"7 * 8?";56;sums\nCapital of France?;Paris;\n', encoding="utf-8")
         found = {task.prompt: (task.metadata["answer"], task.type) for task in read_tasks(table).tasks}
         assert found == {"7 * 8?": ("56", "sums"), "Capital of France?": ("Paris", None)}
+        assert has_questions(table), "a method that learns online acts on them"
 
 
 def test_columns_of_a_table_are_named_by_options(tmp_path: Path) -> None:

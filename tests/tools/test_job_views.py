@@ -72,6 +72,15 @@ GRPO = TrainSpec(
     config=CONFIGS["grpo"](),
 )
 EVALUATE = EvaluateSpec(agent=STARTER, environment="quintain/inventory", n_tasks=20, repeats=2)
+EVOLVE = EvolveSpec(
+    name="pupil",
+    agent=STARTER,
+    environment="quintain/inventory",
+    config=EvolveConfig(iterations=2),
+    training=SFTConfig(),
+    output_dir="/o",
+    datasets_dir="/d",
+)
 
 
 def stored(services: Services, job_id: str, spec: JobSpec, *, running: bool = False) -> str:
@@ -291,7 +300,8 @@ def test_an_agent_of_rows_played_nowhere_known_is_measured_where_its_start_was(w
     base = BASE.model_copy(update={"id": "agent:base@1"})
     measured = evaluated("base", "0111", "0110").model_copy(update={"environment": "quintain/inventory"})
     of_rows = evaluated("base", "01", suite="rows").model_copy(update={"id": "eval-rows", "dataset_id": "ds-1"})
-    for evaluation in (measured, of_rows):
+    final = measured.model_copy(update={"id": "eval-final", "job_id": stored(waiting, "job-0", EVOLVE), "seed": 9})
+    for evaluation in (measured, of_rows, final):
         waiting.store.evaluations.add(evaluation, waiting.clock())
     texts = freeze_rows(waiting, "text", [TextRow(text="a")], "notes")
     spec = TrainSpec(
@@ -561,16 +571,7 @@ def test_an_evolution_is_drawn_by_round_and_its_loss_over_the_steps_that_trained
         *(phase("01-evaluate"), step(7, **better)),
         *(phase("02-explore"), step(9), phase("02-train"), step(10, loss=1.5), phase("02-evaluate"), step(12, **rate)),
     ]
-    spec = EvolveSpec(
-        name="pupil",
-        agent=BASE,
-        environment="quintain/inventory",
-        config=EvolveConfig(iterations=2),
-        training=SFTConfig(),
-        output_dir="/o",
-        datasets_dir="/d",
-    )
-    figure = figure_of(services, finished_with(services, spec, *events, report={"result_round": 1}))
+    figure = figure_of(services, finished_with(services, EVOLVE, *events, report={"result_round": 1}))
     success, loss = figure["panels"]
     (chosen,) = success["lines"]
     assert (chosen["x"], chosen["y"], chosen["high"]) == ([0, 1, 2], [0.3, 0.8, 0.3], [0.4, 0.9, 0.4])

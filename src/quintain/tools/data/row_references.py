@@ -20,6 +20,7 @@ from quintain.datasets.splits import KeyedRow, task_key
 from quintain.environments.tasks.task_files import ASKED
 from quintain.errors import InvalidInput, NotFound
 from quintain.files import sha256_of
+from quintain.importers.files.tables import with_small_names
 from quintain.importers.protocol import Report
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Curation, Dataset, DatasetKind, Row, SplitName
@@ -108,7 +109,7 @@ def stored_dataset(services: Services, name: str) -> Dataset:
 def has_questions(path: Path) -> bool:
     """Return whether a file of rows has questions with answers, as GSM8K and HelloAgents: tasks to act on instead of runs."""
     first = next(iter(rows_of(path, Report())), None) if is_rows(path) else None
-    columns = first.value.keys() if first is not None and isinstance(first.value, Mapping) else set()
+    columns = with_small_names(first.value).keys() if first is not None and isinstance(first.value, dict) else set()
     return bool(columns & {*ASKED}) and bool(columns & {"answer", "ground_truth"})
 
 

@@ -89,9 +89,7 @@ def load_rows(services: Services, parameters: Mapping[str, Any]) -> dict[str, An
     part: Any = "train" if test is not None else split
     if part not in dataset.splits:
         raise InvalidInput(f"{dataset.id} has no split {split!r}; it has: {', '.join(dataset.splits)}")
-    most = parameters.get("max_samples")
-    if most is not None:
-        require_count("max_samples", most)
+    most = count_of("max_samples", parameters.get("max_samples"))
     rows = list(islice(read_rows(Path(dataset.path), part, kind=dataset.kind), most))
     sample = rows[0].trajectory if rows and isinstance(rows[0], DatasetRow) else next(iter(rows), None)
     return {
@@ -104,14 +102,16 @@ def load_rows(services: Services, parameters: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def require_count(name: str, value: object) -> None:
-    """Refuse what is not a whole number of at least 1.
+def count_of(name: str, value: object) -> int | None:
+    """Return a whole number of at least 1, which may be written as text; None as it is.
 
     Raises:
         InvalidInput: names the value.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
         raise InvalidInput(f"expected {name} to be a whole number of at least 1, or left out, got {shown(value)}")
+    return number
 
 
 _TYPES = {"step": "step_bonus"}

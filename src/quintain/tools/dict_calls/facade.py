@@ -29,7 +29,7 @@ from quintain.scoring.registry import register, register_by_name
 from quintain.settings import read_settings
 from quintain.tools.catalog import CATALOG, Picture, ToolSpec
 from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
-from quintain.tools.dict_calls.actions import create_reward, default_rows, file_of_rows, load_rows, require_count
+from quintain.tools.dict_calls.actions import count_of, create_reward, default_rows, file_of_rows, load_rows
 from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.invocation import arguments_model, call, check, refuse_unknown
 from quintain.tools.results import JobStarted, JobView
@@ -191,8 +191,7 @@ class RLTrainingTool:
         reported = {name: parameters.get(name) for name in _REPORTED}
         settings = canonical_settings(method, reported | (arguments.get("hyperparameters") or {}))
         config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
-        if (most := parameters.get("max_samples")) is not None:
-            require_count("max_samples", most)
+        most = count_of("max_samples", parameters.get("max_samples"))
         source = Source(arguments.get("dataset_id"), arguments.get("environment"), max_samples=most)
         source = acting_on_questions(self._open(), method, source)
         if source.environment is not None and most is not None and "rollouts" not in settings:

@@ -243,10 +243,15 @@ def _suites(services: Services, agent_id: str) -> set[str]:
 
 
 def _played_by(services: Services, agent_id: Any) -> dict[str, Any] | None:
-    """Return the suite of the newest measurement of an agent in an environment, alone; None if there is none."""
+    """Return the suite of the newest measurement of an agent in an environment, alone; None if there is none.
+
+    An evolution measures on what is left of the tasks that it chose by, which no call asks for again.
+    """
     found = services.store.evaluations.of_agent(agent_id) if isinstance(agent_id, str) else []
     for one in found:
-        if one.purpose == "measurement" and one.dataset_id is None and one.opponent_id is None:
+        job = find(services.store.jobs.get, one.job_id or "")
+        by_evolution = job is not None and isinstance(job.spec, EvolveSpec)
+        if one.purpose == "measurement" and one.dataset_id is None and one.opponent_id is None and not by_evolution:
             given = {"repeats": one.repeats, "split": one.split, "seed": one.seed, "max_turns": one.max_turns}
             usual = {"repeats": 1, "split": "held_out", "seed": 0, "max_turns": None}
             changed = {name: value for name, value in given.items() if value != usual[name]}
