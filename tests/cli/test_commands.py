@@ -106,7 +106,9 @@ def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings, servi
     assert "pass@k: k=1 75.0%, k=2 100.0%" in shown
     assert "pass^k: k=1 75.0%, k=2 50.0%" in shown
     assert [line.split() for line in shown.splitlines() if line.startswith("look")] == [["look", "4", "0", "4", "3"]]
-    assert "success:" not in quintain("runs", home=settings.home).stdout
+    listed = quintain("runs", home=settings.home).stdout
+    assert listed.split()[:4] == ["run", "outcome", "reward", "turns"], "steps in all are more"
+    assert "success:" not in listed
     table = list(csv.DictReader(io.StringIO(quintain("runs", "--limit", "1", "--csv", "-", home=settings.home).stdout)))
     assert [row["outcome"] for row in table] == ["failure", "success", "success", "success"], "all, newest first"
 

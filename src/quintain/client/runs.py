@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PAGE = 200
 """Runs that a search reads at once."""
 _SHOWN = 10
-_COLUMNS = ("run", "outcome", "reward", "steps", "agent", "task")
+_COLUMNS = ("run", "outcome", "reward", "turns", "agent", "task")
 """Rows and columns of the table that a notebook shows."""
 
 
@@ -53,7 +53,7 @@ class Trajectory(Thing["TrajectoryRecord"]):
 
     def _facts(self) -> Mapping[str, Any]:
         one = self.record
-        facts = {"outcome": self.outcome, "reward": self.reward, "steps": len(one.agent_steps), "agent": one.agent.name}
+        facts = {"outcome": self.outcome, "reward": self.reward, "turns": len(one.agent_steps), "agent": one.agent.name}
         return facts | {"prompt": self.prompt[:80]}
 
 

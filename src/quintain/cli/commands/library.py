@@ -55,7 +55,7 @@ def run_runs(use: CommandRun) -> int:
 def show_runs(console: Console, found: SearchResult) -> None:
     """Print runs, with the score by which they are sorted, else with their reward."""
     value = "score" if any(one.score is not None for one in found.items) else "reward"
-    numbers = (Column(value, right=True), Column("steps", right=True))
+    numbers = (Column(value, right=True), Column("turns", right=True))
     rows = [
         (one.id, one.outcome.value, getattr(one, value), one.steps, _short(one.agent), one.prompt or one.task_id)
         for one in found.items
