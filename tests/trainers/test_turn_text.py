@@ -23,6 +23,7 @@ _CLOSED = _OPENED.replace(_HEADER + "{{ message.content }}", _HEADER + "<think>\
 """Shows each turn with the thinking closed that the prompt has opened, as Qwen 3.5 does."""
 _CONTENT = "{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}"
 _PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+_ASKED = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 _R1 = (
     _PLAIN.replace("{{ m.content }}", _CONTENT)
     + "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
@@ -57,7 +58,7 @@ _PHI3 = (
 """Closes the conversation with the eos token behind the last turn's own end token."""
 
 
-def renderer_of(template: str, *special: str, eos: str = "<|im_end|>") -> Renderer:
+def renderer_of(template: Any, *special: str, eos: str = "<|im_end|>") -> Renderer:
     return Renderer.of(tiny_tokenizer(template, special=("<|pad|>", "<|im_start|>", "<|im_end|>", *special), eos=eos))
 
 
@@ -126,6 +127,15 @@ def test_thinking_that_the_template_leaves_out_is_learnt_all_the_same() -> None:
     assert turns(renderer, rows)[1] == "I doubt\n</think>\n\n40<|im_end|>"
     assert "assistant\n<think>\nI doubt\n</think>\n\n40<|im_end|>" in renderer.decode(rows[1].token_ids)
     assert "I doubt" not in renderer.decode(rows[1].token_ids[: rows[1].places[0]])
+
+
+def test_a_chat_without_tools_has_the_template_that_the_tokenizer_keeps_for_it() -> None:
+    """As Hermes 3, whose template with tools refuses to be without."""
+    with_tools = "{{ tools | length }} tools\n" + CHATML_TOOLS
+    renderer = renderer_of({"default": _PLAIN + _ASKED, "tool_use": with_tools})
+    assert renderer.style == "tools"
+    shown = [renderer.render(episode(2).model_copy(update={"tools": tools}), 4096).rows[0] for tools in ((), TOOLS)]
+    assert [renderer.decode(row.token_ids)[:12] for row in shown] == ["<|im_start|>", "1 tools<|im_"]
 
 
 def test_a_later_system_message_is_the_users_where_the_template_omits_it() -> None:

@@ -86,7 +86,7 @@ class Probes:
         """Choose up to 4 different random openings; the same rows and seed give the same ones."""
         plain = bool(rows) and isinstance(rows[0], TextRow)
         if plain:
-            writer = replace(renderer.writer, source=_AS_WRITTEN, style="react", has_system_role=True)
+            writer = replace(renderer.writer, source=_AS_WRITTEN, without_tools="", style="react", has_system_role=True)
             renderer = replace(renderer, writer=writer, reader=TurnReader("react"))
         order = list(range(len(rows)))
         random.Random(seed).shuffle(order)

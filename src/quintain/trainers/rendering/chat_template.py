@@ -146,6 +146,8 @@ class ChatTemplate:
     """Whether it needs an agent turn behind a tool's result, as Mistral's does."""
     whole_schemas: bool = False
     """Whether it needs a description and parameters of each tool, as that of gpt-oss does."""
+    without_tools: str = ""
+    """The template for chats without tools, if the tokenizer has another one for them, as that of Hermes 3; else empty."""
     always_prompts: str = ""
     """The generation prompt, if it always writes one, as Command R7B's does; else empty."""
     closes_with: str = ""
@@ -191,7 +193,7 @@ class ChatTemplate:
             text: str = self.tokenizer.apply_chat_template(
                 [self._as_it_takes(entry) for entry in chat],
                 tools=schemas,
-                chat_template=self.source,
+                chat_template=self.source if schemas is not None else self.without_tools or self.source,
                 add_generation_prompt=prompt,
                 tokenize=False,
                 date_string=_FIXED_DATE,

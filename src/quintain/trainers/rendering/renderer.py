@@ -298,16 +298,18 @@ def _row(chain: Sequence[_Segment], weight: float) -> TokenRow:
 
 def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Renderer:
     has_template = bool(getattr(tokenizer, "chat_template", None))
-    source = FALLBACK_TEMPLATE
+    source = without_tools = FALLBACK_TEMPLATE
     warnings: tuple[str, ...] = (
         "the tokenizer has no chat template; turns are written with the template 'quintain-fallback'",
     )
     if has_template:
-        source, warnings = tokenizer.get_chat_template(tools=list(PROBE_TOOLS) if style == "tools" else None), ()
+        without_tools, warnings = tokenizer.get_chat_template(tools=None), ()
+        source = tokenizer.get_chat_template(tools=list(PROBE_TOOLS)) if style == "tools" else without_tools
     fingerprint = _fingerprint(tokenizer, source, style)
-    key = (fingerprint, has_system_role, str(tokenizer.special_tokens_map))
+    key = (fingerprint, has_system_role, f"{tokenizer.special_tokens_map}{without_tools}")
     if key not in _PROBES:  # about 25 renderings: each stage of a recipe opens the same tokenizer anew
-        found = probe(ChatTemplate(tokenizer, style, source, has_system_role, Spellings.of(tokenizer, source)))
+        template = ChatTemplate(tokenizer, style, source, has_system_role, Spellings.of(tokenizer, source))
+        found = probe(replace(template, without_tools="" if without_tools == source else without_tools))
         _PROBES[key] = found._replace(template=replace(found.template, tokenizer=None))
     found = _PROBES[key]
     return Renderer(
