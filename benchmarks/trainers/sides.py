@@ -101,6 +101,10 @@ class Feed:
     def step(self, step: int) -> Sequence[Example]:
         return self.steps[step]
 
+    @property
+    def played(self) -> Sequence[Example]:
+        return ()
+
     def ends_epoch(self, step: int) -> bool:
         return False
 
