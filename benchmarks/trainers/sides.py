@@ -101,7 +101,6 @@ class Feed:
     def step(self, step: int) -> Sequence[Example]:
         return self.steps[step]
 
-    @property
     def played(self) -> Sequence[Example]:
         return ()
 

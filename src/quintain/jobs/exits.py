@@ -93,7 +93,7 @@ def exit_status(
         status, hint = _LIMITS[exit_record.reason]
         message = f"attempt {job.attempt} of {job.max_attempts} was ended: {exit_record.detail}"
         return ExitStatus(status, error=JobError(code=exit_record.reason, message=message, hint=hint))
-    if lost is not None:  # as a rule for lack of memory, or by a fault of its own
+    if lost is not None:  # as a rule for lack of memory, or by its own fault
         return ExitStatus(None, error=lost, own_fault=True)
     if exit_record and exit_record.returncode is not None and "cancelled" not in last:
         return ExitStatus(JobStatus.FAILED, error=_crash_error(exit_record.returncode, directory))

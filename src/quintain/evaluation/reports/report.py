@@ -226,7 +226,7 @@ def sequential_verdict(comparison: Comparison) -> str:
         case "difference":
             better = pair.b if test.difference > 0 else pair.a
             meets = test.ci_low <= 0 <= test.ci_high
-            note = " The interval is a test of its own and needs more tasks to leave 0 out." if meets else ""
+            note = " The interval comes from a separate test, which needs more tasks to exclude 0." if meets else ""
             return f"{better} is better, decided {after}: {found}.{note}"
         case "equivalent":
             return f"No relevant difference, decided {after}: {found} is within 5 points."

@@ -40,7 +40,7 @@ def _read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     tree, about = _tree(row), as_dict(row.get("meta"))
     name = nonblank(about.get("chat_id"), row.get("id"), _chat(row).get("id"))
     answer = as_text(about.get("message_id"))
-    if answer in tree:  # a rating, with the chat as it was
+    if answer in tree:  # a rating, with the chat as rated
         label = as_label(as_dict(row.get("data")).get("rating"))
         yield from _run(row, _path(tree, answer), label, line, report, about={"chat": name}, episode_key=answer)
         return
@@ -62,7 +62,7 @@ IMPORTER = row_importer("open_webui", "Open WebUI chats", _detect, _read_row)
 
 
 def _chat(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the chat of a row: it is one, holds one, or rates one and holds it as it was."""
+    """Return the chat of a row: the row itself, a member of it, or the chat that it rates."""
     rated = as_dict(as_dict(row.get("snapshot")).get("chat"))
     held = (row, as_dict(row.get("chat")), as_dict(rated.get("chat")), rated)
     return next((chat for chat in held if as_dict(chat.get("history")).get("messages")), {})
@@ -165,13 +165,13 @@ def _said(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _unwrapped(value: str | None) -> Any:
-    """Return what an attribute holds as JSON: mostly a string, as the model or the tool wrote it."""
+    """Return the JSON value of an attribute: mostly a string, as the model or the tool wrote it."""
     wrapped = parse_json_text(f'{{"value": {value}}}') if value else None
     return as_dict(wrapped).get("value", value)
 
 
 def _standard(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield an item as those of OpenAI's Responses API; the program runs code itself, and its calls have no result of their own."""
+    """Yield an item as those of OpenAI's Responses API; the program runs code itself, and its calls have no separate result."""
     if as_text(item.get("type")).rpartition(":")[2] != _INTERPRETER:
         yield item
         return

@@ -31,7 +31,7 @@ _SUMMARY = re.compile(
 _PIECE = re.compile(f"{_THOUGHT.pattern}|{_CALL.pattern}", re.DOTALL)
 _FENCED = re.compile(r"\A```\n(.*?)\n?```\Z", re.DOTALL)
 _CHOSEN_BY_CURSOR = "default"
-"""What stands for a model that Cursor chose."""
+"""Name of a model that Cursor chose."""
 _WORDING = "specstory"
 """Name of the only argument of a call: what SpecStory states of it."""
 _WORDED = "calls and results are in the wording of SpecStory: turns with calls are not trained on"

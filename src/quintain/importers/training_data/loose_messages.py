@@ -1,4 +1,4 @@
-"""Chat messages that are rows of their own: one chat of each conversation that a column names, else one a file.
+"""Chat messages that are separate rows: one chat of each conversation that a column names, else one a file.
 
 Without such a column, a chat also begins where the positions of the messages begin anew. Messages that name their
 parents, as those of OpenAssistant, are trees: each branch is a chat.

@@ -163,7 +163,7 @@ def _known_tasks(services: Services, job: Job, agent_id: str) -> str:
     known, total = services.store.lineage.tasks_trained_on(agent_id, job.id, by_prompt=by_prompt)
     if not known:
         return ""
-    return f"The agent has learned from {known:,} of these {total:,} tasks, so its success on those tells nothing of new ones. "
+    return f"The agent has learned from {known:,} of these {total:,} tasks, so its success on those is not evidence about new ones. "
 
 
 def preview_again(spec: PreviewSpec) -> ToolCall:

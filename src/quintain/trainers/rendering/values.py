@@ -120,7 +120,7 @@ def python_calls(text: str, limit: int) -> list[tuple[str, dict[str, Any]]]:
 
 
 def python_call(name: str, arguments: Any) -> str:
-    """Return a call as `python_calls` parses it; arguments that are no object are written as they are."""
+    """Return a call as `python_calls` parses it; arguments that are not an object are written as they are."""
     if not isinstance(arguments, dict):
         return f"{name}({arguments})"
     named = [f"{key}={_written(value)}" for key, value in arguments.items() if _is_argument(key)]
