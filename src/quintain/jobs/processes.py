@@ -167,12 +167,22 @@ def is_this_machine(machine: str) -> bool:
 
 
 def is_suspended(pid: int) -> bool:
-    """Whether a process is stopped by a signal, such as SIGSTOP. False where this is unknown: without /proc, or ended."""
-    try:
-        stat = Path("/proc", str(pid), "stat").read_bytes()
-    except OSError:
-        return False
-    return stat.rpartition(b") ")[2][:1] in b"Tt"
+    """Whether a process, or one below it in its group, is stopped by a signal, such as SIGSTOP. False without /proc, or ended."""
+    waiting, group = [pid], None
+    while waiting:
+        process = Path("/proc", str(waiting.pop()))
+        try:
+            state, _, own_group, *_ = (process / "stat").read_bytes().rpartition(b") ")[2].split()
+            children = [(task / "children").read_bytes() for task in (process / "task").iterdir()]
+        except OSError:
+            continue
+        group = group or own_group
+        if own_group != group:  # of an environment or a sandbox
+            continue
+        if state in b"Tt":
+            return True
+        waiting += [int(child) for found in children for child in found.split()]
+    return False
 
 
 def kill_orphans(job_id: str) -> None:
