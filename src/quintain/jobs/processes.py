@@ -167,21 +167,17 @@ def is_this_machine(machine: str) -> bool:
 
 
 def is_suspended(pid: int) -> bool:
-    """Whether a process, or one below it in its group, is stopped by a signal, such as SIGSTOP. False without /proc, or ended."""
-    waiting, group = [pid], None
+    """Whether a process, or one below it, is stopped by a signal, such as SIGSTOP. False where this is unknown: without /proc, or ended."""
+    waiting = [pid]
     while waiting:
         process = Path("/proc", str(waiting.pop()))
         try:
-            state, _, own_group, *_ = (process / "stat").read_bytes().rpartition(b") ")[2].split()
-            children = [(task / "children").read_bytes() for task in (process / "task").iterdir()]
+            if (process / "stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt":
+                return True
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_bytes().split())
         except OSError:
             continue
-        group = group or own_group
-        if own_group != group:  # of an environment or a sandbox
-            continue
-        if state in b"Tt":
-            return True
-        waiting += [int(child) for found in children for child in found.split()]
     return False
 
 

@@ -195,7 +195,7 @@ class JobRunner:
         launch = read_launch(directory, shim.attempt) if shim else None
         if launch and (launch.lock_fd is None or not processes.is_this_machine(launch.machine)):
             return False
-        return shim is not None and any(processes.is_suspended(pid) for pid in (shim.shim, shim.worker) if pid)
+        return shim is not None and processes.is_suspended(shim.shim)
 
     def launcher_queue(self, job: Job) -> str | None:
         """Return the launcher on other machines that has not begun a running job's attempt; None where it has begun."""
