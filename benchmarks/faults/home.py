@@ -50,8 +50,6 @@ class FaultHome:
         self.store: Store = open_store(self.url)
         self.runner = self.runner_with()
         self.seen: dict[str, list[JobStatus]] = {}
-        self.faults: list[str] = []
-        """What an audit found wrong."""
 
     def runner_with(self, **changes: Any) -> JobRunner:
         """Return another server's runner, with other options."""
@@ -134,7 +132,6 @@ class FaultHome:
         for path in self.folder.rglob("*"):
             if path.is_file() and path.stat().st_size < 50_000_000 and SECRET.encode() in path.read_bytes():
                 wrong.append(f"secret in {path.relative_to(self.folder)}")
-        self.faults += wrong
         return wrong
 
     def close(self) -> None:
@@ -162,7 +159,9 @@ class FaultHome:
         return problems(self.folder / "quintain.db") + ([f"{orphans} events without a job"] if orphans else [])
 
     def _job_faults(self, job: Job, expected: JobStatus | None) -> Iterator[str]:
-        if expected is not None and job.status is not expected:
+        if job.status in UNFINISHED:
+            yield f"has not ended: {job.status}"
+        elif expected is not None and job.status is not expected:
             yield f"ended as {job.status}: {job.error}"
         states = self.seen.get(job.id, [])
         for before, after in pairwise(states):

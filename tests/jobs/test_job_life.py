@@ -6,6 +6,8 @@ import itertools
 import os
 import re
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import psutil
@@ -14,6 +16,7 @@ from sqlalchemy import update
 
 from jobs.conftest import now
 from quintain.errors import Conflict, NotFound
+from quintain.jobs import processes
 from quintain.jobs.launch import RAY_VARIABLE, URL_VARIABLE
 from quintain.jobs.launchers.contract import ClusterOptions
 from quintain.records.agent import Agent, ModelRef
@@ -89,6 +92,21 @@ def test_processes_that_start_the_same_job_at_one_moment_start_it_once(jobs: Job
     assert [event.step for event in jobs.store.jobs.events(job.id, type="progress")] == list(range(1, 9))
 
 
+def test_a_suspended_process_below_a_worker_is_seen_though_it_has_its_own_session() -> None:
+    wait = "import subprocess, sys; print(subprocess.Popen(['cat'], start_new_session=True).pid, flush=True); input()"
+    argv = [sys.executable, "-IS", "-c", wait]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        child = psutil.Process(int(worker.stdout.readline()))
+        assert not processes.is_suspended(worker.pid)
+        child.suspend()
+        while child.status() != psutil.STATUS_STOPPED:
+            pass
+        assert processes.is_suspended(worker.pid)
+        child.kill()
+        worker.kill()
+
+
 def test_a_suspended_job_is_not_dead_a_cancelled_one_stops_at_a_step_and_resume_continues_it(jobs: JobHome) -> None:
     job = jobs.runner.start(LONG).job
     worker = jobs.wait_for_step(job.id, 3)
@@ -102,7 +120,7 @@ def test_a_suspended_job_is_not_dead_a_cancelled_one_stops_at_a_step_and_resume_
     assert not jobs.runner.is_suspended(job.id)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    jobs.until(lambda: jobs.runner.is_suspended(job.id), "the worker is suspended")
+        jobs.until(lambda: jobs.runner.is_suspended(job.id), "it is suspended, its supervisor first")
     for _ in range(20):
         jobs.runner.reconcile()
     suspended = jobs.store.jobs.get(job.id)

@@ -6,10 +6,13 @@ import json
 
 import pytest
 from benchmarks.faults import files, jobs, machine, store, tested_goals
+from benchmarks.faults.home import fault_home
 from benchmarks.faults.parts import PARTS
 from benchmarks.faults.safeties import TRIALS
 from benchmarks.faults.tested_goals import GOALS, ROOT
 from benchmarks.figures import is_met, not_run, reported, summarize
+
+from quintain.records.jobs.job import SelftestSpec
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +23,13 @@ def _figures_of_this_test() -> None:
 def require_goals() -> None:
     assert any(figure["goal"] is not None for figure in reported)
     assert [figure for figure in reported if not is_met(figure)] == []
+
+
+def test_a_job_that_never_ended_is_a_fault_whatever_end_was_expected() -> None:
+    with fault_home() as home:
+        home.runner = home.runner_with(slots=0)
+        home.runner.start(SelftestSpec())
+        assert any("has not ended: queued" in fault for fault in home.audit(None))
 
 
 def test_a_server_whose_database_is_damaged_in_six_ways_answers_plainly_and_goes_on() -> None:

@@ -167,12 +167,18 @@ def is_this_machine(machine: str) -> bool:
 
 
 def is_suspended(pid: int) -> bool:
-    """Whether a process is stopped by a signal, such as SIGSTOP. False where this is unknown: without /proc, or ended."""
-    try:
-        stat = Path("/proc", str(pid), "stat").read_bytes()
-    except OSError:
-        return False
-    return stat.rpartition(b") ")[2][:1] in b"Tt"
+    """Whether a process, or one below it, is stopped by a signal, such as SIGSTOP. False where this is unknown: without /proc, or ended."""
+    waiting = [pid]
+    while waiting:
+        process = Path("/proc", str(waiting.pop()))
+        try:
+            if (process / "stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt":
+                return True
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_bytes().split())
+        except OSError:
+            continue
+    return False
 
 
 def kill_orphans(job_id: str) -> None:

@@ -192,13 +192,13 @@ class JobRunner:
         return Queue(self._options.slots, *self._store.jobs.queue(self._options.light_kinds, self.home))
 
     def is_suspended(self, job_id: str) -> bool:
-        """Whether the worker of a running job is stopped by a signal. False for one on another machine: unknown."""
+        """Whether a process of a running job, or its supervisor, is stopped by a signal. False on another machine: unknown."""
         directory = self._directory(job_id)
         shim = directory.shim()
         launch = read_launch(directory, shim.attempt) if shim else None
         if launch and (launch.lock_fd is None or not processes.is_this_machine(launch.machine)):
             return False
-        return shim is not None and shim.worker is not None and processes.is_suspended(shim.worker)
+        return shim is not None and processes.is_suspended(shim.shim)
 
     def launcher_queue(self, job: Job) -> str | None:
         """Return the launcher on other machines that has not begun a running job's attempt; None where it has begun."""

@@ -285,7 +285,7 @@ def _unfinished(services: Services) -> str:
         for job in others
     ]
     troubles += [
-        f"{job.id}: its process is suspended; quintain jobs cancel stops it, then quintain jobs resume continues it"
+        f"{job.id}: one of its processes is suspended; let it go on with kill -CONT, or stop it with quintain jobs cancel"
         for job in unfinished
         if job.status is JobStatus.RUNNING and services.jobs.is_suspended(job.id)
     ]

@@ -52,7 +52,7 @@ def stall_of(job: Job, quiet_for_s: float | None, *, is_suspended: bool, is_else
     where = f" in phase {job.phase!r}" if job.phase else ""
     usually = "the usual time is unknown" if usual is None else f"usually {usual:.2g} s"
     cause = f"it runs in home {job.home}" if is_elsewhere else _load()
-    cause = "its process is suspended (SIGSTOP)" if is_suspended else cause
+    cause = "one of its processes is suspended (SIGSTOP)" if is_suspended else cause
     return f"no step for {quiet_for_s:.0f} s{where}, {usually}; {cause}"
 
 
