@@ -15,6 +15,7 @@ from quintain.errors import Conflict, InvalidInput
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.jobs.handover import Ancestor, ExportAgentSpec, GgufType, Provenance
 from quintain.records.protocols import Message
+from quintain.trainers.handover import gguf_file
 from quintain.trainers.handover.gguf_weights import ARCHITECTURES
 from quintain.trainers.handover.llama_cpp import model_served
 from quintain.trainers.models.loading import load_model, save_model
@@ -41,6 +42,12 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "qwen3": {"head_dim": 32},
     "smollm3": {"num_hidden_layers": 4},
 }
+
+
+@pytest.fixture(autouse=True)
+def _few_tokens_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of a conversion shows in each token."""
+    monkeypatch.setattr(gguf_file, "_COMPARED", 20)
 
 
 def saved_model(folder: Path, model_type: str, *, scale: float = 0.12, **fields: Any) -> Agent:
@@ -82,7 +89,7 @@ def test_llama_cpp_computes_the_log_probs_of_each_written_architecture(tmp_path:
     assert report["files"] == ["Modelfile", "README.md", "agent.json", "clerk-f16.gguf"]
     parity = report["parity"]
     assert parity["stored_in"] == "f16"
-    assert parity["tokens"] > 60
+    assert parity["tokens"] >= 20
     assert parity["mean_difference"] < 0.01
     assert parity["equal_renderings"] == 2
 
@@ -95,30 +102,24 @@ LLAMA3 = {
     "original_max_position_embeddings": 8192,
     "rope_theta": 500_000.0,
 }
+LONGROPE = {
+    "short_factor": [1.0, 1.25, 1.5, 1.75, 2.0, 2.25],
+    "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "partial_rotary_factor": 0.75,
+    "original_max_position_embeddings": 300,
+}
 SCALED: dict[str, tuple[str, dict[str, Any]]] = {
     "llama3": ("llama", LLAMA3),
-    "linear": ("llama", {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0}),
-    "yarn": (
-        "qwen2",
-        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10_000.0},
-    ),
-    "longrope": (
-        "phi3",
-        {
-            "rope_type": "longrope",
-            "short_factor": [1.0, 1.25, 1.5, 1.75, 2.0, 2.25],
-            "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-            "partial_rotary_factor": 0.75,
-            "original_max_position_embeddings": 300,
-            "rope_theta": 10_000.0,
-        },
-    ),
+    "linear": ("llama", {"factor": 4.0}),
+    "yarn": ("qwen2", {"factor": 4.0, "original_max_position_embeddings": 64}),
+    "longrope": ("phi3", LONGROPE),
 }
 
 
 @pytest.mark.parametrize("kind", SCALED)
 def test_rotary_scaling_is_in_the_file_and_read_from_it(tmp_path: Path, kind: str) -> None:
-    model_type, rope = SCALED[kind]
+    model_type, fields = SCALED[kind]
+    rope = {"rope_type": kind, "rope_theta": 10_000.0, **fields}
     agent = saved_model(tmp_path / "model", model_type, rope_parameters=rope, max_position_embeddings=16_384)
     assert export(agent, tmp_path / "out", "f16")["parity"]["mean_difference"] < 0.02
     file = ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf"))
@@ -148,11 +149,15 @@ def test_of_a_model_that_reads_images_the_part_for_text_is_written(tmp_path: Pat
     assert "the one for images" in report["notes"][0]
 
 
-def test_the_starter_runs_although_its_attention_has_an_output_bias_that_qwen_3_lacks_there(tmp_path: Path) -> None:
+def test_the_starter_runs_although_its_attention_has_an_output_bias_that_qwen_3_lacks_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # as many tokens as everywhere
     starter = Agent(id="agent:clerk@1", name="clerk", version=1, model=ModelRef(source="starter", path="starter"))
     parity = export(starter, tmp_path / "out", "f16")["parity"]
     assert parity["mean_difference"] < 0.01
     assert parity["greedy_tokens"] == 16
+    assert parity["tokens"] > 90
     file = ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf"))
     ids = torch.arange(40)[None]
     with torch.inference_mode():
@@ -180,18 +185,18 @@ def test_quantised_files_run_and_the_modelfile_has_template_stop_and_sampling(tm
 def test_the_file_writes_the_tool_call_that_its_agent_has_learnt_and_a_cut_one_is_logged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = {"num_hidden_layers": 1, "max_position_embeddings": 1024}
+    sizes = {"num_hidden_layers": 1, "max_position_embeddings": 512}
     agent = saved_model(tmp_path / "model", "qwen2", scale=0.0, **sizes)
     loaded = load_model(agent.model, train=True)
     renderer = Renderer.of(loaded.tokenizer)
-    prompt = renderer.opening([Message(role="user", content="Mango?")], PROBE_TOOLS)
+    prompt = renderer.opening([Message(role="user", content="Mango?")], ())
     turn = '<tool_call>\n{"name": "probe_tool", "arguments": {"text": "mango", "n": 3}}\n</tool_call><|im_end|>'
     ids = torch.tensor([prompt + loaded.tokenizer.encode(turn)])
     labels = ids.clone()
     labels[:, : len(prompt)] = -100
-    optimizer = torch.optim.Adam(loaded.model.parameters(), lr=0.003)
+    optimizer = torch.optim.Adam(loaded.model.parameters(), lr=0.01)
     loss = torch.tensor(torch.inf)
-    for _ in range(600):
+    for _ in range(300):
         optimizer.zero_grad()
         loss = loaded.model(input_ids=ids, labels=labels).loss
         if loss < 0.005:
@@ -203,7 +208,7 @@ def test_the_file_writes_the_tool_call_that_its_agent_has_learnt_and_a_cut_one_i
     trained = agent.model_copy(update={"model": ModelRef(source="folder", path=str(tmp_path / "trained"))})
     export(trained, tmp_path / "out", "f16")
     file = tmp_path / "out" / "clerk-f16.gguf"
-    with model_served(file, context_tokens=600) as served:
+    with model_served(file, context_tokens=256) as served:
         written = served.greedy(prompt, 60)
     (action,) = renderer.parse(renderer.decode(written), PROBE_TOOLS).actions
     assert (action.tool, action.args) == ("probe_tool", {"text": "mango", "n": 3})
