@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quintain.trainers.losses.dpo import FORMS, dpo_loss, ranking_loss
 from quintain.trainers.losses.grpo import grpo_loss
@@ -66,13 +64,12 @@ CASES["batch"] = (grpo_loss, a_ranking, {"scale_rewards": "batch", "delta": 1.5,
 
 
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=5)
-@given(seed=st.integers(0, 2**32 - 1), passes=st.lists(st.integers(0, 3), min_size=1, max_size=6))
-def test_splitting_a_step_between_examples_changes_nothing(case: str, seed: int, passes: list[int]) -> None:
+def test_splitting_a_step_between_examples_changes_nothing(case: str) -> None:
     loss, draw, options = CASES[case]
-    rng = np.random.default_rng(seed)
-    groups = [draw(rng) for _ in passes]
-    assert_same(result_of(loss, groups, **options), result_of(loss, groups, passes=passes, **options))
+    rng = np.random.default_rng(0)
+    for passes in ([1], [0, 1], [0, 2, 1, 1, 0, 3]):  # the pass of each example
+        groups = [draw(rng) for _ in passes]
+        assert_same(result_of(loss, groups, **options), result_of(loss, groups, passes=passes, **options))
 
 
 @pytest.mark.parametrize("case", CASES)
