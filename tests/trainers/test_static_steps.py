@@ -16,7 +16,7 @@ from tiny_models import tiny_model
 from trainers.playing import TOKENIZER, ids_of, play, spread
 from trainers.playing import policy as make_policy
 
-SAMPLING = Sampling(temperature=3.0, max_new_tokens=40)
+SAMPLING = Sampling(temperature=3.0, max_new_tokens=24)
 
 
 def model_with_many_ends() -> Any:
@@ -43,8 +43,8 @@ class Waits(TorchDispatchMode):
 def test_static_steps_write_the_tokens_of_the_growing_cache_and_wait_for_the_device_every_8_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Turns of up to 40 tokens that end at different places, so that rows fall away and the batch is copied between steps."""
-    expected = play(make_policy(SAMPLING, model=model_with_many_ends()), "abcdefgh", n_turns=2)
+    """Turns of up to 24 tokens that end at different places, so that rows fall away and the batch is copied between steps."""
+    expected = play(make_policy(SAMPLING, model=model_with_many_ends()), "abcd", n_turns=2)
     monkeypatch.setattr(decoding, "_STATIC_DEVICES", {"cpu"})
     model = model_with_many_ends()
     actor = make_policy(SAMPLING, model=model)
@@ -56,7 +56,7 @@ def test_static_steps_write_the_tokens_of_the_growing_cache_and_wait_for_the_dev
         with_kwargs=True,
     )
     with Waits() as waits:
-        played = play(actor, "abcdefgh", n_turns=2)
+        played = play(actor, "abcd", n_turns=2)
     hook.remove()
     assert {name: ids_of(replies) for name, replies in played.items()} == {
         name: ids_of(replies) for name, replies in expected.items()
