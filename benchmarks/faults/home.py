@@ -89,7 +89,7 @@ class FaultHome:
             if time.monotonic() > deadline:
                 return False
             self.look()
-            time.sleep(0.02)
+            time.sleep(0.05)
         return True
 
     def until_step(self, step: int, *job_ids: str) -> bool:

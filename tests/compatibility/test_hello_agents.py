@@ -46,7 +46,7 @@ QUESTIONS = [
         "question": f"Ann has {i} apples and buys {i + 1} more. How many apples does she have?",
         "answer": f"She has {i} + {i + 1} = <<{i}+{i + 1}={2 * i + 1}>>{2 * i + 1} apples.\n#### {2 * i + 1}",
     }
-    for i in range(2, 14)
+    for i in range(2, 10)
 ]
 RL_ROWS = [
     {
@@ -111,12 +111,12 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
     )
     assert (grpo["status"], grpo["algorithm"]) == ("success", "GRPO"), grpo
     assert Path(grpo["output_dir"]).is_dir()
-    few = {"group_size": 2, "tasks_per_step": 12, "max_new_tokens": 2, "max_turns": 1}
+    few = {"group_size": 2, "tasks_per_step": 8, "max_new_tokens": 2, "max_turns": 1}
     more = run(action="train", algorithm="grpo", max_samples=500, num_epochs=1, hyperparameters=few, reward=SHORT)
     services = open_services(Settings(home=gsm8k), trusted=True)
     config = services.store.jobs.get(more["job_id"]).spec.config
     services.close()
-    assert config.rollouts == 1, "the file has 12 questions, although 500 were asked for"
+    assert config.rollouts == 1, "the file has 8 questions, although 500 were asked for"
     for given, size in (
         ({"format": "sft", "split": "train", "max_samples": 5, "model_name": "Qwen/Qwen3-0.6B"}, 5),
         ({"format": "rl", "split": "train", "max_samples": 7, "model_name": "Qwen/Qwen3-0.6B"}, 7),
@@ -219,7 +219,7 @@ def test_rows_and_paths_are_datasets_and_without_gsm8k_the_answer_names_the_way(
     ]
     steps = {"max_steps": 1}
     listed = run(action="train", dataset=rows, output_dir="./out", hyperparameters=steps)
-    assert (listed["status"], listed["dataset_size"]) == ("success", 12), listed
+    assert (listed["status"], listed["dataset_size"]) == ("success", 8), listed
     Path("mine.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:6]), encoding="utf-8")
     given = run(action="train", custom_dataset=rows[:5], output_dir="./out", hyperparameters=steps)
     assert (given["status"], given["dataset_size"]) == ("success", 5), given

@@ -25,8 +25,8 @@ SMALL: dict[str, Any] = {
     "iterations": 1,
     "tasks_per_iteration": 5,
     "attempts": 2,
-    "evaluation_tasks": 4,
-    "final_tasks": 3,
+    "evaluation_tasks": 3,
+    "final_tasks": 2,
     "training": {"max_steps": 3, "batch_size": 4},
 }
 
@@ -79,19 +79,18 @@ def test_an_evolution_by_ppo_learns_from_all_that_it_plays_and_its_agents_name_i
     async def scenario() -> None:
         async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
             asked = {"method": "evolve", "model": "starter", "environment": INVENTORY, "name": "keeper"}
-            training = {"tasks_per_step": 3, "updates_per_rollout": 1, "max_new_tokens": 64}
-            changes = {"train": "ppo", "training": training, "max_turns": 3}
+            training = {"tasks_per_step": 2, "updates_per_rollout": 1, "max_new_tokens": 64}
+            few = {"tasks_per_iteration": 4, "evaluation_tasks": 2, "final_tasks": 2}
+            changes = {"train": "ppo", "training": training, "max_turns": 3, **few}
             view = await finished(client, "start_training", **asked, hyperparameters={**SMALL, **changes})
             (one,) = view["result"]["report"]["rounds"]
-            assert (one["explored"], one["selected"]) == (12, 12), "two rollouts of three tasks, each played twice"
+            assert (one["explored"], one["selected"]) == (8, 8), "two rollouts of two tasks, each played twice"
             assert one["decision"] in {"better", "ahead", "kept"}
             learned = (await call(client, "get_lineage", id="agent:keeper-round-1@1"))["learned_from"]
-            assert learned == {"count": 12, "filters": [{"job_id": view["job_id"], "tags": ["rollout"]}]}
+            assert learned == {"count": 8, "filters": [{"job_id": view["job_id"], "tags": ["rollout"]}]}
             runs = await call(client, "search_trajectories", filter=learned["filters"][0], limit=50)
             shaped = (await call(client, "get_lineage", id=runs["items"][0]["id"]))["shaped"]
             assert "agent:keeper-round-1@1" in shaped
-            _, image = (await client.call_tool("plot_job", {"job_id": view["job_id"]})).content
-            assert isinstance(image, ImageContent)
 
     anyio.run(scenario)
 

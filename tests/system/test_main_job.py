@@ -18,7 +18,7 @@ from quintain.server.app import create_server
 from quintain.settings import Settings
 
 ENVIRONMENT = "quintain/inventory"
-N = 4
+N = 3
 
 
 async def content(client: Client, uri: str) -> Any:
