@@ -207,36 +207,32 @@ def with_logprobs(renderer: Renderer, rows: Sequence[Any], *, forget: bool) -> l
     return [row.model_copy(update={"trajectories": tuple(runs)}) for row, runs in zip(rows, known, strict=True)]
 
 
-def test_a_run_without_log_probs_leaves_the_ratios_of_the_others_alone(model_folder: Path, tmp_path: Path) -> None:
-    """Untrained, the model gives about 1/300 a token, log-prob -5.7: against -3 the ratio is exp(-2.7), far from 1."""
-    renderer = Renderer.of(load_model(ModelRef(source="folder", path=str(model_folder))).tokenizer)
-    losses, ratios = [], []
-    for forget, tokens in ((False, 100_000), (True, 64), (True, 100_000)):
-        name = f"{forget}-{tokens}"
-        job = spec(model_folder, tmp_path / name, "grpo", max_steps=1, batch_size=2, batch_tokens=tokens)
-        rows = with_logprobs(renderer, rows_for("grpo", 2), forget=forget)
-        _, recorder = run(job, tmp_path / f"job-{name}", rows)
-        losses.append(metric(recorder, "loss"))
-        ratios.append(metric(recorder, "ratio_mean")[0])
-    assert losses[1] == pytest.approx(losses[2], rel=1e-5, abs=1e-6)
-    assert ratios[0] < ratios[2] < 0.7
+def test_a_run_without_log_probs_leaves_the_ratios_of_the_others_alone_and_a_cap_begins_at_one(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    """Untrained, the model gives about 1/300 a token, log-prob -5.7: against -3 the ratio is exp(-2.7), far from 1.
 
-
-def test_with_an_importance_cap_the_ratio_begins_at_one_whoever_sampled(model_folder: Path, tmp_path: Path) -> None:
-    """As above, the model's log-probs are about -5.7 and the sampler's -3: each token weighs about exp(-2.7) = 0.07."""
+    With an importance cap the ratio begins at 1, whoever sampled, and each token weighs about exp(-2.7) = 0.07.
+    """
     renderer = Renderer.of(load_model(ModelRef(source="folder", path=str(model_folder))).tokenizer)
-    rows, gradients = with_logprobs(renderer, rows_for("grpo", 2), forget=False), []
-    for name, cap in (("plain", None), ("corrected", 2.0)):
-        job = spec(model_folder, tmp_path / name, "grpo", max_steps=1, batch_size=2, importance_cap=cap)
-        report, recorder = run(job, tmp_path / f"job-{name}", rows)
-        gradients.append(metric(recorder, "grad_norm")[0])
-        assert not [note for note in report.warnings if "importance_cap" in note]
-        if cap:
-            assert metric(recorder, "ratio_mean")[0] == pytest.approx(1.0, abs=1e-5)
-            assert metric(recorder, "clip_low_share") == [0.0]
-    assert gradients[0] != gradients[1]
-    unknown = spec(model_folder, tmp_path / "unknown", "grpo", max_steps=1, batch_size=2, importance_cap=2.0)
-    report, _ = run(unknown, tmp_path / "job-unknown", rows_for("grpo", 2))
+
+    def first_step(name: str, rows: Sequence[Any], **options: Any) -> tuple[TrainingReport, Recorder]:
+        job = spec(model_folder, tmp_path / name, "grpo", max_steps=1, batch_size=2, **options)
+        return run(job, tmp_path / f"job-{name}", rows)
+
+    known, partly = (with_logprobs(renderer, rows_for("grpo", 2), forget=forget) for forget in (False, True))
+    _, plain = first_step("known", known)
+    _, split = first_step("split", partly, batch_tokens=64)
+    _, whole = first_step("whole", partly, batch_tokens=100_000)
+    assert metric(split, "loss") == pytest.approx(metric(whole, "loss"), rel=1e-5, abs=1e-6)
+    assert metric(plain, "ratio_mean")[0] < metric(whole, "ratio_mean")[0] < 0.7
+
+    report, capped = first_step("capped", known, importance_cap=2.0)
+    assert not [note for note in report.warnings if "importance_cap" in note]
+    assert metric(capped, "ratio_mean")[0] == pytest.approx(1.0, abs=1e-5)
+    assert metric(capped, "clip_low_share") == [0.0]
+    assert metric(capped, "grad_norm") != metric(plain, "grad_norm")
+    report, _ = first_step("unknown", rows_for("grpo", 2), importance_cap=2.0)
     assert [note for note in report.warnings if "importance_cap has no effect" in note]
 
 

@@ -142,7 +142,7 @@ def test_updates_below_the_spacing_of_bfloat16_add_up() -> None:
 def test_a_run_in_bf16_learns_as_one_in_float32_and_resumes_bit_equal(tmp_path: Path) -> None:
     """At a rate so small that most updates are below half of the spacing of the weights."""
     base, rows = save_tiny_model(tmp_path / "base"), dataset(6)
-    settings: dict[str, Any] = {"learning_rate": 6e-4, "epochs": 4, "checkpoint_every_steps": 4}
+    settings: dict[str, Any] = {"learning_rate": 6e-4, "epochs": 3, "checkpoint_every_steps": 4}
     curves = {}
     for name in ("adamw", "adamw_bf16"):
         job = spec(base, tmp_path / name, optimizer=name, **settings)

@@ -99,7 +99,12 @@ def test_parts_of_pairs_get_heads_whose_mix_is_the_reward(model_folder: Path, tm
 
 
 def test_a_step_model_learns_soft_labels_and_gives_each_step_its_value(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", "prm", **QUICK | {"epochs": 16, "learning_rate": 2e-2})
+    job = spec(
+        model_folder,
+        tmp_path / "out",
+        "prm",
+        **QUICK | {"epochs": 16, "learning_rate": 2e-2, "validate_every_steps": 16},
+    )
     report, _ = run(job, tmp_path / "job", steps_of(4), validation=steps_of(6)[4:])
     assert stored_heads(ModelRef(source="folder", path=job.output_dir)) == ("value",)
     right, n = report.held_out["step_accuracy"]

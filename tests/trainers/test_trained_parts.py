@@ -189,7 +189,8 @@ def test_a_killed_run_resumes_to_bit_equal_weights_that_load_as_they_are(
         for name, tensor in stored.items():
             half = tensor[2:] if "lora_A" in name else tensor[:, 2:]
             assert torch.equal(half, start[name][2:] if "lora_A" in name else start[name][:, 2:]), "constants"
-        again = spec(model_folder, tmp_path / "again", "sft", **options)  # as the next round of an evolution
+        # as the next round of an evolution
+        again = spec(model_folder, tmp_path / "again", "sft", max_steps=1, **options)
         start_model = again.agent.model.model_copy(update=adapter)
         run(
             again.model_copy(update={"agent": again.agent.model_copy(update={"model": start_model})}),

@@ -186,7 +186,7 @@ def test_early_stopping_ends_the_run_and_keeps_the_best_weights(model_folder: Pa
     """The validation run contradicts the training run, so the first validation stays the best."""
     rows = [DatasetRow(trajectory=run_of(i, "It costs 40.")) for i in range(2)]
     held_out = [DatasetRow(trajectory=run_of(i, "No idea at all, sorry.")) for i in range(2)]
-    options = {"epochs": 30, "learning_rate": 2e-2, "early_stopping_patience": 2, **STEADY}
+    options = {"epochs": 30, "learning_rate": 4e-2, "early_stopping_patience": 2, **STEADY}
     job = spec(model_folder, tmp_path / "out", **options)
     report, recorder = run(job, tmp_path / "job", rows, validation=held_out)
     assert report.steps < 30

@@ -93,14 +93,13 @@ def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_pa
 def test_equal_arguments_in_another_order_match_and_other_values_do_not(tmp_path: Path) -> None:
     """The first step of a run, recorded as the model acts: it matches; with another argument only the tool does."""
     run = expert_runs(1, "held_out")[0]
-    _, evaluation = measured(tmp_path / "as_is" / "job-1", [DatasetRow(trajectory=run)])
-    assert evaluation.results[0].metrics["tool_match"] == 1.0, "the embedded model must know this run"
     first = next(i for i, step in enumerate(run.steps) if step.actions)
     call = run.steps[first].actions[0]
     changed = run.steps[first].model_copy(update={"actions": (Action(tool=call.tool, args={"query": "zebra"}),)})
     other = run.model_copy(update={"steps": (*run.steps[:first], changed, *run.steps[first + 1 :]), "id": "traj-x"})
-    _, evaluation = measured(tmp_path / "changed" / "job-2", [DatasetRow(trajectory=other)])
-    metrics = evaluation.results[0].metrics
+    _, evaluation = measured(tmp_path / "job-1", [DatasetRow(trajectory=one) for one in (run, other)])
+    as_is, metrics = (result.metrics for result in evaluation.results)
+    assert as_is["tool_match"] == 1.0, "the embedded model must know this run"
     assert metrics["tool_match"] >= metrics["action_match"] + 1 / metrics["steps"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,7 +14,7 @@ from quintain.datasets.splits import KeyedRow
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Row, TextRow
 from quintain.records.hyperparameters.methods import CONFIGS
-from quintain.records.jobs.job import RecipeSpec
+from quintain.records.jobs.job import JobResult, RecipeSpec
 from quintain.records.jobs.recipe import EarlierSkill, EvaluateStage, TrainStage
 from quintain.worker.job_kinds import recipe
 from trainers.runs import Killed, dataset, same
@@ -40,33 +40,48 @@ def train_stage(label: str, method: str, rows: list[Row], folder: Path, **settin
     )
 
 
-@pytest.fixture
-def spec(tmp_path: Path, tiny_agent: Agent) -> RecipeSpec:
+class Whole(NamedTuple):
+    """A recipe that ran to its end without a stop."""
+
+    spec: RecipeSpec
+    folder: Path
+    result: JobResult
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, tiny_agent: Agent) -> Whole:
     """Two steps on texts, three on runs, then two episodes: seven steps in all."""
-    return RecipeSpec(
+    folder = tmp_path_factory.mktemp("whole")
+    spec = RecipeSpec(
         name="clerk",
         agent=tiny_agent,
         stages=(
-            train_stage("corpus", "pretrain", TEXTS, tmp_path, epochs=1),
-            train_stage("sft", "sft", list(dataset(3)), tmp_path, epochs=1.5),
+            train_stage("corpus", "pretrain", TEXTS, folder, epochs=1),
+            train_stage("sft", "sft", list(dataset(3)), folder, epochs=1.5),
             EvaluateStage(
                 label="after", environment=ENVIRONMENT, n_tasks=2, max_turns=1, sampling=Sampling(max_new_tokens=4)
             ),
         ),
-        output_dir=str(tmp_path / "out"),
+        output_dir=str(folder / "out"),
         seed=3,
     )
+    return Whole(spec, folder / "job-a", recipe.run(spec, folder / "job-a", Stopping(folder / "job-a")))
+
+
+@pytest.fixture
+def spec(whole: Whole, tmp_path: Path) -> RecipeSpec:
+    """The same recipe, with a folder of its own for its agents."""
+    return whole.spec.model_copy(update={"output_dir": str(tmp_path / "again")})
 
 
 def steps(folder: Path) -> list[int | None]:
     return [event.step for event in events(folder) if event.type == "progress"]
 
 
-def test_stages_count_as_one_run_and_hand_the_agent_on(spec: RecipeSpec, tmp_path: Path) -> None:
+def test_stages_count_as_one_run_and_hand_the_agent_on(whole: Whole) -> None:
     """4 texts in batches of 2 are 2 steps; 3 runs for 1.5 epochs in batches of 2 are 3 (ceil 4.5 / 2); 2 episodes."""
+    spec, folder, result = whole
     assert [stage.planned_steps for stage in spec.stages] == [2, 3, 2]
-    folder = tmp_path / "job-a"
-    result = recipe.run(spec, folder, Stopping(folder))
     heard = events(folder)
     assert steps(folder) == [1, 2, 3, 4, 5, 6, 7]
     assert {event.total_steps for event in heard if event.type == "progress"} == {7}
@@ -89,42 +104,33 @@ def test_stages_count_as_one_run_and_hand_the_agent_on(spec: RecipeSpec, tmp_pat
 
 
 def test_a_recipe_killed_in_every_stage_continues_there_and_ends_with_the_same_weights(
-    spec: RecipeSpec, tmp_path: Path
+    whole: Whole, spec: RecipeSpec, tmp_path: Path
 ) -> None:
-    whole = tmp_path / "job-whole"
-    expected = recipe.run(spec, whole, Stopping(whole))
-    again = spec.model_copy(update={"output_dir": str(tmp_path / "again")})
     folder = tmp_path / "job-killed"
     resumed: list[set[str]] = []
     for kill_at in (2, 4, 6):
         before = len(events(folder)) if folder.exists() else 0
         with pytest.raises(Killed):
-            recipe.run(again, folder, Stopping(folder, kill_at=kill_at))
+            recipe.run(spec, folder, Stopping(folder, kill_at=kill_at))
         resumed.append({(event.name or "").split()[0] for event in events(folder)[before:] if event.type == "phase"})
-    result = recipe.run(again, folder, Stopping(folder))
+    result = recipe.run(spec, folder, Stopping(folder))
     assert resumed == [{"00-corpus"}, {"00-corpus", "01-sft"}, {"01-sft", "02-after"}], (
         "finished stages are not repeated"
     )
     assert sorted(set(steps(folder)), key=lambda step: step or 0) == [1, 2, 3, 4, 5, 6, 7]
     for stage in ("00-corpus", "01-sft"):
-        assert same(Path(spec.output_dir) / stage, tmp_path / "again" / stage)
-    assert (result.final_loss, result.success_rate, result.n) == (
-        expected.final_loss,
-        expected.success_rate,
-        expected.n,
-    )
+        assert same(Path(whole.spec.output_dir) / stage, Path(spec.output_dir) / stage)
+    expected = whole.result
+    assert (result.final_loss, result.success_rate) == (expected.final_loss, expected.success_rate)
+    assert result.n == expected.n
 
 
 @pytest.mark.soak
 def test_a_recipe_without_its_folder_continues_each_training_from_its_copies_unless_they_are_of_another_run(
-    spec: RecipeSpec, tmp_path: Path
+    whole: Whole, spec: RecipeSpec, tmp_path: Path
 ) -> None:
     """The copies of the second stage are of a start model with other values."""
-    whole = tmp_path / "job-whole"
-    expected = recipe.run(spec, whole, Stopping(whole))
-    mirrored = spec.model_copy(
-        update={"output_dir": str(tmp_path / "again"), "mirror": f"file://{tmp_path}/copies", "stages": spec.stages[:2]}
-    )
+    mirrored = spec.model_copy(update={"mirror": f"file://{tmp_path}/copies", "stages": spec.stages[:2]})
     folder = tmp_path / "job-lost"
     with pytest.raises(Killed):
         recipe.run(mirrored, folder, Stopping(folder, kill_at=5))
@@ -133,7 +139,7 @@ def test_a_recipe_without_its_folder_continues_each_training_from_its_copies_unl
     result = recipe.run(mirrored, folder, Stopping(folder))
     assert steps(folder)[-1:] == [5], "the second stage from the copy of its step 2"
     assert [step for step in steps(folder) if (step or 0) > 2] == [5]
-    assert result.final_loss == expected.final_loss
+    assert result.final_loss == whole.result.final_loss
 
     first = mirrored.stages[0]
     assert isinstance(first, TrainStage)

@@ -26,7 +26,7 @@ def wrong_at_the_end(run: Trajectory) -> Trajectory:
 
 
 def value(folder: Path, runs: list[Trajectory], after: int = 0, **settings: Any) -> JobResult:
-    file, few = runs_file(folder.parent, runs), {"agent": STARTER, "completions": 3, "seed": 4}
+    file, few = runs_file(folder.parent, runs), {"agent": STARTER, "completions": 2, "seed": 4}
     spec = StepLabelSpec(environment="quintain/inventory", runs=file, **few | settings)
     return step_labels.run(spec, folder, Stopping(folder, "score", after))
 
@@ -44,8 +44,8 @@ def test_a_step_is_worth_what_it_leads_to_and_the_last_one_what_it_is(tmp_path: 
     assert "the run ends here: success" in right.steps[-1].feedback
     assert wrong.steps[-1].value == 0.0
     for step in right.steps[:-1]:
-        assert step.value in {k / 3: k for k in range(4)}
-        assert step.feedback == f"{round((step.value or 0) * 3)} of 3 completions succeeded"
+        assert step.value in {0.0, 0.5, 1.0}
+        assert step.feedback == f"{round((step.value or 0) * 2)} of 2 completions succeeded"
     known = [step.value for step in right.steps if step.value is not None]
     assert right.value == pytest.approx(sum(known) / len(known))
 
