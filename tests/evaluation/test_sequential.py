@@ -109,7 +109,9 @@ def test_a_verdict_whose_interval_contains_0_says_why() -> None:
         assert test.ci_low == round(test.ci_low, 3)
         verdicts.append(sequential_verdict(compare([a, b], ["a", "b"], "cmp-1", None, sequential=test)))
     assert verdicts[0].startswith("b is better, decided after 7 tasks of 50: +100.0% [-")
-    assert verdicts[0].endswith("e-value 26.8. The interval comes from a separate test, which needs more tasks to exclude 0.")
+    assert verdicts[0].endswith(
+        "e-value 26.8. The interval comes from a separate test, which needs more tasks to exclude 0."
+    )
     assert verdicts[1].endswith("e-value 180.")
 
 

@@ -19,10 +19,10 @@ from trainers.episodes import TOOLS
 TOKENIZER = tiny_tokenizer()
 
 
-GREEDY = Sampling(max_new_tokens=8)
+GREEDY = Sampling(max_new_tokens=10)
 
 
-WARM = Sampling(temperature=1.0, top_p=0.9, top_k=60, min_p=0.001, max_new_tokens=8)
+WARM = Sampling(temperature=1.0, top_p=0.9, top_k=60, min_p=0.001, max_new_tokens=10)
 
 
 def spread(model: Any) -> Any:

@@ -89,7 +89,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> type[Killed]:
 
 
 def asked(agent: Agent, **settings: Any) -> RolloutSpec:
-    sampling = Sampling(temperature=1.0, max_new_tokens=8)
+    sampling = Sampling(temperature=1.0, max_new_tokens=10)
     small: dict[str, Any] = {
         "environment": "quintain/inventory",
         "n_tasks": 5,

@@ -23,7 +23,7 @@ from quintain.worker.rollouts.exploration import action_sequence
 from scripted_judges import by_run
 from worker.job_folder import Stopping, evaluation, outputs, resuming, scores, trajectories, warnings
 
-SHORT = Sampling(temperature=0.05, max_new_tokens=8)
+SHORT = Sampling(temperature=0.05, max_new_tokens=10)
 Play = Callable[..., JobResult]
 MIX = "mix(quintain/inventory=1,quintain/tools-1k?k=8&mode=direct=1)"
 
