@@ -185,18 +185,18 @@ def test_quantised_files_run_and_the_modelfile_has_template_stop_and_sampling(tm
 def test_the_file_writes_the_tool_call_that_its_agent_has_learnt_and_a_cut_one_is_logged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = {"num_hidden_layers": 1, "max_position_embeddings": 512}
+    sizes = {"num_hidden_layers": 1, "max_position_embeddings": 1024}
     agent = saved_model(tmp_path / "model", "qwen2", scale=0.0, **sizes)
     loaded = load_model(agent.model, train=True)
     renderer = Renderer.of(loaded.tokenizer)
-    prompt = renderer.opening([Message(role="user", content="Mango?")], ())
+    prompt = renderer.opening([Message(role="user", content="Mango?")], PROBE_TOOLS)
     turn = '<tool_call>\n{"name": "probe_tool", "arguments": {"text": "mango", "n": 3}}\n</tool_call><|im_end|>'
     ids = torch.tensor([prompt + loaded.tokenizer.encode(turn)])
     labels = ids.clone()
     labels[:, : len(prompt)] = -100
-    optimizer = torch.optim.Adam(loaded.model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(loaded.model.parameters(), lr=0.003)
     loss = torch.tensor(torch.inf)
-    for _ in range(300):
+    for _ in range(600):
         optimizer.zero_grad()
         loss = loaded.model(input_ids=ids, labels=labels).loss
         if loss < 0.005:
@@ -208,7 +208,7 @@ def test_the_file_writes_the_tool_call_that_its_agent_has_learnt_and_a_cut_one_i
     trained = agent.model_copy(update={"model": ModelRef(source="folder", path=str(tmp_path / "trained"))})
     export(trained, tmp_path / "out", "f16")
     file = tmp_path / "out" / "clerk-f16.gguf"
-    with model_served(file, context_tokens=256) as served:
+    with model_served(file, context_tokens=600) as served:
         written = served.greedy(prompt, 60)
     (action,) = renderer.parse(renderer.decode(written), PROBE_TOOLS).actions
     assert (action.tool, action.args) == ("probe_tool", {"text": "mango", "n": 3})
