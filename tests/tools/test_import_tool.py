@@ -252,7 +252,7 @@ def test_a_dataset_is_pushed_by_a_job_and_read_from_there(allowed: Services, she
     runs = TrajectoryFilter(tags=("mine",))
     made = export_dataset(allowed, "sft", "good", filter=runs, push_to=f"{shelf}/good")
     view = get_job(allowed, made.push_job_id or "")
-    assert (view.status, view.label) == (JobStatus.SUCCEEDED, f"push {made.dataset_id} to {shelf}/good")
+    assert (view.status, view.label) == (JobStatus.SUCCEEDED, f"push good to {shelf}/good")
     assert view.result.report["pushed_to"] == f"{shelf}/good"
     copy = fetch(f"{shelf}/good", tmp_path / "cache")
     assert (copy / "train.jsonl").read_bytes() == (Path(made.path) / "train.jsonl").read_bytes()

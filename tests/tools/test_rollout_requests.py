@@ -74,7 +74,9 @@ def test_questions_without_a_file_are_refused_before_a_job_and_an_unknown_enviro
 ) -> None:
     with pytest.raises(InvalidInput, match=r"no_task_file.*quintain/tasks\?file=PATH"):
         evaluate_agent(services, "starter", "quintain/tasks")
-    with pytest.raises(NotFound, match=r"'guess\.py'.*quintain/tasks\?file=PATH.*mcp:NAME.*quintain\.environments"):
+    with pytest.raises(
+        NotFound, match=r"'guess\.py'.*quintain/tasks\?file=guess\.py.*mcp:NAME.*quintain\.environments"
+    ):
         collect_rollouts(services, "starter", "guess.py")
     assert services.store.jobs.page().items == ()
 

@@ -266,7 +266,7 @@ UNFIT: list[tuple[str, dict[str, Any], str, str]] = [
     ("starter", {}, "no_earlier_skill", "trained on no dataset; name runs of the skill in ewc.dataset"),
     ("starter", {"agent": "clerk"}, "no_earlier_skill", "the start model agent:starter@1 or an agent"),
     ("clerk", {"agent": "baker"}, "no_earlier_skill", "got agent:baker@1"),
-    ("clerk", {"stage": "sft"}, "no_earlier_skill", "stages are those of a recipe"),
+    ("clerk", {"stage": "sft"}, "no_earlier_skill", "stages belong to recipes"),
     ("clerk", {"stage": "sft", "agent": "clerk"}, "invalid_input", "both stage and agent"),
     ("clerk", {"dataset": "pairs"}, "wrong_dataset_kind", "of kind 'dpo'"),
     ("clerk", {"dataset": "none"}, "not_found", "none"),

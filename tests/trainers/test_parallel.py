@@ -220,6 +220,10 @@ def test_a_sharded_model_acts_with_its_whole_weights_and_learns_as_one_process_d
 
     alone = Recorder()
     train(online("alone"), Data(), tmp_path / "job-alone", alone, collect)
+    chosen = shutil.copytree(
+        tmp_path / "job-alone/checkpoints", tmp_path / "job-both/checkpoints", ignore=shutil.ignore_patterns("step-*")
+    )
+    assert [path.name for path in chosen.iterdir()] == ["machine.json"], "both choose the same back end"
     heard = Playing(played)
     played_alone, played[:] = list(played), []
     _, both = run_on(2, online("both", **SHARDED), tmp_path / "job-both", [], heard, collect=collect)

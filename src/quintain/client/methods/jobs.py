@@ -22,7 +22,7 @@ class JobsMethods(Calls):
         "evolve", "preview", "judge", "score", "step_labels", "influence", "replay", "talk", "export_agent", "fetch",
         "push", "selftest"] | None = None, limit: int = 20, cursor: str | None = None,
         text: str | None = None) -> list[Job]:
-        """List jobs, newest first; those of earlier conversations too.
+        """List jobs, newest first; those of earlier conversations as well.
 
         Args:
             status: Only in this state.

@@ -137,7 +137,7 @@ def list_jobs(
     cursor: Cursor = None,
     text: Annotated[str | None, Field(max_length=200, description="Words in id, label or note.")] = None,
 ) -> JobList:
-    """List jobs, newest first; those of earlier conversations too."""
+    """List jobs, newest first; those of earlier conversations as well."""
     services.jobs.refresh(services.settings.poll_s)
 
     def fetch(most: int) -> tuple[list[JobSummary], str | None]:
