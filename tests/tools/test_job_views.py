@@ -43,7 +43,7 @@ from quintain.records.trajectory import OutcomeStatus
 from quintain.store.job_spans import Span
 from quintain.tools.evaluation.comparison import compare_agents, comparison_picture
 from quintain.tools.evaluation.conversations import talk_to_agent, watch_talk
-from quintain.tools.jobs import plots
+from quintain.tools.jobs import plots, search
 from quintain.tools.jobs.dashboard import show_training_dashboard
 from quintain.tools.jobs.descriptions import metric_curves, thin_curves
 from quintain.tools.jobs.figures import figure_of, figure_text
@@ -123,7 +123,9 @@ def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Se
     assert (view.label, view.waiting_for) == (second.label, second.waiting_for)
 
 
-def test_labels_name_datasets_as_people_do_and_files_without_their_folders(waiting: Services) -> None:
+def test_labels_name_datasets_as_people_do_and_files_without_their_folders(
+    waiting: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = Dataset(id="ds-1", name="good-runs", kind="sft", path="unused", rows=1, splits={"train": 1})
     waiting.store.datasets.add(dataset, {}, waiting.clock())
     on_rows = GRPO.model_copy(update={"environment": None, "dataset_id": "ds-1"})
@@ -143,6 +145,10 @@ def test_labels_name_datasets_as_people_do_and_files_without_their_folders(waiti
         "job-1"
     ]
     assert "lists all" in str(list_jobs(waiting, text="nothing-is-called-so").next_step)
+    monkeypatch.setattr(search, "READ", 2)
+    none_yet = list_jobs(waiting, text="picker good-runs", limit=1)
+    assert (none_yet.items, "go on with `cursor`" in str(none_yet.next_step)) == ((), True)
+    assert [item.job_id for item in list_jobs(waiting, text="picker", cursor=none_yet.next_cursor).items] == ["job-0"]
 
 
 def test_a_silent_job_is_stalled_without_a_time_left_and_a_steady_one_is_not(waiting: Services) -> None:

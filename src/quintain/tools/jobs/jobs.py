@@ -30,8 +30,9 @@ from quintain.tools.data.lineage import (
     require_remembered,
     round_datasets,
 )
-from quintain.tools.jobs.descriptions import dataset_of, job_label, job_labels, metric_curves, thin_curves
+from quintain.tools.jobs.descriptions import job_label, job_labels, metric_curves, thin_curves
 from quintain.tools.jobs.next_steps import next_step, with_another_seed
+from quintain.tools.jobs.search import find_jobs
 from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
 from quintain.tools.run_selection import Cursor, PageSize, fitting_page
@@ -141,7 +142,7 @@ def list_jobs(
     services.jobs.refresh(services.settings.poll_s)
 
     def fetch(most: int) -> tuple[list[JobSummary], str | None]:
-        found, following = _found(services, text or "", most, cursor, status=status, kind=kind)
+        found, following = find_jobs(services, text or "", most, cursor, status=status, kind=kind)
         queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in found) else None
         running = services.store.jobs.get_many(job.id for job in found if job.status is JobStatus.RUNNING)
         paced = {job.id: job for job in running}
@@ -157,6 +158,8 @@ def list_jobs(
         if held_up is not None
         else Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
+        else Hint("Not among the jobs read so far; go on with `cursor`.")
+        if following
         else Hint("No such job is stored; ", call("list_jobs"), " lists all.")
         if status is not None or kind is not None or text
         else Hint(
@@ -168,21 +171,6 @@ def list_jobs(
         )
     )
     return JobList(items=items, next_cursor=following, next_step=step)
-
-
-def _found(services: Services, text: str, most: int, cursor: str | None, **chosen: Any) -> tuple[list[Job], str | None]:
-    """Return the newest jobs behind a cursor whose id, label, note or dataset has all words of a text, and the next cursor."""
-    words, found = text.casefold().split(), list[Job]()
-    while True:
-        page = services.store.jobs.page(**chosen, limit=most - len(found), cursor=cursor)
-        labels = job_labels(services, page.items) if words else {}
-        for job in page.items:
-            known = f"{job.id} {labels.get(job.id)} {job.note or ''} {dataset_of(job.spec) or ''}".casefold()
-            if all(word in known for word in words):
-                found.append(job)
-        cursor = page.next_cursor
-        if cursor is None or len(found) == most:
-            return found, cursor
 
 
 def _held_up(item: JobSummary) -> str:
