@@ -26,6 +26,9 @@ MAX_SINGLE_RUNS = 10
 MEMBERS, ROLLOUTS, RUNS = "members", "rollouts", "runs"
 """Kinds of run sets, identified by their owner: members of a dataset, training rollouts of a job, its other runs."""
 
+MOST_READ = 2_000
+"""Runs of a side whose long prompts are compared: they may all begin alike, and stand in documents of any size."""
+
 _t = trajectories.c
 IS_ROLLOUT = _t.tags.contains('"rollout"')
 """Runs that an online training played to learn from. The trainers set the tag."""
@@ -197,8 +200,8 @@ def tasks_trained_on(
     """Return how many tasks of the runs of a dataset or a job are tasks that an agent learned from.
 
     Those are tasks of the same id in the same environment, and those without an environment, with `by_prompt` all, whose
-    prompt a run without an environment states. Of a dataset only the runs of `split` count, if that is named. A run
-    without a task id is a separate task.
+    prompt a run without an environment states. Prompts that are longer than the table keeps are compared in at most
+    `MOST_READ` runs. Of a dataset only the runs of `split` count, if that is named. A run without a task id is a separate task.
     """
     held = select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)
     held = held if split is None else held.where(in_split(split))
@@ -218,10 +221,11 @@ def tasks_trained_on(
         return _t.prompt.in_(select(_t.prompt).where(runs).correlate(None))
 
     shared = union(select(same), tasks(named & begins_as(rows & is_whole)))
-    # Of longer prompts the table has the beginning.
-    learned_from = select(_t.document).where(rows, ~is_whole, begins_as(named))
+    # Of longer prompts the table has the beginning; the others are in the documents.
+    learned_from = select(_t.document).where(rows, ~is_whole, begins_as(named)).limit(MOST_READ)
     read = {_prompt(text) for text in connection.scalars(learned_from)}
-    measured = connection.execute(tasks(named & begins_as(rows & ~is_whole), _t.document)) if read else ()
+    long = tasks(named & begins_as(rows & ~is_whole), _t.document).limit(MOST_READ)
+    measured = connection.execute(long) if read else ()
     known = {(*task,) for *task, text in measured if _prompt(text) in read}
     if known:
         known |= {(*task,) for task in connection.execute(shared)}
