@@ -203,9 +203,10 @@ class JobRunner:
     def launcher_queue(self, job: Job) -> str | None:
         """Return the launcher on other machines that has not begun a running job's attempt; None where it has begun."""
         directory = self._directory(job.id)
-        launch = read_launch(directory, job.attempt) if job.status is JobStatus.RUNNING else None
-        is_waiting = launch is not None and launch.lock_fd is None and not directory.has_begun(job.attempt)
-        return launch.launcher if launch and is_waiting else None
+        if job.status is not JobStatus.RUNNING or directory.has_begun(job.attempt):
+            return None
+        launch = read_launch(directory, job.attempt)
+        return launch.launcher if launch is not None and launch.lock_fd is None else None
 
     def log_tail(self, job_id: str, lines: int = 50) -> str:
         """Return the last lines that a job's worker wrote, or else those of its launcher."""
