@@ -16,7 +16,7 @@ from scripts.make_python_client import METHODS, stale
 from scripts.python_client_page import PAGE, page
 
 import quintain as q
-from jobs_in_process import in_process
+from jobs_in_process import in_process, starts_held
 from quintain.client.thing import in_thread
 from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
 from quintain.records.jobs.job import SelftestSpec
@@ -136,10 +136,11 @@ def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loo
             assert "outcome='success'" in repr(run)
             assert await opened.jobs() == []
 
-            started = opened.session.services().jobs.start(SelftestSpec(steps=2)).job.id
             steps: list[int | None] = []
-            with pytest.raises(WaitTimeout):
-                await (await opened.job(started)).wait(timeout=0)
+            with starts_held(opened.session.services().settings.jobs_dir):
+                started = opened.session.services().jobs.start(SelftestSpec(steps=2)).job.id
+                with pytest.raises(WaitTimeout):
+                    await (await opened.job(started)).wait(timeout=0)
             job = await (await opened.job(started)).wait(on_step=lambda event: steps.append(event.step))
 
             async def note(event: JobEvent) -> None:

@@ -87,7 +87,9 @@ def test_an_agent_acts_learns_and_is_compared(settings: Settings) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_it_does_so_over_stdio_with_workers_of_their_own(settings: Settings, mode: Literal["auto", "legacy"]) -> None:
-    check(anyio.run(improved, server(settings), mode))
+    seen = anyio.run(improved, server(settings), mode)
+    check(seen)
+    assert seen["plan"]["estimate"]["memory_mb"] / seen["trained"]["metrics"]["peak_memory_mb"] >= 0.5
 
 
 async def improved(connect: Any, mode: Literal["auto", "legacy"]) -> dict[str, Any]:
@@ -100,7 +102,8 @@ def check(seen: dict[str, Any]) -> None:
     """The results of all tools of the main job agree with each other."""
     assert (seen["trained"]["step"], seen["trained"]["result"]["agent"]) == (3, "agent:pupil@1")
     assert seen["trained"]["result"]["final_loss"] > 0
-    assert 0.5 <= seen["plan"]["estimate"]["memory_mb"] / seen["trained"]["metrics"]["peak_memory_mb"] <= 2
+    # At least: a worker within this process has the memory of other tests, too.
+    assert seen["plan"]["estimate"]["memory_mb"] / seen["trained"]["metrics"]["peak_memory_mb"] <= 2
     (pair,) = seen["compared"]["comparisons"]
     rates = [view["result"]["success_rate"] for view in seen["evaluations"]]
     assert pair["difference"] == pytest.approx(rates[1] - rates[0])
