@@ -15,7 +15,6 @@ from quintain.errors import Conflict, InvalidInput
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.jobs.handover import Ancestor, ExportAgentSpec, GgufType, Provenance
 from quintain.records.protocols import Message
-from quintain.trainers.handover import gguf_file
 from quintain.trainers.handover.gguf_weights import ARCHITECTURES
 from quintain.trainers.handover.llama_cpp import model_served
 from quintain.trainers.models.loading import load_model, save_model
@@ -42,12 +41,6 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "qwen3": {"head_dim": 32},
     "smollm3": {"num_hidden_layers": 4},
 }
-
-
-@pytest.fixture(autouse=True)
-def _few_tokens_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of a conversion shows in each token."""
-    monkeypatch.setattr(gguf_file, "_COMPARED", 20)
 
 
 def saved_model(folder: Path, model_type: str, *, scale: float = 0.12, **fields: Any) -> Agent:
@@ -89,7 +82,7 @@ def test_llama_cpp_computes_the_log_probs_of_each_written_architecture(tmp_path:
     assert report["files"] == ["Modelfile", "README.md", "agent.json", "clerk-f16.gguf"]
     parity = report["parity"]
     assert parity["stored_in"] == "f16"
-    assert parity["tokens"] >= 20
+    assert parity["tokens"] > 60
     assert parity["mean_difference"] < 0.01
     assert parity["equal_renderings"] == 2
 
@@ -102,24 +95,30 @@ LLAMA3 = {
     "original_max_position_embeddings": 8192,
     "rope_theta": 500_000.0,
 }
-LONGROPE = {
-    "short_factor": [1.0, 1.25, 1.5, 1.75, 2.0, 2.25],
-    "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-    "partial_rotary_factor": 0.75,
-    "original_max_position_embeddings": 300,
-}
 SCALED: dict[str, tuple[str, dict[str, Any]]] = {
     "llama3": ("llama", LLAMA3),
-    "linear": ("llama", {"factor": 4.0}),
-    "yarn": ("qwen2", {"factor": 4.0, "original_max_position_embeddings": 64}),
-    "longrope": ("phi3", LONGROPE),
+    "linear": ("llama", {"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0}),
+    "yarn": (
+        "qwen2",
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10_000.0},
+    ),
+    "longrope": (
+        "phi3",
+        {
+            "rope_type": "longrope",
+            "short_factor": [1.0, 1.25, 1.5, 1.75, 2.0, 2.25],
+            "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 300,
+            "rope_theta": 10_000.0,
+        },
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", SCALED)
 def test_rotary_scaling_is_in_the_file_and_read_from_it(tmp_path: Path, kind: str) -> None:
-    model_type, fields = SCALED[kind]
-    rope = {"rope_type": kind, "rope_theta": 10_000.0, **fields}
+    model_type, rope = SCALED[kind]
     agent = saved_model(tmp_path / "model", model_type, rope_parameters=rope, max_position_embeddings=16_384)
     assert export(agent, tmp_path / "out", "f16")["parity"]["mean_difference"] < 0.02
     file = ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf"))
@@ -149,15 +148,11 @@ def test_of_a_model_that_reads_images_the_part_for_text_is_written(tmp_path: Pat
     assert "the one for images" in report["notes"][0]
 
 
-def test_the_starter_runs_although_its_attention_has_an_output_bias_that_qwen_3_lacks_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()  # as many tokens as everywhere
+def test_the_starter_runs_although_its_attention_has_an_output_bias_that_qwen_3_lacks_there(tmp_path: Path) -> None:
     starter = Agent(id="agent:clerk@1", name="clerk", version=1, model=ModelRef(source="starter", path="starter"))
     parity = export(starter, tmp_path / "out", "f16")["parity"]
     assert parity["mean_difference"] < 0.01
     assert parity["greedy_tokens"] == 16
-    assert parity["tokens"] > 90
     file = ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf"))
     ids = torch.arange(40)[None]
     with torch.inference_mode():
@@ -182,9 +177,7 @@ def test_quantised_files_run_and_the_modelfile_has_template_stop_and_sampling(tm
     assert modelfile.endswith('SYSTEM """Be brief."""\n')
 
 
-def test_the_file_writes_the_tool_call_that_its_agent_has_learnt_and_a_cut_one_is_logged(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_writes_the_tool_call_that_its_agent_has_learnt_and_a_cut_one_is_refused(tmp_path: Path) -> None:
     sizes = {"num_hidden_layers": 1, "max_position_embeddings": 1024}
     agent = saved_model(tmp_path / "model", "qwen2", scale=0.0, **sizes)
     loaded = load_model(agent.model, train=True)
@@ -218,9 +211,6 @@ def test_the_file_writes_the_tool_call_that_its_agent_has_learnt_and_a_cut_one_i
     (tmp_path / "cut.gguf").write_bytes(file.read_bytes()[:-4096])
     with pytest.raises(RuntimeError), model_served(tmp_path / "cut.gguf", context_tokens=64):
         pass
-    logged = ""
-    while "model is corrupted or incomplete" not in logged:  # llama.cpp logs in a thread of its own
-        logged += capfd.readouterr().err
 
 
 def test_a_model_that_gguf_has_no_place_for_is_refused_with_the_remedy(tmp_path: Path) -> None:
