@@ -202,8 +202,7 @@ class JobRunner:
 
     def launcher_queue(self, job: Job) -> str | None:
         """Return the launcher on other machines that has not begun a running job's attempt; None where it has begun."""
-        directory = self._directory(job.id)
-        if job.status is not JobStatus.RUNNING or directory.has_begun(job.attempt):
+        if job.status is not JobStatus.RUNNING or (directory := self._directory(job.id)).has_begun(job.attempt):
             return None
         launch = read_launch(directory, job.attempt)
         return launch.launcher if launch is not None and launch.lock_fd is None else None
