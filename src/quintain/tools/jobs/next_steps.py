@@ -110,7 +110,7 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
             return Hint(f"{note}Compare it with another evaluation of the same tasks: ", compare, ".")
         compare = call("compare_agents", agents=[parent, result.evaluation_id])
         return Hint(
-            f"{note}Compare it with the agent that it was trained from, measured on the same tasks: ", compare, "."
+            f"{note}Compare it with the agent that it was made from, measured on the same tasks: ", compare, "."
         )
     if result.agent:
         return _after_training(services, job.spec, result.agent)
