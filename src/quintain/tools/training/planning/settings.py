@@ -228,25 +228,25 @@ def _fitted(
 
     def attempts() -> list[tuple[str, Any, str]]:
         smaller = max(_FEWEST_BATCH_TOKENS, config.batch_tokens // 2)
-        return [
+        known = [
             ("lora", config.lora or LoraConfig(), "adapters in place of all weights"),
             ("batch_tokens", smaller, f"passes of {smaller} tokens"),
             ("gradient_checkpointing", True, "activations computed twice"),
             *([("offload_activations", True, "activations in main memory")] if device.kind == "cuda" else []),
             *([("optimizer", "adamw_bf16", "weights, gradients and moments in bf16")] if _can_be_bf16(config) else []),
         ]
+        return [one for one in known if one[0] not in settings and getattr(config, one[0]) != one[1]]
 
     for _ in range(16):
         if needs(config) <= room:
             break
-        changes = (one for one in attempts() if one[0] not in settings and getattr(config, one[0]) != one[1])
-        if (change := next(changes, None)) is None:
+        if not (changes := attempts()):
             break
-        name, value, remedy = change
+        name, value, remedy = changes[0]
         config = config.model_copy(update={name: value})
         remedies[name] = remedy
     answer = f"It needs about {needs(config):.0f} MiB, and {room:.0f} MiB may be taken."
-    other = f"with less memory: {', '.join(remedy for *_, remedy in attempts())}"
+    other = f"with less memory: {', '.join(remedy for *_, remedy in attempts()) or 'a smaller model'}"
     if remedies:
         answer, other = (
             f"To fit into memory: {', '.join(remedies.values())}. {answer}",
