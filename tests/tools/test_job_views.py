@@ -283,11 +283,14 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
         update={"environment": "quintain/inventory?tasks=/own.jsonl"}
     )  # all of them were learned from
     written = freeze_runs(waiting, run("t3", job_id=stored(waiting, "job-own", own)))
+    easy = EVALUATE.model_copy(update={"environment": "quintain/inventory?difficulty=easy"})
+    simple = freeze_runs(waiting, run("t4", job_id=stored(waiting, "job-easy", easy)))
     for job_id, method, dataset_id, measured in (
         ("job-1", "pretrain", texts, {"dataset_id": texts, "split": "train"}),
         ("job-2", "sft", played, {"environment": "quintain/inventory"}),
         ("job-3", "sft", answered, {"environment": quiz.environment}),
         ("job-4", "sft", written, {"environment": "quintain/inventory"}),
+        ("job-5", "sft", simple, {"environment": easy.environment}),
     ):
         given = {"method": method, "dataset_id": dataset_id, "config": CONFIGS[method]()}
         stored(waiting, job_id, TrainSpec(agent=STARTER, name="n", output_dir="unused", **given), running=True)
@@ -301,18 +304,24 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
         assert compare.arguments == {"agents": [start.arguments["agent"], "agent:n@1"]}
 
 
-def test_an_agent_of_rows_played_nowhere_known_is_measured_where_its_start_was(waiting: Services) -> None:
-    """Such rows come from logs: success on tasks is better evidence than the loss of rows that were learned from."""
+@pytest.mark.parametrize("kind", ["text", "runs"])
+def test_an_agent_is_measured_on_the_tasks_of_its_start_where_nothing_else_is_known_or_it_learned_there(
+    waiting: Services, kind: str
+) -> None:
+    """Rows of logs were played nowhere known: success on tasks is better evidence than the loss of rows that were learned from."""
     base = BASE.model_copy(update={"id": "agent:base@1"})
     measured = evaluated("base", "0111", "0110").model_copy(update={"environment": "quintain/inventory"})
     of_rows = evaluated("base", "01", suite="rows").model_copy(update={"id": "eval-rows", "dataset_id": "ds-1"})
     final = measured.model_copy(update={"id": "eval-final", "job_id": stored(waiting, "job-0", EVOLVE), "seed": 9})
     for evaluation in (measured, of_rows, final):
         waiting.store.evaluations.add(evaluation, waiting.clock())
-    texts = freeze_rows(waiting, "text", [TextRow(text="a")], "notes")
-    spec = TrainSpec(
-        agent=base, name="n", method="pretrain", dataset_id=texts, config=CONFIGS["pretrain"](), output_dir="unused"
+    texts = kind == "text"
+    dataset_id = (
+        freeze_rows(waiting, "text", [TextRow(text="a")], "notes") if texts else freeze_runs(waiting, run("t1"))
     )
+    method = "pretrain" if texts else "sft"
+    given = {"method": method, "dataset_id": dataset_id, "config": CONFIGS[method]()}
+    spec = TrainSpec(agent=base, name="n", output_dir="unused", **given)
     stored(waiting, "job-1", spec, running=True)
     result = JobResult(agent="agent:n@1")
     waiting.store.jobs.finish("job-1", 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)

@@ -30,8 +30,9 @@ from quintain.tools.data.lineage import (
     require_remembered,
     round_datasets,
 )
+from quintain.tools.jobs.after_training import with_another_seed
 from quintain.tools.jobs.descriptions import job_label, job_labels, metric_curves, thin_curves
-from quintain.tools.jobs.next_steps import next_step, with_another_seed
+from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.search import find_jobs
 from quintain.tools.jobs.stalls import lease_notice, quiet_for, stall_of
 from quintain.tools.results import JobList, JobStarted, JobSummary, JobView, WaitingFor
