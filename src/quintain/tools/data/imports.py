@@ -88,7 +88,7 @@ def import_trajectories(
             max_files=max(max_files, ImportSpec.model_fields["max_files"].default),
             unchanged=tuple(unchanged.values()),
         )
-        return _as_job(start(services, spec, None))
+        return _as_job(start(services, spec))
     if dry_run:
         return result_of(import_logs(place, options, DryRun(unchanged)), dry_run=True, max_files=max_files)
     report = _stored(place, options, _StoreSink(services, unchanged))

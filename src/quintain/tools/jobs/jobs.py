@@ -294,15 +294,12 @@ def spec_key(spec: JobSpec) -> str:
 def start(
     services: Services,
     spec: JobSpec,
-    request_key: str | None,
+    request_key: str | None = None,
     *,
     note: str = "",
     warnings: tuple[Hint, ...] = (),
 ) -> JobStarted:
-    """Start a job for a tool and return how to follow it.
-
-    An unfinished job with the key is returned instead; without a key a job is always started.
-    """
+    """Start a job for a tool and return how to follow it. An unfinished job with the key, or without one of the same spec, is returned."""
     job, deduplicated = services.jobs.start(_by_operator(services, spec), request_key=request_key)
     again = f"{note} " if note else ""
     again += "The same request is already under way. " if deduplicated else ""

@@ -14,11 +14,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import IMITATED
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.jobs.job import (
-    EvolveSpec,
-    JobSpec,
-    StepLabelSpec,
-)
+from quintain.records.jobs.job import EvolveSpec, JobSpec, StepLabelSpec
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.records.labels.judging import JudgingMode, Rubric
 from quintain.records.labels.profiles import DomainProfile
@@ -26,7 +22,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs
 from quintain.tools.evaluation.environment_references import usable_reference
-from quintain.tools.jobs.jobs import spec_key, start
+from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.scorer_resolution import find_rubric
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services, find
@@ -59,7 +55,7 @@ def start_judging(
     fields = judge_fields(services, judge, find_rubric(services, rubric, mode, profile), mode)
     kind = JudgeSpec if "endpoint" in fields else ScoreSpec
     spec: JudgeSpec | ScoreSpec = kind(runs=write_runs(services, runs), **fields)
-    return start(services, spec, spec_key(spec))
+    return start(services, spec)
 
 
 def judge_fields(services: Services, judge: str, rubric: Rubric, mode: str) -> dict[str, Any]:
@@ -89,7 +85,7 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
         )
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     spec = ScoreSpec(agent=scorer, runs=write_runs(services, runs), cache_dir=cache)
-    return start(services, spec, spec_key(spec), note=agreement_note(scorer))
+    return start(services, spec, note=agreement_note(scorer))
 
 
 def judge_agent(services: Services, name: str) -> Agent:
@@ -155,7 +151,7 @@ def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
             f"{'; '.join(reasons) or 'no run names its environment (task.environment)'}",
             code="not_replayable",
         )
-    return start(services, spec, spec_key(spec))
+    return start(services, spec)
 
 
 def replayable_reference(services: Services, reference: str) -> str:
@@ -249,7 +245,7 @@ def start_step_labels(
         completions=completions,
         sampling=agent.sampling.model_copy(update={"temperature": 1.0}),
     )
-    return start(services, spec, spec_key(spec))
+    return start(services, spec)
 
 
 MAX_TARGETS = 500
@@ -296,4 +292,4 @@ def start_influence(services: Services, runs: Iterable[Trajectory], *, agent: Ag
             code="nothing_matches",
         ) from None
     spec = InfluenceSpec(agent=agent, runs=write_runs(services, runs), targets=targets)
-    return start(services, spec, spec_key(spec))
+    return start(services, spec)
