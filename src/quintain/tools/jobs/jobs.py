@@ -299,7 +299,7 @@ def start(
     note: str = "",
     warnings: tuple[Hint, ...] = (),
 ) -> JobStarted:
-    """Start a job for a tool and return how to follow it. An unfinished job with the key, or without one of the same spec, is returned."""
+    """Start a job, unless an unfinished one has the key (without one: the same spec), and return how to follow it."""
     job, deduplicated = services.jobs.start(_by_operator(services, spec), request_key=request_key)
     again = f"{note} " if note else ""
     again += "The same request is already under way. " if deduplicated else ""
