@@ -106,7 +106,7 @@ def fit_all(
             continue
         part = data.take(places)
         own, own_predicted = _fit(part, method)
-        by_common = _error([predicted[i] for i in places], part.y)
+        by_common = squared_error([predicted[i] for i in places], part.y)
         if own.error_after >= by_common:
             shared[domain] = f"held-out error {own.error_after:.4f}, {by_common:.4f} with the common map"
             continue
@@ -116,7 +116,7 @@ def fit_all(
     if shared:
         reasons = [f"{domain} ({why})" for domain, why in shared.items()]
         warnings.append(f"No map of their own, the common one serves: {list_names(reasons, 8)}.")
-    before, after = _error(data.x, data.y), _error(predicted, data.y)
+    before, after = squared_error(data.x, data.y), squared_error(predicted, data.y)
     if all(found.map == UNCHANGED for found in fitted.values()):
         warnings.append(
             f"No map lowers the held-out error of {before:.4f}, so scores stay as they are; label more runs, or mend the scorer."
@@ -214,14 +214,14 @@ def _fit(data: _Labelled, method: Method) -> tuple[DomainFit, list[float]]:
     if min(data.x) < max(data.x) and min(data.y) < max(data.y):
         candidate = _map(data, method)
         held_out = _held_out(data, method)
-        if _error(held_out, data.y) < _error(data.x, data.y):
+        if squared_error(held_out, data.y) < squared_error(data.x, data.y):
             found, predicted = candidate, held_out
     return (
         DomainFit(
             map=found,
             n_labels=len(data.x),
-            error_before=_error(data.x, data.y),
-            error_after=_error(predicted, data.y),
+            error_before=squared_error(data.x, data.y),
+            error_after=squared_error(predicted, data.y),
             spearman=spearman(data.x, data.y),
             reliability=reliability(data.x, data.y),
         ),
@@ -233,9 +233,9 @@ def _map(data: _Labelled, method: Method) -> CalibrationMap:
     if method != "auto":
         return _FITS[method](data.x, data.y)
     tried = ("platt",) if len(data.x) < FEW_LABELS else ("platt", "isotonic")
-    best, least = None, _error(data.x, data.y)
+    best, least = None, squared_error(data.x, data.y)
     for name in tried:
-        error = _error(_held_out(data, name), data.y)  # type: ignore[arg-type]
+        error = squared_error(_held_out(data, name), data.y)  # type: ignore[arg-type]
         if error < least * (1 - _TIE * (best is not None)):
             best, least = name, error
     return _FITS[best](data.x, data.y) if best else UNCHANGED
@@ -268,6 +268,6 @@ def task_folds(groups: Sequence[str]) -> list[list[int]]:
     return parts
 
 
-def _error(predicted: Sequence[float], labels: Sequence[float]) -> float:
-    """Mean squared difference (Brier 1950)."""
+def squared_error(predicted: Sequence[float], labels: Sequence[float]) -> float:
+    """Return the mean squared difference of predictions and labels (Brier 1950)."""
     return math.fsum((p - y) ** 2 for p, y in zip(predicted, labels, strict=True)) / len(labels)

@@ -15,12 +15,13 @@ A run that some judges left out gets the weighted mean of the others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from quintain.records.labels.calibration import Panel, RaterFit
 from quintain.scoring.calibration.agreement import krippendorff_alpha
-from quintain.scoring.calibration.fitting import MIN_LABELS, task_folds
+from quintain.scoring.calibration.fitting import MIN_LABELS, squared_error, task_folds
 from quintain.scoring.calibration.maps import fit_platt, value_of
 
 if TYPE_CHECKING:
@@ -65,25 +66,21 @@ def choose_panel(runs: Sequence[JudgedRun]) -> PanelChoice | None:
     panel = fit_panel(runs)
     if panel is None or (len(panel.raters) < 2 and not any(fit.length_taken_out for fit in panel.raters.values())):
         return None
-    values = [_mean(run) for run in runs]
+    values = [fmean(run.verdicts.values()) for run in runs]
     weighted, equal, held_out = ([0.0] * len(runs) for _ in range(3))
     for fold in task_folds([run.task for run in runs]):
         rest = sorted(set(range(len(runs))) - set(fold))
         trained = fit_panel([runs[i] for i in rest]) or Panel(raters={}, doublings=panel.doublings)
         combined = {i: panel_value(trained, runs[i].verdicts, runs[i].chars, values[i]) for i in range(len(runs))}
         labels = [runs[i].label for i in rest]
-        by_panel, by_mean = fit_platt([combined[i] for i in rest], labels), fit_platt([values[i] for i in rest], labels)
+        of_panel, of_mean = fit_platt([combined[i] for i in rest], labels), fit_platt([values[i] for i in rest], labels)
         for i in fold:
             held_out[i] = combined[i]
-            weighted[i], equal[i] = value_of(by_panel, combined[i]), value_of(by_mean, values[i])
-    measured = panel.model_copy(
-        update={
-            "error_equal": _error(equal, runs),
-            "error_weighted": _error(weighted, runs),
-            "alpha": _alpha(runs),
-        }
-    )
-    return PanelChoice(measured, _error(weighted, runs) < _error(equal, runs), held_out)
+            weighted[i], equal[i] = value_of(of_panel, combined[i]), value_of(of_mean, values[i])
+    true = [run.label for run in runs]
+    by_panel, by_mean = squared_error(weighted, true), squared_error(equal, true)
+    measured = {"error_equal": by_mean, "error_weighted": by_panel, "alpha": _alpha(runs)}
+    return PanelChoice(panel.model_copy(update=measured), by_panel < by_mean, held_out)
 
 
 def panel_value(panel: Panel, verdicts: Mapping[str, float], chars: int, mean: float) -> float:
@@ -180,15 +177,6 @@ def _predicted(fit: RaterFit, value: float, longer: float) -> float:
 
 def _doublings(chars: int) -> float:
     return math.log2(max(1, chars))
-
-
-def _mean(run: JudgedRun) -> float:
-    return math.fsum(run.verdicts.values()) / len(run.verdicts)
-
-
-def _error(values: Iterable[float], runs: Sequence[JudgedRun]) -> float:
-    """Mean squared difference of values and labels."""
-    return math.fsum((value - run.label) ** 2 for value, run in zip(values, runs, strict=True)) / len(runs)
 
 
 def _alpha(runs: Sequence[JudgedRun]) -> float | None:
