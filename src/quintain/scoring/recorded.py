@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip
@@ -35,27 +35,18 @@ OF_RATERS = frozenset({"judge", "people"})
 _OF_RATER = {"judge": "assistant:", "people": "person:"}
 """Scorer -> what its raters' names begin with where a caller leaves that out."""
 
+
+def _scoring(scorer: str, **more: Any) -> ToolCall:
+    return call("score_trajectories", scorer=scorer, **more, filter=...)
+
+
 _REMEDY = {
-    "judge": Hint(
-        "judge it (",
-        call("get_judging_batch", limit=5),
-        ", or ",
-        call("score_trajectories", scorer="judge", judge=..., filter=...),
-        ")",
-    ),
+    "judge": Hint("judge it (", call("get_judging_batch", limit=5), ", or ", _scoring("judge", judge=...), ")"),
     "people": Hint("let someone judge it (", call("get_judging_batch", limit=5, judge="person"), ")"),
-    MONTECARLO: Hint("value its steps (", call("score_trajectories", scorer=MONTECARLO, judge=..., filter=...), ")"),
-    INFLUENCE: Hint(
-        "compare its gradient with others' (",
-        call("score_trajectories", scorer=INFLUENCE, judge=..., target=..., filter=...),
-        ")",
-    ),
-    TOURNAMENT: Hint(
-        "compare it with other runs of its task (",
-        call("score_trajectories", scorer="judge", judge=..., mode="pairwise", filter=...),
-        ")",
-    ),
-    REPLAY: Hint("repeat it (", call("score_trajectories", scorer=REPLAY, filter=...), ")"),
+    MONTECARLO: Hint("value its steps (", _scoring(MONTECARLO, judge=...), ")"),
+    INFLUENCE: Hint("compare its gradient with others' (", _scoring(INFLUENCE, judge=..., target=...), ")"),
+    TOURNAMENT: Hint("compare it with other runs of its task (", _scoring("judge", judge=..., mode="pairwise"), ")"),
+    REPLAY: Hint("repeat it (", _scoring(REPLAY), ")"),
 }
 
 
@@ -132,8 +123,8 @@ class RecordedScorer:
         raters = self.newest(run_id)
         if not raters:
             failed = next((one.reason for one in self._verdicts(self._found.get(run_id, ())) if one.reason), None)
-            score = call("score_trajectories", scorer=self._source.scorer, filter=...)
-            remedy = _REMEDY.get(self._source.scorer, Hint("score it first: ", score))
+            scorer = self._source.scorer
+            remedy = _REMEDY.get(scorer, Hint("score it first: ", _scoring(scorer)))
             if self._source.rubric is not None:
                 remedy = _remedy_by_rubric(self._source)
             reason = Hint(f"{clip(failed or 'no verdict is stored', 400)}; ", remedy)
