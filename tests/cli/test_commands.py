@@ -111,6 +111,8 @@ def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings, servi
     assert "success:" not in listed
     table = list(csv.DictReader(io.StringIO(quintain("runs", "--limit", "1", "--csv", "-", home=settings.home).stdout)))
     assert [row["outcome"] for row in table] == ["failure", "success", "success", "success"], "all, newest first"
+    one = quintain("show", table[0]["id"], home=settings.home).stdout
+    assert "\nenvironment: quintain/inventory\n" in one
 
 
 def test_an_agent_that_cannot_talk_is_refused_before_a_line_is_read(home: Path) -> None:

@@ -114,7 +114,7 @@ def _show_run(console: Console, view: TrajectoryView) -> None:
     facts = {
         "run": run.get("id"),
         "agent": (run.get("agent") or {}).get("name"),
-        "environment": (run.get("environment") or {}).get("id"),
+        "environment": task.get("environment"),
         "task": task.get("id"),
         "outcome": outcome,
         "tags": run.get("tags"),
