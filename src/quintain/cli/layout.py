@@ -92,11 +92,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 def _least(column: Column, natural: int, cells: Sequence[str]) -> int:
     if column.cut or column.fold:
         return min(natural, _CUT_WIDTH if column.cut else _FOLD_WIDTH)
-    return max(map(_longest_word, cells))
-
-
-def _longest_word(text: str) -> int:
-    return max((cell_len(word) for word in text.split()), default=0)
+    return max((cell_len(word) for text in cells for word in text.split()), default=0)
 
 
 def _wrapped(columns: Sequence[Column], widths: Sequence[int], row: Sequence[str]) -> list[list[str]]:

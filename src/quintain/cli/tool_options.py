@@ -184,7 +184,8 @@ def _option(command: Command, name: str, member: str | None, field: FieldInfo) -
     dotted = name if member is None else f"{name}.{member}"
     shape, parsed = ("settings", list[str]) if name == _SETTINGS else _shape(field, is_mix=dotted in command.mixes)
     choices = _choices(field.annotation)
-    word = (command.names.get(dotted) or _singular(member or name, shape)).replace("_", "-")
+    one = member or name
+    word = (command.names.get(dotted) or (one.removesuffix("s") if shape == "list" else one)).replace("_", "-")
     if shape == "switch":
         word = command.names.get(dotted) or f"{word}/--no-{word}"
     default = command.defaults.get(dotted, None if field.is_required() else field.default)
@@ -254,10 +255,6 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Record)
-
-
-def _singular(name: str, shape: Shape) -> str:
-    return name.removesuffix("s") if shape == "list" else name
 
 
 def _help(field: FieldInfo, shape: Shape, listed: str | None, default: Any, choices: Sequence[str]) -> str:

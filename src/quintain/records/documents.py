@@ -10,7 +10,7 @@ import os
 import stat
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,12 @@ def read_value(path: Path) -> Any:
             f"expected at most {MAX_BYTES:,} bytes of settings in {path}, got more; put data in a dataset",
             code="bad_config",
         )
-    return _parse(READERS[path.suffix.lower()], content, str(path))
+    try:
+        return READERS[path.suffix.lower()](content.decode("utf-8-sig"))
+    except RecursionError:
+        raise InvalidInput(f"expected flat settings in {path}, got deep nesting", code="bad_config") from None
+    except ValueError as error:
+        raise InvalidInput(f"cannot read {path}: {error}", code="bad_config") from None
 
 
 def read_toml(path: Path, code: str) -> dict[str, Any]:
@@ -147,12 +152,3 @@ def _parse_lines(text: str) -> list[Any]:
 
 
 READERS = {".yaml": parse_yaml, ".yml": parse_yaml, ".json": _parse_json, ".jsonl": _parse_lines}
-
-
-def _parse(parse: Callable[[str], Any], content: bytes, name: str) -> Any:
-    try:
-        return parse(content.decode("utf-8-sig"))
-    except RecursionError:
-        raise InvalidInput(f"expected flat settings in {name}, got deep nesting", code="bad_config") from None
-    except ValueError as error:
-        raise InvalidInput(f"cannot read {name}: {error}", code="bad_config") from None

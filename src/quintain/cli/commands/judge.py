@@ -16,7 +16,7 @@ from quintain.records.wording import shown
 from quintain.tools.catalog import Answer, Entry, Question, tool
 from quintain.tools.invocation import call, check
 from quintain.tools.labels.judging.agreement import agreement
-from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
+from quintain.tools.labels.judging.results import Agreement, SubmitResult
 from quintain.tools.labels.judging.tools import ROUNDS, ask_person
 from quintain.tools.services import Services
 
@@ -60,7 +60,10 @@ def _interview(use: CommandRun, services: Services, arguments: dict[str, Any]) -
             raise InvalidInput(
                 "only a person is asked at the terminal; an assistant judges with --judge assistant --json"
             )
-        _show_round(console, asked)
+        if asked.submitted is not None:
+            _show_submitted(console, asked.submitted)
+        else:
+            show_next_step(console, asked)
         left -= ROUNDS
         if stopped or asked.submitted is None:
             return
@@ -100,13 +103,6 @@ def _line(console: Console, entry: Entry) -> str | None:
         if len(meant) == 1 or value in entry.options:
             return value if value in entry.options else meant[0]
         console.print(f"Please choose one of: {', '.join(entry.options)}")
-
-
-def _show_round(console: Console, result: JudgingBatchResult) -> None:
-    if result.submitted is not None:
-        _show_submitted(console, result.submitted)
-    else:
-        show_next_step(console, result)
 
 
 def _show_submitted(console: Console, result: SubmitResult) -> None:

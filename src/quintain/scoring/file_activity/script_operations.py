@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from quintain.scoring.file_activity.operations import Operation, OperationKind, patch_operations
 from quintain.scoring.file_activity.programs import Purpose, purpose_of
@@ -184,7 +185,8 @@ def _substituted(program: str) -> tuple[str, str]:
 def _found(command: Command) -> Iterator[Operation]:
     """`find FOLDER ... -delete`, `-exec rm`, `-exec cat`: the files as one pattern."""
     arguments = list(command.arguments)
-    folders = [word for word in arguments[: _first_option(arguments)] if word] or ["."]
+    before_options = takewhile(lambda word: not word.startswith(("-", "(")), arguments)
+    folders = [word for word in before_options if word] or ["."]
     names = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word in {"-name", "-iname"}]
     patterns = [f"{folder.rstrip('/')}/{names[0] if names else '*'}" for folder in folders]
     started = next(
@@ -211,10 +213,6 @@ def _on_listed_files(command: Command, listed: Sequence[str]) -> Iterator[Operat
         yield from (Operation("read", path) for path in listed)
     elif program not in _LISTERS:
         yield Operation("run", new=command.source, is_exact=False, note="xargs")
-
-
-def _first_option(arguments: Sequence[str]) -> int:
-    return next((i for i, word in enumerate(arguments) if word.startswith(("-", "("))), len(arguments))
 
 
 def _python(command: Command) -> Iterator[Operation]:

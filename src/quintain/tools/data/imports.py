@@ -225,20 +225,15 @@ def _outcome_step(report: ImportReport, these: Any) -> Iterator[str | ToolCall]:
     else:
         yield ". Where an outcome is unknown and you know it, state it with "
         yield call("record_trajectory", trajectory_id=..., outcome=...)
-        yield from _column_step(report)
+        if report.columns:
+            named = list_names([repr(clip(name, 40)) for name in report.columns], 6)
+            yield f", or let a column of the rows ({named}: of few values) state it: "
+            yield call("export_dataset", kind="kto", name="labels", path=..., columns={"label": ..., "good": ...})
         yield ", or score runs: "
         yield score
         yield ", or learn from them although some may be failures: "
         yield call("export_dataset", kind="sft", name="runs", filter=these, outcomes=["success", "unknown"])
     yield "."
-
-
-def _column_step(report: ImportReport) -> Iterator[str | ToolCall]:
-    """Yield how to take labels from a column that may state them."""
-    if report.columns:
-        named = list_names([repr(clip(name, 40)) for name in report.columns], 6)
-        yield f", or let a column of the rows ({named}: of few values) state it: "
-        yield call("export_dataset", kind="kto", name="labels", path=..., columns={"label": ..., "good": ...})
 
 
 def _labels_step(report: ImportReport, these: Any) -> Iterator[str | Hint]:

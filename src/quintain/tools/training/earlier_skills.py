@@ -153,18 +153,13 @@ def _skill(
 
 
 def _line(services: Services, agent: Agent) -> Iterator[str | None]:
-    """Yield the ids of an agent and of those that it was trained from."""
+    """Yield the ids of an agent and of those that it was trained from, in earlier stages of its recipe too."""
     for one in ancestors_of(services, agent.id or ""):
         yield one.id
-        yield from _earlier_stages(services, one)
-
-
-def _earlier_stages(services: Services, agent: Agent) -> Iterator[str | None]:
-    """Yield the ids of the agents that earlier stages of the agent's recipe made."""
-    job = find(services.store.jobs.get, agent.root_job_id or "")
-    if job is not None and isinstance(job.spec, RecipeSpec) and agent.created_at is not None:
-        of_job = services.store.agents.of_job(job.id)
-        yield from (one.id for one in of_job if one.created_at and one.created_at <= agent.created_at)
+        job = find(services.store.jobs.get, one.root_job_id or "")
+        if job is not None and isinstance(job.spec, RecipeSpec) and one.created_at is not None:
+            of_job = services.store.agents.of_job(job.id)
+            yield from (other.id for other in of_job if other.created_at and other.created_at <= one.created_at)
 
 
 def _require_same_adapter(start: Agent, kept: Agent) -> None:

@@ -7,7 +7,7 @@ A safetensors file opens with the length of its header, 8 bytes little-endian, a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,7 +95,8 @@ def read_model(ref: ModelRef) -> ModelFacts | str:
         config = read_object(folder / "config.json")
         if "quantization_config" in config:
             return "its weights are stored quantised, so their sizes are not read; name the folder of its plain weights"
-        tensors = [tensor for header in weight_headers(folder) for tensor in _tensors(header)]
+        stored = (item for header in weight_headers(folder) for item in header.items())
+        tensors = [_checked(name, tuple(about["shape"])) for name, about in stored if name != "__metadata__"]
         return _facts(config, tensors, adapter, ref.quantization)
     except InvalidInput as error:
         return str(error.message)
@@ -116,12 +117,6 @@ def stored_quantization(ref: ModelRef) -> str | None:
 class _Tensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
-
-
-def _tensors(header: Mapping[str, Any]) -> Iterator[_Tensor]:
-    for name, about in header.items():
-        if name != "__metadata__":
-            yield _checked(name, tuple(about["shape"]))
 
 
 def _checked(name: str, shape: tuple[Any, ...]) -> _Tensor:
