@@ -60,8 +60,7 @@ def print_job(console: Console, view: JobView) -> None:
         "attempt": view.attempt if view.attempt > 1 else None,
     }
     print_facts(console, facts)
-    if view.error is not None:
-        print_error_of(console, view)
+    _print_error(console, view)
     if view.result is not None:
         show_facts(console, view.result)
     for name, curve in (view.curves or {}).items():
@@ -71,11 +70,10 @@ def print_job(console: Console, view: JobView) -> None:
     show_next_step(console, view)
 
 
-def print_error_of(console: Console, view: JobView) -> None:
-    """Print why a job failed."""
-    assert view.error is not None
-    text = in_commands(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
-    console.print(printable(text), style="red")
+def _print_error(console: Console, view: JobView) -> None:
+    if view.error is not None:
+        text = in_commands(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
+        console.print(printable(text), style="red")
 
 
 def first_command(
@@ -159,8 +157,7 @@ def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult]
     else:
         console = plain_console()
         _warn(use, view.warnings)
-        if view.error is not None:
-            print_error_of(console, view)
+        _print_error(console, view)
         if view.result is not None:
             show(console, view.result)
         console.print(printable(f"{view.job_id}: {view.status}. {for_terminal(view.next_step)}"))

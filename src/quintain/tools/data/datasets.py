@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from quintain.artifacts.locations import HUB
 from quintain.datasets import near_duplicates
-from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
+from quintain.datasets.dataset_writer import WrittenDataset
 from quintain.datasets.selection import Criteria, ExportCounts
 from quintain.errors import InvalidInput
 from quintain.exporters.dataset_conversion import require_kind
@@ -156,7 +156,8 @@ def export_dataset(
         making=making,
     )
     destination, format = _destination(services, push_to, format)
-    require_format(format, options)
+    if format != "quintain":
+        require_kind(exporter(format), options.kind)
     if path is not None:
         if filter is not None or trajectory_ids is not None:
             raise InvalidInput("`path` has the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
@@ -187,12 +188,6 @@ def _checked_curation(kind: str, curation: Curation | None, scorer: str | None) 
     if kind != "prm" or scorer is None or "step_labels" in curation.model_fields_set:
         return curation
     return curation.model_copy(update={"step_labels": "scores"})
-
-
-def require_format(format: str, options: ExportOptions) -> None:
-    """Raise if a format is unknown or cannot represent this kind of dataset."""
-    if format != "quintain":
-        require_kind(exporter(format), options.kind)
 
 
 def _named(
