@@ -37,7 +37,6 @@ class Option(OptionForm):
     """A form with what the parser and the help need."""
 
     type: Any
-    """The type that typer parses."""
     default: Any
     required: bool
     help: str

@@ -19,7 +19,6 @@ Quantization = Literal["nf4", "int8"]
 
 
 Role = Literal["policy", "reward_model", "step_model", "retriever"]
-"""Use of an agent's model."""
 
 
 class ModelRef(Record):

@@ -259,7 +259,6 @@ ROW_OF_KIND: dict[str, type[Row]] = {
     "prm": StepLabelRow,
     "benchmark": BenchmarkRow,
 }
-"""Dataset kind -> type of its rows."""
 
 
 class Dataset(Record):

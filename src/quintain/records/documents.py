@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 1_000_000
-"""Maximum size of a settings file."""
 
 
 def read_document(path: Path) -> dict[str, Any]:

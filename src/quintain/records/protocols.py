@@ -145,7 +145,6 @@ class Environment(Protocol):
 
 
 SPLITS = ("train", "held_out")
-"""Splits of a family of tasks."""
 
 
 class TaskSource(Protocol):

@@ -32,7 +32,6 @@ GENERIC = "generic"
 """The profile of a run that no other one fits: it knows `submit` and `think`, and what the run describes."""
 
 PROFILES: Mapping[str, DomainProfile] = MappingProxyType(_built_in())
-"""The built-in profiles by name."""
 
 _TYPES = {
     **dict.fromkeys(("bug_fix", "bugfix", "swe", "swe-bench", "swebench", "software_engineering", "code"), "coding"),

@@ -49,7 +49,6 @@ class Scale:
     """Runs of each task; pairs need a good and a bad one."""
     eval_tasks: int
     hyperparameters: Mapping[str, Mapping[str, Any]]
-    """Method -> its settings."""
 
 
 FULL = Scale(

@@ -48,7 +48,6 @@ class JobStatus(StrEnum):
 
 
 TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED})
-"""Final states."""
 
 UNFINISHED = frozenset({JobStatus.QUEUED, JobStatus.RUNNING})
 """States handled by the reconciler."""

@@ -24,13 +24,10 @@ StepRule = Literal[
     "recovery",
     "timing",
 ]
-"""Rules applied to each step."""
 
 RunRule = Literal["integrity", "tool_choice", "efficiency"]
-"""Rules applied to a whole run."""
 
 Part = Literal["outcome", "process", "efficiency"]
-"""Parts of a composite score."""
 
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(require_number)]
 Weight = Annotated[float, Field(ge=0, le=1000), BeforeValidator(require_number)]

@@ -19,7 +19,6 @@ class FileChange(NamedTuple):
     lines: tuple[str, ...]
     """The lines of the section, with their signs."""
     target: str | None = None
-    """Where the file is moved to."""
     is_complete: bool = True
     """False for a diff that renames a file or has no hunk: it cannot be applied."""
 

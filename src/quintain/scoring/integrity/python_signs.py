@@ -43,9 +43,7 @@ class _Place(NamedTuple):
 
     function: _Function | None = None
     is_guarded: bool = False
-    """Whether a condition decides if it runs."""
     is_dead: bool = False
-    """Whether it never runs."""
 
 
 def python_signs(code: str, *, is_whole: bool = False, own_modules: Set[str] = frozenset()) -> list[CodeSign]:

@@ -59,7 +59,6 @@ class Question(NamedTuple):
     system: str
     user: str
     mark: str
-    """The datamark of this call."""
     repeat: int = 0
     """Number of the asking, where an equal question is asked several times."""
 

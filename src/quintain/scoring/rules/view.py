@@ -54,7 +54,6 @@ class Call:
     readable: bool
     repeatable: bool
     activity: FileCall
-    """Its file operations."""
     command: str = ""
     """The command line of a call that executes."""
     file: str = ""
@@ -72,7 +71,6 @@ class Turn:
     index: int
     calls: list[Call]
     text: str
-    """Its message."""
     thought: str
     is_copy: bool
     """Whether it was copied from another session and is not work of this run."""

@@ -39,7 +39,6 @@ class _Request(NamedTuple):
     """Options of one call."""
 
     named: Mapping[str, Any]
-    """The arguments that name the runs."""
     dry_run: bool
     twins: bool
     copies: bool

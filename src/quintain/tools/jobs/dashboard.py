@@ -18,7 +18,6 @@ from quintain.tools.jobs.plots import draw, saved_note, web_page
 from quintain.tools.services import Services
 
 _TRAININGS = ("train", "evolve", "recipe")
-"""Kinds of jobs that train."""
 
 
 def show_training_dashboard(

@@ -129,7 +129,6 @@ class _Asked(NamedTuple):
     filter: TrajectoryFilter | None
     ids: tuple[str, ...] | None
     forgotten: tuple[str, ...]
-    """Ids of forgotten runs."""
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that select the same runs in the next call."""

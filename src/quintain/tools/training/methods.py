@@ -35,7 +35,6 @@ _STATE_METHOD = ("stage", "rl", "rlhf_type", "adv_estimator", "advantage_estimat
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 METHODS: dict[str, str] = _TABLES["methods"]
-"""Method -> description."""
 
 
 _EXPLAINED = 3

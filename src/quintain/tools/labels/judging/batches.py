@@ -74,7 +74,6 @@ class Candidate(NamedTuple):
     id: str
     task: str
     is_known: bool
-    """Whether its outcome is known."""
 
 
 class Choice(NamedTuple):

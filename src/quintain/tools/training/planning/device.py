@@ -31,7 +31,6 @@ class Device(NamedTuple):
     threads: int
     """Processors that a job may use."""
     is_stated: bool = False
-    """Whether the caller stated the memory."""
 
 
 def look_at_device(memory_gb: float | None = None) -> Device:

@@ -65,7 +65,6 @@ class ModelFacts(NamedTuple):
     adapter: LoraConfig | None = None
     """The settings of the adapter that the agent has on top."""
     quantization: Quantization | None = None
-    """How the agent's base is quantised."""
 
     @property
     def body(self) -> float:
