@@ -149,7 +149,14 @@ def list_jobs(
         paced = {job.id: job for job in running}
         jobs = [paced.get(job.id, job) for job in found]
         labels = job_labels(services, jobs)
-        shown = [_summary(services, job, labels[job.id], queue and _waiting_for(services, job, queue)) for job in jobs]
+        shown = [
+            JobSummary(
+                label=labels[job.id],
+                waiting_for=queue and _waiting_for(services, job, queue),
+                **_facts(services, job, JobSummary),
+            )
+            for job in jobs
+        ]
         return shown, following
 
     items, following = fitting_page(fetch, limit)
@@ -176,25 +183,6 @@ def list_jobs(
 
 def _held_up(item: JobSummary) -> str:
     return f"{item.job_id} {'is in trouble' if item.trouble else 'seems stalled'}"
-
-
-def _summary(services: Services, job: Job, label: str, waiting_for: WaitingFor | None) -> JobSummary:
-    return JobSummary(
-        job_id=job.id,
-        kind=job.kind,
-        label=label,
-        note=job.note,
-        status=job.status,
-        waiting_for=waiting_for,
-        stalled=_stalled(services, job),
-        trouble=services.jobs.trouble(job.id) if job.status in UNFINISHED else None,
-        step=job.step,
-        total_steps=job.total_steps,
-        created_at=job.created_at,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
-        resource_uri=f"job://{job.id}",
-    )
 
 
 def cancel_job(services: Services, job_id: JobId) -> JobView:
@@ -320,23 +308,30 @@ def start(
 
 def view_of(services: Services, job: Job) -> JobView:
     """Return a job as the tools show it."""
-    shared = {name: getattr(job, name) for name in JobView.model_fields if name in Job.model_fields}
+    facts = _facts(services, job, JobView)
     if launcher := services.jobs.launcher_queue(job):
-        shared["phase"] = f"in the queue of {launcher}"
-    trouble = services.jobs.trouble(job.id) if job.status in UNFINISHED else None
-    stalled = _stalled(services, job)
+        facts["phase"] = f"in the queue of {launcher}"
+    if facts["stalled"] or facts["trouble"]:
+        facts["eta_s"] = None
     waiting_for = _waiting_for(services, job, services.jobs.queue()) if job.status is JobStatus.QUEUED else None
     return JobView(
-        job_id=job.id,
         label=job_label(services, job),
         waiting_for=waiting_for,
         quiet_for_s=_quiet_for(services, job, services.clock()),
-        stalled=stalled,
-        trouble=trouble,
-        resource_uri=f"job://{job.id}",
-        next_step=_next_step(services, job, stalled, waiting_for),
-        **shared | ({"eta_s": None} if stalled or trouble else {}),
+        next_step=_next_step(services, job, facts["stalled"], waiting_for),
+        **facts,
     )
+
+
+def _facts(services: Services, job: Job, view: type[JobView | JobSummary]) -> dict[str, Any]:
+    """Return the fields of a view that it shares with the job, and how the job's process fares."""
+    return {
+        **{name: getattr(job, name) for name in view.model_fields if name in Job.model_fields},
+        "job_id": job.id,
+        "stalled": _stalled(services, job),
+        "trouble": services.jobs.trouble(job.id) if job.status in UNFINISHED else None,
+        "resource_uri": f"job://{job.id}",
+    }
 
 
 def _stalled(services: Services, job: Job) -> str | None:
