@@ -18,21 +18,18 @@ from quintain.records.hyperparameters.online import OnlineConfig as OnlineConfig
 from quintain.records.hyperparameters.online import PPOConfig as PPOConfig
 from quintain.records.hyperparameters.online import SamplerConfig as SamplerConfig
 from quintain.records.hyperparameters.online import SelfPlayConfig as SelfPlayConfig
-from quintain.records.hyperparameters.pairs import PairLossConfig
-from quintain.records.hyperparameters.pairs import PreferenceConfig as PreferenceConfig
+from quintain.records.hyperparameters.pairs import PairLossConfig, PreferenceConfig
 from quintain.records.hyperparameters.setting_groups import CoresetConfig as CoresetConfig
 from quintain.records.hyperparameters.setting_groups import CurriculumConfig as CurriculumConfig
 from quintain.records.hyperparameters.setting_groups import EWCConfig as EWCConfig
 from quintain.records.hyperparameters.setting_groups import LoraConfig as LoraConfig
 from quintain.records.hyperparameters.setting_groups import ReplayConfig as ReplayConfig
-from quintain.records.hyperparameters.setting_groups import Settings as Settings
 from quintain.records.hyperparameters.shared import Precision as Precision
 from quintain.records.hyperparameters.shared import Sink as Sink
 from quintain.records.hyperparameters.shared import TrainingConfig as TrainingConfig
 from quintain.records.hyperparameters.values import PRMConfig as PRMConfig
 from quintain.records.hyperparameters.values import RetrieverConfig as RetrieverConfig
 from quintain.records.hyperparameters.values import RewardConfig as RewardConfig
-from quintain.records.hyperparameters.values import ValueConfig as ValueConfig
 
 
 class SFTConfig(TrainingConfig):
