@@ -17,11 +17,7 @@ from quintain.tools.results import JobStarted
 
 
 def run_tool(use: CommandRun) -> int:
-    """Run a tool and show its result.
-
-    Returns:
-        0: done; 1: the job did not succeed, or the plan cannot be carried out; 2: refused; 130: left running by Ctrl-C.
-    """
+    """Run a tool and show its result; 1 where the job did not succeed, or the plan cannot be carried out."""
     services = use.services()
     result = use.call(services)
     if isinstance(result, JobStarted):

@@ -59,7 +59,6 @@ class Command:
 
 
 def _file(name: str, help: str) -> CommandOption:
-    """Return an option `--NAME` that names a file."""
     return CommandOption(name, f"--{name.replace('_', '-')}", Path | None, None, help)
 
 

@@ -302,7 +302,6 @@ def _columns(pairs: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def _structure(text: str, name: str) -> Any:
-    """Return a structure written as YAML, or in a file."""
     if text.lower().endswith(_DOCUMENTS):
         return read_value(Path(text))
     try:

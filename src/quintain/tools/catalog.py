@@ -32,7 +32,6 @@ class Picture(NamedTuple):
     """The job, for hosts that follow it."""
 
     def _repr_png_(self) -> bytes | None:
-        """Return what a notebook shows."""
         return self.png
 
 

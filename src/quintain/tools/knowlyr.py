@@ -215,22 +215,14 @@ class DatasetExporter:
 
 
 def dataset_name(rows: Path, kind: str) -> str:
-    """Return the name of the dataset of a file, by its content.
-
-    Raises:
-        NotFound: the file does not exist.
-    """
+    """Return the name of the dataset of a file, by its content."""
     if not rows.is_file():
         raise NotFound(f"expected a file of rows at {str(rows)!r}, got none; name one that exists")
     return f"knowlyr-{kind}-{sha256(rows.read_bytes()).hexdigest()[:12]}"
 
 
 def with_task_texts(preferences: Path, trajectories: Path, target: Path) -> Path:
-    """Write preferences with the text of each task, which knowlyr leaves in the trajectories; return the file.
-
-    Raises:
-        NotFound: a file does not exist.
-    """
+    """Write preferences with the text of each task, which knowlyr leaves in the trajectories; return the file."""
     texts = {
         str(row.get("task_id")): row["metadata"]["task_description"]
         for row in read_objects(trajectories)

@@ -191,7 +191,6 @@ class _Face(AgentEnv):
 
 
 def _task(task: Any) -> Task:
-    """Return knowlyr's forms of a task as a task."""
     if isinstance(task, Task):
         return task
     named = task if isinstance(task, Mapping) else getattr(task, "__dict__", None) or {}

@@ -186,7 +186,6 @@ def _salvage(settings: Settings, target: Path) -> str:
 
 
 def _vacuum(settings: Settings) -> str:
-    """Vacuum the database, and return what that has brought."""
     store = open_store(settings.url)
     try:
         return f"the database has lost {store.vacuum() / 1024**2:,.1f} MB"
@@ -320,7 +319,6 @@ def _environments(services: Services) -> str:
 
 
 def _extensions(services: Services) -> str:
-    """Extensions by other packages."""
     found = list_extensions()
     if faults := [one.fault for one in found if one.fault]:
         raise Unavailable("; ".join(faults))

@@ -22,11 +22,7 @@ _LISTED = 10
 
 
 def run_evaluate(use: CommandRun) -> int:
-    """Evaluate and show the result.
-
-    Returns:
-        0: measured; 1: the job did not succeed; 2: refused; 130: left running by Ctrl-C.
-    """
+    """Evaluate and show the result."""
     require_ending(use.own["report"])
     services = use.services()
     view = follow_start(services, use, use.call(services))
@@ -42,11 +38,7 @@ def run_evaluate(use: CommandRun) -> int:
 
 
 def run_compare(use: CommandRun) -> int:
-    """Compare and show the result.
-
-    Returns:
-        0: compared; 1: the job of a sequential comparison did not succeed; 2: refused; 130: left running by Ctrl-C.
-    """
+    """Compare and show the result."""
     require_ending(use.own["report"])
     services = use.services()
     found = use.call(services)

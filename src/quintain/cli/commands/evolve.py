@@ -23,11 +23,7 @@ _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]",
 
 
 def run_evolve(use: CommandRun) -> int:
-    """Start an evolution and follow it.
-
-    Returns:
-        0: succeeded (or started, with --detach); 1: ended otherwise; 2: not started; 130: left running by Ctrl-C.
-    """
+    """Start an evolution and follow it."""
     config: Path | None = use.own["config"]
     document = {"method": "evolve", **(read_document(config) if config is not None else {})}
     if document["method"] != "evolve" or "stages" in document:

@@ -19,11 +19,7 @@ from quintain.tools.results import ExportResult
 
 
 def run_export(use: CommandRun) -> int:
-    """Freeze the chosen runs, write them in the format asked for, and show what was left out and why.
-
-    Returns:
-        0: the dataset was exported; 2: the request was refused.
-    """
+    """Freeze the chosen runs, write them in the format asked for, and show what was left out and why."""
     out: Path | None = use.own["out"]
     if out is not None and out.exists():
         raise Conflict(f"{out} exists, and an export never changes; name a new folder with --out")
@@ -38,11 +34,7 @@ def run_export(use: CommandRun) -> int:
 
 
 def run_export_agent(use: CommandRun) -> int:
-    """Export, and show the files and how close they are to the agent.
-
-    Returns:
-        0: the files were written; 1: the job did not succeed; 2: refused; 130: left running by Ctrl-C.
-    """
+    """Export, and show the files and how close they are to the agent."""
     console = plain_console(stderr=use.json_out)
     services = use.services()
     view = follow_start(services, use, use.call(services))

@@ -37,11 +37,7 @@ _COLUMNS = (
 
 
 def run_import(use: CommandRun) -> int:
-    """Import files or folders, one after the other, and show what came in, file by file.
-
-    Returns:
-        0: something came in, or was imported before; 1: nothing did; 2: refused; 130: left running by Ctrl-C.
-    """
+    """Import files or folders, one after the other, and show what came in, file by file; 1 where nothing did."""
     services = use.services(redact=()) if use.own["no_redact"] else use.services()
     listed = {"max_files": MOST_FILES, **use.arguments} if use.json_out else use.arguments
     max_files = int(listed.get("max_files", _LISTED))

@@ -20,11 +20,7 @@ SUSPICIOUS = 1
 
 
 def run_score(use: CommandRun) -> int:
-    """Score the chosen runs, by a job where a model scores them, and show the result.
-
-    Returns:
-        0: done; 1: the audit flags the rewards, or the job did not succeed; 2: refused; 130: left running by Ctrl-C.
-    """
+    """Score the chosen runs, by a job where a model scores them, and show the result; 1 where the audit flags the rewards."""
     combine = {"combine": "lower_bound"} if use.own["lower_bound"] else {}
     services = use.services()
     result = use.call(services, **combine)

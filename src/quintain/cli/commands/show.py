@@ -106,7 +106,6 @@ def _show_agent(console: Console, agent: Agent, found: Sequence[Evaluation]) -> 
 
 
 def _show_run(console: Console, view: TrajectoryView) -> None:
-    """Print the task, the outcome and the steps of a run."""
     run = view.trajectory
     task = dict(run.get("task") or {})
     prompt = task.pop("prompt", "")

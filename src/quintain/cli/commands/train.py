@@ -23,11 +23,7 @@ _SOURCES = ("dataset", "text", "environment")
 
 
 def run_train(use: CommandRun) -> int:
-    """Start what the file and the options ask for and follow it.
-
-    Returns:
-        0: succeeded (or started, with --detach); 1: ended otherwise; 2: not started; 130: left running by Ctrl-C.
-    """
+    """Start what the file and the options ask for and follow it."""
     config: Path | None = use.own["config"]
     request = request_of(use.arguments)
     document = _document(config, request)

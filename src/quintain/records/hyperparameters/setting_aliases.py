@@ -289,7 +289,6 @@ def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Itera
 
 
 def _paths(name: str, values: Mapping[str, Any], fields: Collection[str]) -> tuple[str, ...]:
-    """Return the settings that an alias sets."""
     paths = RENAMED[name]
     if name in FALLBACKS and not {paths[0], NEEDED.get(name, paths[0])} <= set(fields):
         return (FALLBACKS[name],)

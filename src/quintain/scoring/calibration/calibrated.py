@@ -17,7 +17,6 @@ class CalibratedScorer:
     """The inner scorer's value mapped in the run's domain; `raw` keeps what it was, `calibration` what mapped it."""
 
     def __init__(self, inner: Scorer, calibration: Calibration) -> None:
-        """Take a scorer and its calibration."""
         self.name = inner.name
         self.calibration_id = calibration.id
         self._inner = inner
@@ -49,7 +48,6 @@ class RawScorer:
     """The inner scorer without its calibration, under another name."""
 
     def __init__(self, inner: Scorer) -> None:
-        """Take a scorer."""
         self.name = RAW + inner.name.removeprefix(RAW)
         self._inner = inner
 

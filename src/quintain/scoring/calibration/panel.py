@@ -180,7 +180,6 @@ def _doublings(chars: int) -> float:
 
 
 def _alpha(runs: Sequence[JudgedRun]) -> float | None:
-    """Krippendorff's alpha of the judges."""
     ratings: dict[str, dict[object, float]] = {}
     for n, run in enumerate(runs):
         for judge, value in run.verdicts.items():

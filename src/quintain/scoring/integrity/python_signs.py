@@ -64,7 +64,6 @@ class _Reader:
         self._empty = {node.name for node in self._nodes if isinstance(node, _FUNCTIONS) and _does_nothing(node)}
 
     def signs(self) -> Iterator[CodeSign]:
-        """Yield the signs, statement by statement."""
         for statement, place in _placed(self._tree.body, is_dead=False):
             for label, node in self._of_tests(statement, place):
                 yield CodeSign(label, self._source(node), "tests", is_void=True)

@@ -52,7 +52,7 @@ class CheckerScorer:
     name = "checker"
 
     def __init__(self, open_sandbox: OpenSandbox | None = None) -> None:
-        """Configure how the sandbox of `unit_tests` is opened; None: without one."""
+        """Take how the sandbox of `unit_tests` is opened; None: without one."""
         self._scorers: dict[str, Scorer] = {kind: TextScorer(kind) for kind in CHECKS}
         self._scorers |= {"unit_tests": UnitTestScorer(open_sandbox), "environment": OutcomeScorer()}
 

@@ -143,10 +143,7 @@ class RulesScorer:
     name = "rules"
 
     def __init__(self, profile: DomainProfile | None = None, *, off: Sequence[RunRule] = ()) -> None:
-        """Configure the scorer.
-
-        Without a profile it takes the one that fits each run. Rules that are off weigh 0, whatever the profile sets.
-        """
+        """Without a profile take the one that fits each run. Rules that are off weigh 0, whatever the profile sets."""
         self._index = index_of(profile) if profile else None
         self._off: dict[StepRule | RunRule, float] = dict.fromkeys(off, 0.0)
 

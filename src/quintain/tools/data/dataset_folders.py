@@ -119,10 +119,7 @@ def freeze_ready_made(
 ) -> WrittenDataset:
     """Freeze pairs `{"chosen": run, "rejected": run}` or groups `{"runs": [run, ...], "rewards": [number, ...]}`.
 
-    `record` stores a run and gives its id.
-
-    Raises:
-        InvalidInput: a row of another shape, of several tasks, of an evaluation task, or without contrast; names it.
+    `record` stores a run and gives its id. The rows of one task each must differ, and none may be an evaluation task.
     """
     require_clean(list(rows), "runs")
     if options.kind in PAIRED:

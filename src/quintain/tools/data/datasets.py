@@ -298,7 +298,6 @@ def _require_recorded(kind: str, pairs: str, mining: dict[str, Any], curation: C
 
 
 def _recorded(pairs: str) -> dict[str, Any]:
-    """Return the settings for rows of recorded preferences."""
     source = pairs.removeprefix("recorded:")
     return {"pairs": pairs, "sources": [] if source == "recorded" else [source]}
 

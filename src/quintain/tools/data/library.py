@@ -227,7 +227,6 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
 
 
 def _calibration(calibration: Calibration) -> dict[str, Any]:
-    """Return a calibration and its errors on held-out labels by domain."""
     fits = {
         domain: fit.model_dump(mode="json", include={"n_labels", "error_before", "error_after", "spearman"})
         for domain, fit in calibration.domains.items()

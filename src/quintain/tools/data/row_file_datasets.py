@@ -284,7 +284,6 @@ def _agreeing(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportC
 
 
 def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> _RowSink:
-    """Read the runs of one file into the store."""
     sink = _RowSink(services, origin)
     report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), sink)
     rejected = [Rejected(file=origin.short, line=row.line, reason=row.reason) for row in report.rejected]

@@ -115,7 +115,6 @@ class _Collector(RunSink):
     runs: list[Trajectory] = field(default_factory=list)
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
-        """Keep runs."""
         self.runs += runs
         return ["new"] * len(runs)
 

@@ -93,12 +93,7 @@ def sorted_pages(services: Services, filter: TrajectoryFilter, sort: str, cursor
     """Return what reads a page of the matching runs by descending value, of equal ones by id.
 
     Values are those before any calibration, of several raters their mean. Runs without a value are left out.
-
     `-` before `reward` or the name of a scorer sorts by ascending value.
-
-    Raises:
-        InvalidInput: No matching run has a value, or the cursor belongs to another list.
-        NotFound: There is no such scorer.
     """
     name, rising = sort.removeprefix("-"), sort.startswith("-")
     values = _values(services, filter, name)

@@ -17,11 +17,7 @@ def chat_reader(columns: Mapping[str, str], marks: Mapping[str, str]) -> Callabl
     """Return what reads the column `messages` of a row as chat messages; None if no speakers are stated.
 
     A line without a speaker goes on with the message before it; lines before the first speaker are left out.
-
     What it returns raises `InvalidInput` for a text without a line of the agent.
-
-    Raises:
-        InvalidInput: one of the two speakers is not stated.
     """
     column = columns.get("messages")
     if column is None or not any(name in marks for name in SPEAKERS):

@@ -256,7 +256,6 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
 
 
 def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]) -> Recorded:
-    """Handle a call that states the outcome of a stored run."""
     others = [name for name, value in parts.items() if value is not None and name not in {"outcome", "tags"}]
     if others or parts["outcome"] is None:
         raise InvalidInput(
@@ -282,16 +281,10 @@ class StatedBefore(NamedTuple):
 def state_outcome(
     services: Services, trajectory_id: str, outcome: Outcome, *, tags: Sequence[str] = (), rater: str | None = None
 ) -> tuple[Trajectory, StatedBefore]:
-    """State the outcome of a stored run that its environment or recorder did not; the run records who stated it.
+    """State the outcome of a stored run that its environment or recorder did not; return the run, and what was known before.
 
-    `rater` is the author of the statement, as in `Score.rater`; None for the recorder.
-
-    Returns:
-        The run, and what was known before.
-
-    Raises:
-        InvalidInput: the outcome is unknown.
-        Conflict: the run is an open recording, or has an outcome by a word that counts as much.
+    `rater` is the author of the statement, as in `Score.rater`; None for the recorder. An outcome by a word that counts as
+    much stays.
     """
     if outcome.status is OutcomeStatus.UNKNOWN:
         raise InvalidInput(

@@ -23,7 +23,6 @@ from quintain.tools.training.agents import resolve_agent, retriever_folder
 
 
 def _weighted(value: Any) -> Any:
-    """A list of references as equal weights."""
     if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
         return {part: float(value.count(part)) for part in value}
     return value

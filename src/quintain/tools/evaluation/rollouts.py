@@ -122,7 +122,6 @@ def collect_rollouts(
 
 
 def _reward(services: Services, scorer: object, reward: object) -> RewardSpec | None:
-    """Return the reward by either of its names."""
     if scorer is not None and reward is not None:
         raise InvalidInput("expected one of `reward` and `scorer`, its earlier name, got both; give reward alone")
     if scorer is not None:
@@ -265,12 +264,7 @@ def measured_suite(
 def playing_fields(
     services: Services, agent: str, environment: str | Mapping[str, float], opponent: str | None, actors: int = 1
 ) -> dict[str, Any]:
-    """Return the fields of a spec that name who acts, where, in a game against whom, and on how many processes.
-
-    Raises:
-        InvalidInput: A game without an opponent, or an opponent where there is no game; several actors for a model behind an
-            endpoint; or as `acting_fields`.
-    """
+    """Return the fields of a spec that name who acts, where, in a game against whom, and on how many processes."""
     acting = acting_fields(services, agent, environment, games=True)
     require_opponent(acting["environment"], opponent, "pass opponent='self', 'expert' or another agent")
     if opponent is not None:

@@ -48,11 +48,7 @@ def store_tasks(
 ) -> str:
     """Write tasks into a file and return the reference that plays them in an environment.
 
-    A row without `split` belongs to `split`.
-
-    Raises:
-        InvalidInput: rows that are not tasks, with the reason of each, or of another split; or several environments.
-        Unavailable: the disk does not take the file.
+    A row without `split` belongs to `split`. The error has the reason of each row that is not a task.
     """
     if not isinstance(environment, str) or parts_of(environment) is not None:
         raise InvalidInput("expected one environment for `tasks`, got several; write tasks for each of them alone")

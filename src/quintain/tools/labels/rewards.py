@@ -110,7 +110,6 @@ def _part(services: Services, part: ParsedPart, *, calibrate: bool, mixed: bool)
 
 
 def _sandbox(services: Services, name: str) -> SandboxChoice | None:
-    """Return the operator's sandbox for scorers that run tests."""
     if name not in ("unit_tests", "checker"):
         return None
     settings = services.settings

@@ -86,13 +86,9 @@ def full_scorer_name(
 
 
 def require_known(services: Services, scorer: str) -> None:
-    """Refuse a name that is not a scorer's, and that neither the store nor a log has scores under.
+    """Refuse a name that is not a scorer's, and that neither the store nor a log has scores in 0..1 under.
 
     Mixes have stored scores under names of their own.
-
-    Raises:
-        NotFound: names the nearest.
-        InvalidInput: scores of this name in the logs are outside 0..1.
     """
     if scorer in READ_ONLY:
         return

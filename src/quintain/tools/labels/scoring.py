@@ -350,7 +350,6 @@ def _resolved(services: Services, parsed: ParsedReward, asked: _Asked, *, calibr
 
 
 def _forgotten(services: Services, ids: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the ids of forgotten runs."""
     forgotten = services.store.lineage.forgotten(ids or ())
     return tuple(dict.fromkeys(run for run in ids or () if run in forgotten))
 

@@ -47,9 +47,6 @@ def tournament_of_agents(services: Services) -> list[dict[str, Any]]:
     Games are the stored preferences between runs of different agents. Each judge's bias is one coefficient: log odds for the
     longer run by each doubling of length. People have none, so where people and a judge compare the same agents, theirs are the
     strengths. `elo_with_length` are the strengths without the coefficients.
-
-    Raises:
-        InvalidInput: No preference, or agents that no chain of games connects.
     """
     preferences = [one for one in read_pages(services.store.preferences.page) if _counts(one)]
     runs = _runs_of(services, {run for one in preferences for run in (one.a, one.b)})
@@ -95,7 +92,6 @@ def _counts(one: Preference) -> bool:
 
 
 def _won(one: Preference) -> float:
-    """Return the share of the game that run a won."""
     return {"a": 1.0, "b": 0.0, "tie": 0.5}[one.better]
 
 

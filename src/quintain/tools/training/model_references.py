@@ -229,7 +229,6 @@ def _folder(services: Services, job: Job) -> Path:
 
 
 def _checkpoint(services: Services, job: Job, inside: tuple[str, ...]) -> Path:
-    """Return the folder of a checkpoint."""
     parent, name = _folder(services, job).joinpath(*inside[:-1]), inside[-1]
     if parent.name == _CHECKPOINTS and (parent / name / "manifest.json").is_file():
         return parent / name

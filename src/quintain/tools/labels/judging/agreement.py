@@ -22,14 +22,10 @@ _Values = dict[str, dict[Hashable, float]]
 
 
 def agreement(services: Services, batches: Iterable[JudgingBatch], rater: str | None = None) -> Agreement | None:
-    """Return how far raters agree on the runs of some batches.
+    """Return how far raters agree on the runs of some batches; None for a single rater without a pair shown in both orders.
 
     Values are each rater's newest; they are combined only where the criteria are the same.
-
     With a rater only pairs of this rater with others count.
-
-    Returns:
-        None for a single rater without a pair that was shown in both orders.
     """
     batches = list(batches)
     ids = list(dict.fromkeys(run for batch in batches for item in batch.items for run in item.trajectory_ids))

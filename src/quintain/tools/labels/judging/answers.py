@@ -239,7 +239,6 @@ def _steps(marks: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str,
 
 
 def _stated(submission: Submission) -> OutcomeStatus | None:
-    """Return the outcome in an answer."""
     if submission.outcome is None:
         return None
     named = submission.outcome.get("status") if isinstance(submission.outcome, dict) else submission.outcome

@@ -235,11 +235,7 @@ def first_question(batch: JudgingBatch, shown: Sequence[ShownItem]) -> Question:
 
 
 def next_question(services: Services, batch: JudgingBatch, state: RoundState, answer: Answer) -> Question | RoundState:
-    """Take an answer.
-
-    Returns:
-        The next question; at the end of the round its last state.
-    """
+    """Take an answer; return the next question, or at the end of the round its last state."""
     items = [item.item_id for item in batch.items]
     at = items.index(state.item)
     shown_item = show_item(services, batch, batch.items[at])

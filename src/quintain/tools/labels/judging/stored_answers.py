@@ -68,12 +68,7 @@ _SHAPE = 'a correction is {"step": N, "thought": ..., "actions": [{"tool": ..., 
 
 
 def corrected_run(run: Trajectory, correction: Correction, rater: str) -> Trajectory:
-    """The run up to a step, and then what the agent should have done there.
-
-    Raises:
-        InvalidInput: the run has no such step, a tool that the agent did not have or arguments that do not fit its schema,
-            or nothing is different.
-    """
+    """The run up to a step, and then what the agent should have done there, by tools that it had."""
     places = run.agent_places
     if correction.step >= len(places):
         raise InvalidInput(

@@ -118,12 +118,10 @@ def _submitted(services: Services, batch_id: str, scores: Sequence[Any], by: Ans
 
 
 def ask_person(services: Services, answer: Answer | None, **arguments: Any) -> JudgingBatchResult | Question | None:
-    """One form after the other for a person; every answer is stored at once, so that one who stops has lost nothing.
+    """Return the next form for a person, at last the result; None: the assistant shall judge, and nobody is asked.
 
-    Without an answer the first question is asked. The other arguments are those of `get_judging_batch`.
-
-    Returns:
-        The next question, or at the end the result; None: the assistant shall judge, and nobody is asked.
+    Every answer is stored at once, so that one who stops has lost nothing. Without an answer the first question is asked.
+    The other arguments are those of `get_judging_batch`.
     """
     if arguments.get("judge") != "person":
         return None

@@ -198,7 +198,6 @@ class _Reader:
         self._data, self.at = data, 0
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes."""
         end = self.at + size
         if end > min(_MAX_HEADER, len(self._data)):
             raise ValueError("a header of impossible length")
@@ -206,11 +205,9 @@ class _Reader:
         return self._data[begin:end]
 
     def number(self, form: str) -> Any:
-        """Return the next number."""
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def string(self) -> str:
-        """Return the next string."""
         return self.take(self.number("<Q")).decode("utf-8", errors="replace")
 
     def value(self, kind: int) -> Any:
@@ -228,7 +225,6 @@ class _Reader:
         return [entry for (entry,) in struct.iter_unpack(_FORMATS[of], entries)] if length <= 1000 else None
 
     def tensor(self) -> _Tensor:
-        """Return the next tensor."""
         name, n_dimensions = self.string(), self.number("<I")
         shape = tuple(self.number("<Q") for _ in range(min(n_dimensions, 5)))
         return _Tensor(_name(name), shape[::-1], self.number("<I"), self.number("<Q"))

@@ -131,7 +131,6 @@ def _with_constraints(
 
 
 def _measurement(model: str, dataset: Dataset | None, environment: str | None) -> TrainingPlan:
-    """Plan to measure an agent without training."""
     place = {"dataset_id": dataset.id} if dataset is not None else {"environment": environment or ...}
     measure = call("evaluate_agent", agent=model, **place)
     why = "The purpose is measure_only: nothing is trained."
