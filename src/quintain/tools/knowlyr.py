@@ -127,7 +127,7 @@ def collect(
     task: Any = None,
     reward_fn: RewardFunction | None = None,
 ) -> list[dict[str, Any]]:
-    """Play episodes and return them as rows of knowlyr's recorder.
+    """Play episodes and return them as rows of knowlyr's recorder; errors as of `call`.
 
     Args:
         env_id: Environment, or its id.
@@ -137,11 +137,7 @@ def collect(
         agent_name: Name in the rows.
         model_name: Model in the rows.
         task: Played in every episode; None: the next of the environment's training tasks. Functions alone.
-        reward_fn: Replaces the rewards of steps; functions alone.
-
-    Raises:
-        InvalidInput: `task` or `reward_fn` with a model, which acts in a job.
-        TrainingFailed: the job of a model failed.
+        reward_fn: Replaces the rewards of steps; functions alone, as a model acts in a job.
     """
     if isinstance(agent, ModelAgent):
         if task is not None or reward_fn is not None:
@@ -270,11 +266,7 @@ class SFTTrainer:
         self.config = config
 
     def train(self) -> dict[str, Any]:
-        """Train, and return the answer of the dict call.
-
-        Raises:
-            TrainingFailed: the call was refused or the job failed.
-        """
+        """Train, and return the answer of the dict call; errors as of `call`."""
         settings = {"num_epochs": 3, "batch_size": 4, **self.config.settings}
         lora, folder = bool(settings.pop("use_lora", False)), str(Path(self.config.output_dir, "final"))
         model, rows = self.config.model_name_or_path, self.config.train_file

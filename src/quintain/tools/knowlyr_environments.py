@@ -264,11 +264,7 @@ class RecorderWrapper(EnvWrapper):
         )
 
     def get_trajectory(self) -> dict[str, Any]:
-        """Return the last episode that has ended.
-
-        Raises:
-            InvalidInput: none has ended.
-        """
+        """Return the last episode that has ended."""
         if not self._runs:
             raise InvalidInput("expected an episode that has ended, got none; play it to its end, or close it")
         return recorded_row(self._runs[-1], self.domain)
@@ -308,11 +304,7 @@ _registered: dict[str, tuple[type[AgentEnv], dict[str, Any]]] = {}
 
 
 def register(env_id: str, env_class: type[AgentEnv], *, domain: str = "generic", **options: Any) -> None:
-    """Make a class usable by `make` and `collect` in this program; jobs need an entry point.
-
-    Raises:
-        Conflict: the id is taken.
-    """
+    """Make a class usable by `make` and `collect` in this program, under an id that is free; jobs need an entry point."""
     if env_id in _registered:
         raise Conflict(f"environment id {env_id!r} is taken; choose another id")
     env_class.domain = domain
@@ -325,12 +317,7 @@ def environment_name(env_id: str) -> str:
 
 
 def make(env_id: str, **options: Any) -> AgentEnv:
-    """Return an environment by its id.
-
-    Raises:
-        NotFound: no environment has this id.
-        InvalidInput: an option that it does not take.
-    """
+    """Return an environment by its id."""
     if env_id in _registered:
         env_class, defaults = _registered[env_id]
         return env_class(**{**defaults, **options})

@@ -70,9 +70,6 @@ def load_rows(services: Services, parameters: Mapping[str, Any]) -> dict[str, An
         services: Where the rows are.
         parameters: `dataset` (a name, a path or a list of rows), `format` (a kind of dataset, or `rl`), `split`, `max_samples`;
             `model_name` has no effect, because templates are applied in training.
-
-    Raises:
-        InvalidInput: an unknown format or split.
     """
     refuse_unknown(
         "load_dataset", parameters, dict.fromkeys(("dataset", "format", "split", "max_samples", "model_name"))
@@ -125,10 +122,6 @@ def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
         parameters: `reward_type`: `accuracy` (the default), `length_penalty` with `penalty_weight` (0.001) and `max_length` (1024
             characters), `step` with `step_bonus` (0.1), a type of declared scorer with its settings and optionally `name`, or
             the name of any scorer.
-
-    Raises:
-        InvalidInput: a parameter that the type does not have, or out of its bounds.
-        NotFound: no such type and no such scorer.
     """
     kind = parameters.get("reward_type", "accuracy")
     if not isinstance(kind, str):

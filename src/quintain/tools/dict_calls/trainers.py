@@ -93,12 +93,7 @@ def train(
 
 
 def read_objects(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file.
-
-    Raises:
-        NotFound: the file does not exist.
-        InvalidInput: a row is not an object.
-    """
+    """Return the rows of a file, which are all objects."""
     if not path.is_file():
         raise NotFound(f"expected a file of rows at {str(path)!r}, got none; name one that exists")
     report = Report()
@@ -118,11 +113,7 @@ class Rows:
 
 
 def create_sft_dataset(split: str = "train", max_samples: int | None = None, dataset: str = DEFAULT_ROWS) -> Rows:
-    """Return the rows to imitate.
-
-    Raises:
-        InvalidInput: another split than `train`, the only one that trains.
-    """
+    """Return the rows to imitate; `train` is the only split that trains."""
     if split != "train":
         raise InvalidInput(f"split: expected 'train', got {split!r}; evaluate on other splits with action evaluate")
     return Rows(dataset, max_samples)
@@ -211,19 +202,11 @@ class SFTTrainerWrapper:
             self._call["max_samples"] = rows.max_samples
 
     def train(self) -> dict[str, Any]:
-        """Train, and return the answer of the dict call: `output_dir`, `agent`, `final_loss` and more.
-
-        Raises:
-            TrainingFailed: the call was refused or the job failed; message and code are those of the answer.
-        """
+        """Train, and return the answer of the dict call: `output_dir`, `agent`, `final_loss` and more; errors as of `call`."""
         return train(self.algorithm, **self._call)
 
     def save_model(self, path: str) -> None:
-        """Copy the trained model to a folder.
-
-        Raises:
-            InvalidInput: `train` has not left a model yet.
-        """
+        """Copy the trained model, which `train` must have left, to a folder."""
         if not any(Path(self.output_dir, name).is_file() for name in ("config.json", "adapter_config.json")):
             raise InvalidInput(f"expected a trained model in {self.output_dir!r}, got none; call train() first")
         shutil.copytree(self.output_dir, path, dirs_exist_ok=True)

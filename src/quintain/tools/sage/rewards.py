@@ -109,10 +109,6 @@ class AgentTrainingEvaluator:
             split: `test`, the held-out tasks; or `train`, in an environment.
             metrics: Names of SAGE, long or short; None: all.
             **options: Further arguments of the action `evaluate`, such as `max_samples`.
-
-        Raises:
-            InvalidInput: an unknown metric.
-            TrainingFailed: the call was refused or the job failed.
         """
         names = [_METRIC_NAMES.get(name, name) for name in (_METRICS if metrics is None else metrics)]
         if unknown := [name for name in names if name not in _METRICS]:

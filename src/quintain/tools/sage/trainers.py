@@ -25,11 +25,7 @@ class AgentSFTFormatter:
     """Writes dialogs as text with SAGE's marks, for programs that read it; a training renders the model's own template."""
 
     def format_dialog(self, dialog: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `input`, `output`, `task_type` and `metadata` of a row of dialogs.
-
-        Raises:
-            InvalidInput: nobody acts in it.
-        """
+        """Return `input`, `output`, `task_type` and `metadata` of a row of dialogs in which somebody acts."""
         run = read_dialog(dict(dialog))
         tools = ", ".join(run.task.metadata.get("target_tools", ()))
         return {
@@ -163,11 +159,9 @@ class AgentSFTTrainer:
         self._model: str | None = None
 
     def prepare_datasets(self) -> dict[str, Any]:
-        """Freeze the dialogs as a dataset and return what was kept and left out; coreset and replay are applied in training.
+        """Freeze the dialogs as a dataset and return what was kept and left out; errors as of `call`.
 
-        Raises:
-            NotFound: there is no such file of dialogs.
-            TrainingFailed: none of the dialogs can be used.
+        Coreset and replay are applied in training.
         """
         config, name = self.config, self.config.train_data.partition(":")[0]
         chosen = {"train": config.train_data, "validation": config.dev_data}
@@ -178,11 +172,7 @@ class AgentSFTTrainer:
         return answer
 
     def train(self) -> dict[str, Any]:
-        """Train, and return the answer of the dict call.
-
-        Raises:
-            TrainingFailed: the call was refused or the job failed.
-        """
+        """Train, and return the answer of the dict call; errors as of `call`."""
         if self._dataset is None:
             self.prepare_datasets()
         settings = dict(self.config.settings)
@@ -195,11 +185,7 @@ class AgentSFTTrainer:
 
     @property
     def model(self) -> str:
-        """The folder of the trained model.
-
-        Raises:
-            InvalidInput: `train` has not left a model yet.
-        """
+        """The folder of the trained model, which `train` must have left."""
         if self._model is None:
             raise InvalidInput("expected a trained model, got none; call train() first")
         return self._model
@@ -269,11 +255,8 @@ class AgentRLTrainer(AgentSFTTrainer):
             config: Method, settings and data.
             base_model_path: Agent or model folder; an adapter folder is loaded on its own base.
             sft_model_path: The trained model to go on with; None: the base.
-            reward_model: The reward in an environment, as published; pairs and groups have their order already.
+            reward_model: The reward in an environment, with the published weights; pairs and groups have their order already.
             use_lora: Train adapters.
-
-        Raises:
-            InvalidInput: other weights or penalties than the published ones, which a job does not take.
         """
         weights = vars(AgentRewardConfig())
         if config.environment is not None and reward_model is not None and vars(reward_model.config) != weights:
@@ -285,13 +268,7 @@ class AgentRLTrainer(AgentSFTTrainer):
         super().__init__(AgentSFTConfig(sft_model_path or base_model_path, home=config.home))
 
     def prepare_datasets(self) -> dict[str, Any]:
-        """Freeze the pairs or groups as a dataset and return what was kept and left out.
-
-        Raises:
-            NotFound: there is no such file.
-            InvalidInput: ppo, which has no dataset.
-            TrainingFailed: none of the rows can be used.
-        """
+        """Freeze the pairs or groups as a dataset, which ppo lacks, and return what was kept and left out; errors as of `call`."""
         config = self.rl
         if config.algorithm == "ppo":
             raise InvalidInput(
@@ -303,11 +280,7 @@ class AgentRLTrainer(AgentSFTTrainer):
         return answer
 
     def train(self) -> dict[str, Any]:
-        """Train, and return the answer of the dict call.
-
-        Raises:
-            TrainingFailed: the call was refused or the job failed.
-        """
+        """Train, and return the answer of the dict call; errors as of `call`."""
         config = self.rl
         acting = {} if config.environment is None else {"environment": config.environment, "reward": "sage"}
         if not acting and self._dataset is None:
@@ -323,10 +296,6 @@ class AgentRLTrainer(AgentSFTTrainer):
 
         Returns:
             `prompt, chosen, rejected, chosen_score, rejected_score` of each prompt whose answers differ in value.
-
-        Raises:
-            InvalidInput: the reward model values no answer, because prompts have no ground truth and no trace.
-            TrainingFailed: the call was refused or the job failed.
         """
         valued: dict[str, list[tuple[float, str]]] = {prompt: [] for prompt in prompts}
         found: dict[str, Any] = {}
