@@ -18,7 +18,7 @@ from quintain.store.database.tables import job_events, jobs
 _FIRST_WARNINGS, _NEWEST_WARNINGS = 25, 24
 """Warnings kept on a job's row. Its log and its events contain all of its worker's."""
 
-_LEFT_OUT = f"more_warnings: those between the first {_FIRST_WARNINGS} and the newest {_NEWEST_WARNINGS} are left out here; the job's log has them"
+_LEFT_OUT = f"more_warnings: between the first {_FIRST_WARNINGS} and the newest {_NEWEST_WARNINGS} some are left out; see the log"
 
 
 class Span(NamedTuple):
