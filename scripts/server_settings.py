@@ -18,7 +18,8 @@ _HEAD = """\
 Every environment variable that configures the server, the CLI and the Python client, with default and meaning.
 Generated from `settings.py` by `python -m scripts.server_settings`.
 
-An invalid value is refused at the start, with the variable and the remedy.
+An invalid value is refused at the start, with the variable and the remedy. `quintain doctor` names misspelt variables,
+folders that are not there and URLs that cannot be used.
 
 | variable | default | meaning |
 |---|---|---|

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -35,6 +36,8 @@ def _expanded(path: Path) -> Path:
     except RuntimeError as error:
         raise ValueError(str(error)) from None
 
+
+_PREFIX = "QUINTAIN_"
 
 _FLAGS = {"off": False} | dict.fromkeys(("0", "false", "no", "n", "f"), False)
 _FLAGS |= dict.fromkeys(("1", "true", "yes", "on", "y", "t"), True)
@@ -185,12 +188,25 @@ class Settings(BaseModel):
         """Add the variables of the environment, in upper or lower case, for the fields that are not given."""
         variables = {name.upper(): value for name, value in os.environ.items()}
         given = dict(values)
-        for name, about in cls.model_fields.items():
-            alias = about.validation_alias
-            names = list(map(str, alias.choices)) if isinstance(alias, AliasChoices) else [f"QUINTAIN_{name.upper()}"]
-            if name not in given and (known := next((one for one in names if one in variables), None)):
+        for name in cls.model_fields:
+            if name not in given and (known := next((one for one in cls._variables(name) if one in variables), None)):
                 given[name] = variables[known]
         return given
+
+    @classmethod
+    def _variables(cls, field: str) -> list[str]:
+        alias = cls.model_fields[field].validation_alias
+        return list(map(str, alias.choices)) if isinstance(alias, AliasChoices) else [f"{_PREFIX}{field.upper()}"]
+
+    @classmethod
+    def misspelt(cls) -> list[str]:
+        """Return the variables of the environment that are no settings, with the setting that each is like; others may be anyone's."""
+        known = [one.removeprefix(_PREFIX) for field in cls.model_fields for one in cls._variables(field)]
+        names = [name.upper().removeprefix(_PREFIX) for name in os.environ if name.upper().startswith(_PREFIX)]
+        likeness = [
+            (name, get_close_matches(name, known, n=1, cutoff=0.75)) for name in sorted(names) if name not in known
+        ]
+        return [f"{_PREFIX}{name} (did you mean {_PREFIX}{like[0]}?)" for name, like in likeness if like]
 
     @field_validator("roots", mode="before")
     @classmethod

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from quintain.artifacts.faults import TransferStopped
 from quintain.artifacts.transfers import delete, fetch, names_below, upload
-from quintain.errors import Conflict, InvalidInput, NotFound
+from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 
 
 def test_a_folder_that_was_created_in_the_console_of_a_bucket_is_read_and_pushed_to(
@@ -67,3 +68,20 @@ def test_a_bucket_shows_an_artifact_whole_and_refuses_a_damaged_one(bucket: str,
         fetch(url, tmp_path / "cache")
     with pytest.raises(NotFound, match="create it"):
         upload(folder, "s3://no-such-bucket/clerk")
+
+
+def test_within_a_call_a_silent_bucket_is_given_up_after_two_requests(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(s3fs.S3FileSystem, "read_timeout", 0.05)
+        with pytest.raises(Unavailable, match="Read timeout"):
+            fetch(f"{bucket}/clerk", tmp_path / "cache", limit_bytes=1)
+        silent.setblocking(False)
+        for _ in range(2):
+            silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()

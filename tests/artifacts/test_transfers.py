@@ -190,7 +190,7 @@ def test_a_missing_library_and_a_store_that_fails_are_unavailable(
     def fail(*_: object, **__: object) -> bool:
         raise RuntimeError("login with key AKIAIOSFODNN7EXAMPLF failed\nmore")
 
-    monkeypatch.setattr(MemoryFileSystem, "isfile", fail)
+    monkeypatch.setattr(MemoryFileSystem, "info", fail)
     with pytest.raises(Unavailable) as failed:
         fetch("memory://store/x", tmp_path)
     assert code_of(failed) == "artifact_unreachable"

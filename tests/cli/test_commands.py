@@ -19,11 +19,13 @@ from quintain.cli.main import app, command
 from quintain.cli.table import COMMANDS, SECTIONS
 from quintain.errors import Unavailable, disk_remedy
 from quintain.records.agent import Agent, ModelRef
+from quintain.records.jobs.job import SelftestSpec
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings, read_settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import Services
+from store_shelves import job
 from terminal import quintain
 from trajectory_runs import answer, call, run, user
 
@@ -197,6 +199,25 @@ def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("jobs_in_process")
+def test_doctor_names_settings_without_effect(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = {"SLOT": "2", "OF_ANOTHER_PROGRAM": "1"}
+    for name, value in (others | {"ARTIFACTS": "s3:/b", "CHECKPOINTS": "/c", "ROOTS": "/nowhere"}).items():
+        monkeypatch.setenv(f"QUINTAIN_{name}", value)
+    assert run_doctor(home) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    for fault in (
+        "QUINTAIN_SLOT (did you mean QUINTAIN_SLOTS?) has no effect",
+        "in QUINTAIN_ARTIFACTS, got 's3:/b'",
+        "in QUINTAIN_CHECKPOINTS, got '/c'",
+        "/nowhere in QUINTAIN_ROOTS does not exist",
+    ):
+        assert fault in printed
+    assert "OF_ANOTHER_PROGRAM" not in printed
+
+
+@pytest.mark.usefixtures("jobs_in_process")
 def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_half_written(
     settings: Settings, services: Services, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +243,10 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     stray = settings.jobs_dir / "job-0000000001" / "spec.json"
     stray.parent.mkdir(parents=True)
     stray.write_text("{}")
+    known = stray.parents[1] / "job-0000000002" / "spec.json"
+    known.parent.mkdir()
+    known.write_text("{}")
+    job(services.store, "job-0000000002", SelftestSpec())
     old, new = (settings.datasets_dir / f".ds-{name}" for name in ("old", "new"))
     of_user = settings.datasets_dir / ".git"
     for path in (old, new, of_user):
@@ -235,7 +260,7 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     assert f"dataset {changed.dataset_id} was changed on disk: 'train.jsonl'" in printed
     assert f"expected the model in {damaged} as its SHA256SUMS lists it, but model.safetensors has changed" in printed
     assert "environments: [bad_environments] expected TOML" in printed
-    assert "the database has none of the 1 job whose folders are here" in printed
+    assert "the database lacks 1 of the 2 jobs whose folders are here (job-0000000001)" in printed
     assert f"{cut.path}" in printed
     assert (old.exists(), new.exists()) == (False, True), "another process may still write the new one"
     assert of_user.exists(), "a hidden folder of the user is no half-written dataset"

@@ -17,6 +17,8 @@ from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.records.jobs.job_events import JobEvent
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jobs.conftest import JobHome
 
 SPEC = SelftestSpec(steps=40, step_s=0.1, checkpoint_every_steps=3)
@@ -131,18 +133,24 @@ def test_a_job_whose_directory_cannot_be_read_or_made_is_interrupted(jobs: JobHo
     jobs.wait(job.id, JobStatus.SUCCEEDED)
 
 
-def test_what_a_worker_left_behind_is_killed_by_its_mark() -> None:
+def test_what_a_worker_left_behind_is_killed_by_its_mark_and_the_work_of_a_copied_home_goes_on(tmp_path: Path) -> None:
+    folder, copy = (tmp_path / name / "job-00000000aa" for name in ("home", "copy"))
+    folder.mkdir(parents=True)
+    copy.mkdir(parents=True)
     argv = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
     mine, other = (
         subprocess.Popen(
-            argv, stdout=subprocess.PIPE, env={**os.environ, "QUINTAIN_JOB": job_id}, start_new_session=True
+            argv,
+            stdout=subprocess.PIPE,
+            env={**os.environ, processes.JOB_VARIABLE: processes.mark(path)},
+            start_new_session=True,
         )
-        for job_id in ("job-00000000aa", "job-00000000aab")
+        for path in (folder, copy)
     )
     try:
         for process in (mine, other):
             process.stdout.readline()
-        processes.kill_orphans("job-00000000aa")
+        processes.kill_orphans(folder)
         assert mine.wait() == -signal.SIGKILL
         assert other.poll() is None
     finally:

@@ -215,7 +215,10 @@ def test_a_queued_job_that_this_version_cannot_read_holds_up_no_other_and_is_nam
     for job in (before, after):
         jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=server)
     with pytest.raises(Conflict, match=rf"record_unreadable.*stored {foreign.id} .*upgrade"):
-        jobs.store.jobs.page()
+        jobs.store.jobs.get(foreign.id)
+    page = jobs.store.jobs.page()
+    assert (page.unreadable, [job.id for job in page.items]) == ((foreign.id,), [after.id, before.id])
+    assert jobs.store.jobs.get_many([before.id, foreign.id]) == [jobs.store.jobs.get(before.id)]
     rewrite(foreign.spec.model_dump_json())
     jobs.wait(foreign.id, JobStatus.SUCCEEDED, reconcile=server)
 

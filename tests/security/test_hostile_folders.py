@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import pickle
 import shutil
 import zipfile
@@ -17,7 +18,7 @@ import pytest
 import torch
 from jinja2.exceptions import SecurityError
 
-from quintain.errors import QuintainError, Refused
+from quintain.errors import InvalidInput, QuintainError, Refused
 from quintain.records.agent import ModelRef
 from quintain.records.documents import read_document
 from quintain.records.hyperparameters.methods import LoraConfig
@@ -221,7 +222,7 @@ DATA: dict[str, Change] = {
 def test_no_link_in_a_model_folder_leads_out_of_the_roots(
     tiny: tuple[Path, Path], settings: Settings, tmp_path: Path, name: str
 ) -> None:
-    """A template is in each prompt that a preview shows, and an export copies it."""
+    """A template is in each prompt that a preview shows, and an export copies it. A pipe in its place lets no job wait."""
     base, _ = tiny
     services = open_services(settings)
     folder = Path(shutil.copytree(base, settings.inbox_dir / "model"))
@@ -234,6 +235,10 @@ def test_no_link_in_a_model_folder_leads_out_of_the_roots(
     (folder / name).symlink_to(secret)
     with pytest.raises(Refused, match=r"\[outside_roots\]"):
         register_agent(services, "outside", str(folder))
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(InvalidInput, match=rf"\[model_damaged\].*'{name}', a pipe"):
+        register_agent(services, "waiting", str(folder))
     services.close()
 
 

@@ -175,6 +175,17 @@ def test_the_row_follows_the_events_and_a_second_reading_adds_nothing(store: Sto
     assert store.jobs.offsets(job_id) == {"events.jsonl": 200}
 
 
+def test_of_many_warnings_the_first_and_the_newest_stay_and_a_line_between_says_so(store: Store) -> None:
+    job_id = running(store)
+    for part in range(3):  # the second reading goes on with what the first has left out
+        cut = [event(seq, "warning", code="cut", message=str(seq)) for seq in range(40 * part, 40 * (part + 1))]
+        store.jobs.ingest_spans([Span(job_id, "events.jsonl", part, part + 1, cut)], LATER)
+    kept = store.jobs.get(job_id).warnings
+    assert kept[:25] == tuple(f"cut: {seq}" for seq in range(25))
+    assert kept[25].startswith("more_warnings: ")
+    assert kept[26:] == tuple(f"cut: {seq}" for seq in range(96, 120))
+
+
 def test_the_newest_attempt_has_the_last_word_on_a_step(store: Store) -> None:
     job_id = running(store)
     steps = [event(seq, "progress", step=seq + 1, total_steps=4, metrics={"loss": 1.0}) for seq in range(3)]

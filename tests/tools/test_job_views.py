@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from evaluation.test_comparison import evaluated
 from jobs_in_process import _run_in_main_thread
@@ -40,6 +41,8 @@ from quintain.records.jobs.job import (
 from quintain.records.jobs.job_events import Activity, JobEvent
 from quintain.records.jobs.talk import MESSAGES, TalkMessage, TalkSpec
 from quintain.records.trajectory import OutcomeStatus
+from quintain.store.database.engine import write_transaction
+from quintain.store.database.tables import jobs as table
 from quintain.store.job_spans import Span
 from quintain.tools.evaluation.comparison import compare_agents, comparison_picture
 from quintain.tools.evaluation.conversations import talk_to_agent, watch_talk
@@ -121,6 +124,16 @@ def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Se
     assert (second.waiting_for.ahead, newest.waiting_for and newest.waiting_for.ahead) == (0, 1)
     view = get_job(waiting, "job-2")
     assert (view.label, view.waiting_for) == (second.label, second.waiting_for)
+
+
+def test_a_list_names_the_jobs_that_this_version_cannot_read_and_shows_the_others(waiting: Services) -> None:
+    for job_id in ("job-1", "job-2"):
+        stored(waiting, job_id, EVALUATE)
+    with write_transaction(waiting.store.engine) as connection:
+        connection.execute(update(table).where(table.c.id == "job-2").values(spec='{"kind": "newer"}'))
+    listed = list_jobs(waiting)
+    assert [item.job_id for item in listed.items] == ["job-1"]
+    assert "cannot read them: job-2; upgrade" in listed.next_step
 
 
 def test_labels_name_datasets_as_people_do_and_files_without_their_folders(

@@ -388,6 +388,9 @@ def test_messages_that_the_template_refuses_drop_the_trajectory_with_a_reason() 
     tokenizer = tiny_tokenizer(GEMMA, special=GEMMA_SPECIAL, eos="<eos>", bos="<bos>")
     steps = (Step(actor=Actor.AGENT, message="first"), Step(actor=Actor.AGENT, message="second"))
     assert Renderer.of(tokenizer).render(Trajectory(steps=steps), 4096) == ([], 0, "template_refused")
+    for endless in ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 1 // 0 }}", "{{ '%(a)s' % {} }}"):
+        with pytest.raises(InvalidInput, match="template"):
+            Renderer.of(tiny_tokenizer(endless))
 
 
 def test_the_fingerprint_survives_saving_and_tells_templates_and_styles_apart(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from quintain.errors import TrainingFailed
+import pytest
+
+from quintain.errors import TrainingFailed, Unavailable
 from quintain.jobs.directory import JobDirectory
 from quintain.records.jobs.job import JobError, JobSpec, SelftestSpec
 from quintain.records.jobs.job_events import Envelope
@@ -74,6 +76,19 @@ def test_a_record_that_is_no_unicode_is_left_out_with_a_warning(tmp_path: Path) 
     refused, quoted = events(tmp_path)
     assert refused.code == "bad_output"
     assert quoted.message == "a cut emoji \\ud83d in a message"
+
+
+def test_a_job_whose_folder_was_moved_fails_instead_of_leaving_its_agent_where_nobody_looks(tmp_path: Path) -> None:
+    folder, moved = tmp_path / "home" / "job-1", tmp_path / "moved"
+    folder.mkdir(parents=True)
+    output = Trajectory(task=Task(prompt="x"), steps=(Step(actor=Actor.AGENT, message="y"),))
+    reporter = reporter_of(folder)
+    (tmp_path / "home").rename(moved)
+    with pytest.raises(Unavailable, match="directory_moved") as refused:
+        reporter.output("trajectory", output)
+    assert not folder.exists()
+    reporter.failed(failure_of(refused.value))
+    assert [event.code for event in events(moved / "job-1")] == ["directory_moved"]
 
 
 def test_a_selftest_continues_from_the_newest_checkpoint_that_can_be_read(tmp_path: Path) -> None:

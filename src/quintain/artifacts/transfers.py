@@ -118,7 +118,8 @@ def fetch(
     Args:
         url: Location, allowed by the caller.
         cache: Folder of all copies; each appears whole.
-        limit_bytes: Most bytes to download, where each file counts `_REQUEST_BYTES` more. None: no limit.
+        limit_bytes: Most bytes to download, where each file counts `_REQUEST_BYTES` more. None: no limit, and as much patience
+            with a store that does not answer as its library has.
         progress: Called after each block.
 
     Raises:
@@ -130,7 +131,7 @@ def fetch(
         Refused, Unavailable: As `faults_explained`; or the disk has not enough room.
     """
     with faults_explained("read", url):
-        fs, root = _open(url)
+        fs, root = _open(url, is_brief=limit_bytes is not None)
         listing = _listing(fs, root, url)
     place = cache / f"{hashlib.sha256(url.encode()).hexdigest()[:12]}-{listing.version[:20]}"
     name = root.rstrip("/").rpartition("/")[2]
@@ -173,12 +174,17 @@ def delete(url: str) -> None:
             fs.rm(root, recursive=True)
 
 
-def _open(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL without its cached listings, and the path in it."""
+def _open(url: str, *, is_brief: bool = False) -> tuple[Any, str]:
+    """Return the file system of a URL without its cached listings, and the path in it.
+
+    Of s3, two libraries repeat each other's repetitions, 25 requests in all. A brief one sends two.
+    """
     from fsspec.core import url_to_fs
 
     options = {"auto_mkdir": True} if url.startswith(("file://", "local://")) else {}
-    fs, root = url_to_fs(url, **options)
+    fs, root = url_to_fs(url, skip_instance_cache=is_brief, **options)
+    if is_brief and hasattr(fs, "config_kwargs"):
+        fs.retries, fs.config_kwargs = 1, fs.config_kwargs | {"retries": {"total_max_attempts": 2}}
     fs.invalidate_cache()
     return fs, str(root).rstrip("/")
 
@@ -203,8 +209,12 @@ def _write_manifest(fs: Any, root: str, manifest: ArtifactManifest) -> None:
 
 
 def _listing(fs: Any, root: str, url: str) -> _Listing:
-    if fs.isfile(root):
-        files = [_listed(root.rpartition("/")[2], root, fs.info(root), url)]
+    try:
+        about = fs.info(root)
+    except FileNotFoundError:
+        about = {"type": "directory"}  # some stores know no folders
+    if about["type"] == "file":
+        files = [_listed(root.rpartition("/")[2], root, about, url)]
         return _Listing([file for file in files if file is not None], is_folder=False)
     manifest = _manifest(fs, root, url)
     if manifest is None:

@@ -149,6 +149,17 @@ class JobDirectory:
             else:
                 path.unlink(missing_ok=True)
 
+    def unlisted_s(self, token: str, *, is_unlisted: bool) -> float:
+        """Return the seconds since which every look, of any process, has found a start unlisted, by the file system's clock."""
+        seen = self.path / "unlisted"
+        if not is_unlisted:
+            seen.unlink(missing_ok=True)
+            return 0.0
+        if not seen.exists() or seen.read_text(encoding="ascii") != token:
+            write_atomically(seen, token.encode())
+        os.utime(self.lock)
+        return self.lock.stat().st_mtime - seen.stat().st_mtime
+
     def request_cancel(self) -> None:
         """Request that the shim stops the worker. Repeated requests have no effect."""
         self.cancel.touch(mode=0o600)

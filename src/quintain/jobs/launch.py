@@ -212,7 +212,8 @@ class Starter:
         python = (sys.executable, "-P")  # never import from the job's folder
         launcher = self.launcher_name(job.kind)
         is_remote = self.launchers(launcher).is_remote
-        own = {processes.JOB_VARIABLE: job.id, "PYTHONUNBUFFERED": "1", URL_VARIABLE: None, RAY_VARIABLE: None}
+        own = {URL_VARIABLE: None, RAY_VARIABLE: None, "PYTHONUNBUFFERED": "1"}
+        own[processes.JOB_VARIABLE] = processes.mark(directory.path)
         own[RAY_TRIES_VARIABLE] = self.environment.get(RAY_TRIES_VARIABLE, "1")
         if is_remote:
             cpus = self.options.cluster.cpus

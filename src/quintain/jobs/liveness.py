@@ -2,7 +2,8 @@
 
 A shim on another machine writes heartbeats into the job's folder, and ends its worker and itself when it could not for
 the time of a lease, or when `launch.json` names another start. So an attempt that is silent for a lease is dead, even
-if no back end knows it. No clocks of two machines are compared: silence is measured by this process's monotonic clock.
+if no back end knows it. No clocks of two machines are compared: silence is measured by this process's monotonic clock, and how
+long a back end has not listed an attempt by a file in its folder, because commands that look once are short.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ class Watch:
         if launcher.poll_s == 0 or not is_fresh:
             self._ask(observation, attempt, launcher)
         answer = None if is_fresh and launcher.poll_s else observation.answer
-        if answer is False and silence >= launcher.settle_s:
+        is_unlisted = observation.is_reachable and not is_fresh and answer is not True
+        gone_s = directory.unlisted_s(attempt.token, is_unlisted=is_unlisted) if launcher.is_remote else silence
+        if answer is False and gone_s >= launcher.settle_s:
             return Liveness.DEAD if begun else Liveness.ENDED_EARLY
         if is_fresh or answer is True:
             return Liveness.ALIVE
-        if not begun and observation.is_reachable and (not launcher.is_remote or silence >= self._lease_s):
+        if not begun and observation.is_reachable and (not launcher.is_remote or gone_s >= self._lease_s):
             return Liveness.LOST  # not sooner: a back end may need a moment to list what it has accepted
         lease_ended = job.lease_until is None or not now < job.lease_until <= now + timedelta(seconds=self._lease_s)
         if silence < self._lease_s or not lease_ended or (launcher.is_remote and not begun):  # it may wait in a queue

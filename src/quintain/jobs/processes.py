@@ -22,7 +22,12 @@ from pathlib import Path
 from quintain.files import write_file
 
 JOB_VARIABLE = "QUINTAIN_JOB"
-"""Environment variable with the job id, set for every process of a worker."""
+"""Environment variable with the mark of a job's folder, set for every process of a worker."""
+
+
+def mark(folder: Path) -> str:
+    """Return what tells the processes of a job's folder from those of a copy, which has the same id."""
+    return f"{folder.name}/{folder.stat().st_ino}"
 
 
 def try_lock(path: Path) -> int | None:
@@ -181,14 +186,14 @@ def is_suspended(pid: int) -> bool:
     return False
 
 
-def kill_orphans(job_id: str) -> None:
-    """Kill processes that a worker left behind when it died together with its shim.
+def kill_orphans(folder: Path) -> None:
+    """Kill processes that a worker of a job's folder left behind when it died together with its shim.
 
     Only needed on Linux. Elsewhere the worker kills its own group (worker/processes/parent_watch.py).
     """
     if sys.platform != "linux":
         return
-    marker = f"{JOB_VARIABLE}={job_id}".encode()
+    marker = f"{JOB_VARIABLE}={mark(folder)}".encode()
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             try:

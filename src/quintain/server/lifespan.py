@@ -250,5 +250,5 @@ def events_between(before: Job | None, job: Job) -> Iterator[JobEvent]:
     elif before is not None and job.step > before.step:
         total = f" of {job.total_steps}" if job.total_steps else ""
         yield JobEvent("debug", f"{name}: step {job.step}{total}")
-    for warning in job.warnings[len(before.warnings) if before else 0 :]:
+    for warning in [one for one in job.warnings if before is None or one not in before.warnings]:
         yield JobEvent("warning", f"{name}: {warning}")

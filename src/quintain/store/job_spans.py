@@ -15,8 +15,10 @@ from quintain.store.database.documents import CHUNK
 from quintain.store.database.engine import insert_missing
 from quintain.store.database.tables import job_events, jobs
 
-MAX_WARNINGS = 50
-"""Warnings kept on a job's row. Its events contain all of them."""
+_FIRST_WARNINGS, _NEWEST_WARNINGS = 25, 24
+"""Warnings kept on a job's row. Its log and its events contain all of its worker's."""
+
+_LEFT_OUT = f"more_warnings: between the first {_FIRST_WARNINGS} and the newest {_NEWEST_WARNINGS} some are left out; see the log"
 
 
 class Span(NamedTuple):
@@ -89,7 +91,9 @@ def row_changes(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[st
             metrics |= (event.metrics or {}) | (event.totals or {})
         elif event.type == "warning":
             new_warnings.append(f"{event.code}: {event.message}")
-    kept = list(dict.fromkeys(kept + new_warnings))[:MAX_WARNINGS]
+    kept = list(dict.fromkeys(kept + new_warnings))
+    if len(kept) > _FIRST_WARNINGS + 1 + _NEWEST_WARNINGS:
+        kept = [*kept[:_FIRST_WARNINGS], _LEFT_OUT, *kept[-_NEWEST_WARNINGS:]]
     return changes | {"metrics": json.dumps(metrics), "warnings": json.dumps(kept)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from quintain.store.database.documents import chunks, not_found_error
 from quintain.store.database.engine import insert_missing, read_transaction, write_transaction
 from quintain.store.database.paging import fetch_rows
 from quintain.store.database.tables import job_events, jobs
-from quintain.store.job_rows import JSON_COLUMNS, is_readable, job_of_row, read_jobs
+from quintain.store.job_rows import JSON_COLUMNS, is_readable, job_of_row, read_job, read_jobs, split_readable
 from quintain.store.job_spans import Lease, Span, row_changes, store_spans
 from quintain.store.lineage.links import add_links, job_links
 
@@ -30,6 +31,13 @@ LIGHT_AT_ONCE = 64
 
 MOST_QUEUED = 10_000
 """Queued jobs of a home from which on it takes no more."""
+
+
+class JobPage(Page[Job]):
+    """One page of jobs, newest first."""
+
+    unreadable: tuple[str, ...] = ()
+    """Ids of jobs that belong to it, and that this version cannot read."""
 
 
 class InsertedJob(NamedTuple):
@@ -102,7 +110,7 @@ class Jobs:
 
     def page(
         self, *, status: JobStatus | None = None, kind: str | None = None, limit: int = 50, cursor: str | None = None
-    ) -> Page[Job]:
+    ) -> JobPage:
         """Return one page of jobs, newest first, without their pace."""
         statement = select(jobs)
         if status is not None:
@@ -111,7 +119,8 @@ class Jobs:
             statement = statement.where(jobs.c.kind == kind)
         with read_transaction(self._engine) as connection:
             rows, following = fetch_rows(connection, statement, jobs, limit=limit, cursor=cursor)
-            return Page(items=tuple(map(job_of_row, rows)), next_cursor=following)
+        found, others = split_readable(rows, job_of_row)
+        return JobPage(items=tuple(found), next_cursor=following, unreadable=tuple(others))
 
     def unfinished(self) -> list[Job]:
         """Return queued and running jobs, oldest first."""
@@ -134,10 +143,11 @@ class Jobs:
         return {row.id: JobState(*row[1:]) for row in found}
 
     def get_many(self, job_ids: Iterable[str]) -> list[Job]:
-        """Return these jobs, oldest first. Unknown ids are left out."""
+        """Return these jobs, oldest first. Unknown ids, and jobs that this version cannot read, are left out."""
         with read_transaction(self._engine) as connection:
             found = [connection.execute(select(jobs).where(jobs.c.id.in_(ids))).all() for ids in chunks(list(job_ids))]
-            return read_jobs(connection, sorted(chain(*found), key=lambda row: row.seq))
+            rows = sorted(chain(*found), key=lambda row: row.seq)
+            return split_readable(rows, partial(read_job, connection))[0]
 
     def running(self, home: str | None = None) -> list[RunningJob]:
         """Return the running jobs of a home, or of all, oldest first, without their specs."""
@@ -178,7 +188,7 @@ class Jobs:
         queued = select(jobs.c.id).where(jobs.c.status == JobStatus.QUEUED, *needs_slot)
         with read_transaction(self._engine) as connection:
             ids = connection.scalars(queued.order_by(jobs.c.priority.desc(), jobs.c.seq)).all()
-            return [job_of_row(row) for row in filter(is_readable, connection.execute(running))], list(ids)
+            return split_readable(connection.execute(running), job_of_row)[0], list(ids)
 
     def events(self, job_id: str, *, type: str | None = None, after: tuple[int, int] | None = None) -> list[JobEvent]:
         """Return all events of a job in order, or those after the event of an attempt and its `seq`.

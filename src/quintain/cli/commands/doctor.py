@@ -8,7 +8,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -31,13 +32,14 @@ from quintain.jobs.pruning import model_folders
 from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
 from quintain.records.labels.judging import Endpoint
 from quintain.records.text import printable
-from quintain.records.wording import counted
+from quintain.records.wording import counted, list_names
 from quintain.scoring import registry as scorers
 from quintain.settings import Settings, has_secret, read_settings, sqlite_url
 from quintain.store.database.damage import problems, readable, salvage
 from quintain.store.database.paging import read_pages
 from quintain.store.store import open_store
 from quintain.tools.jobs.jobs import get_job
+from quintain.tools.roots import mirror_of, url_of
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.model_folders import starter_folder
 from quintain.tools.training.requests import require_intact
@@ -128,6 +130,7 @@ def _checks(settings: Settings) -> Iterator[_Check]:
         yield _Check("home and database", True, f"ok ({services.store.description()})")
         checks = {
             "integrity of the database": _integrity,
+            "settings": _settings,
             "disk": _disk,
             "half-written files": _half_written,
             "datasets and agents": _kept,
@@ -204,6 +207,23 @@ def _integrity(services: Services) -> str:
     return f"ok; {unused / 1024**2:,.0f} MB are unused: `quintain doctor --vacuum` gives them back"
 
 
+def _settings(services: Services) -> str:
+    """Name settings without effect: variables that are like one, folders that are not there, and locations that no call could use."""
+    settings = services.settings
+    faults = [f"{name} has no effect: it is no setting; correct or unset it" for name in settings.misspelt()]
+    faults += [f"{root} in QUINTAIN_ROOTS does not exist; create it" for root in settings.roots if not root.exists()]
+    locations: list[Callable[[], object]] = [lambda: mirror_of(services, "")] if settings.checkpoints else []
+    locations += [partial(url_of, services, prefix) for prefix in settings.artifacts]
+    for resolve in locations:
+        try:
+            resolve()
+        except QuintainError as error:
+            faults.append(error.message)
+    if faults:
+        raise InvalidInput("; ".join(dict.fromkeys(faults)), code="bad_setting")
+    return "ok"
+
+
 def _disk(services: Services) -> str:
     free_mb = shutil.disk_usage(services.settings.home).free / 1024**2
     if free_mb < LEAST_FREE_MB:
@@ -259,12 +279,14 @@ def _is_elsewhere(services: Services, path: Path) -> bool:
 
 
 def _folders(services: Services) -> str:
-    """Compare the folders of jobs with the database: if it has none of them, it was lost, and a new one begun."""
-    names = [path.parent.name for path in services.settings.jobs_dir.glob("job-*/spec.json")]
-    if names and not services.store.jobs.states(names):
+    """Compare the folders of jobs with the database: one that lacks some was begun anew, or restored from an older copy."""
+    names = sorted(path.parent.name for path in services.settings.jobs_dir.glob("job-*/spec.json"))
+    known = services.store.jobs.states(names)
+    if missing := [name for name in names if name not in known]:
         raise Unavailable(
-            f"the database has none of the {counted(len(names), 'job')} whose folders are here, so it is not the one that they were "
-            "started with; restore a backup with `quintain restore`, or move the folders away"
+            f"the database lacks {len(missing):,} of the {counted(len(names), 'job')} whose folders are here "
+            f"({list_names(missing, 5)}), so it is another or an older one than they were started with; restore a newer backup with "
+            "`quintain restore`, or move the folders away: their `outputs` have what was not stored"
         )
     return "ok"
 

@@ -142,8 +142,10 @@ def list_jobs(
     """List jobs, newest first; those of earlier conversations as well."""
     services.jobs.refresh(services.settings.poll_s)
 
+    unreadable = list[str]()
+
     def fetch(most: int) -> tuple[list[JobSummary], str | None]:
-        found, following = find_jobs(services, text or "", most, cursor, status=status, kind=kind)
+        found, unreadable[:], following = find_jobs(services, text or "", most, cursor, status=status, kind=kind)
         queue = services.jobs.queue() if any(job.status is JobStatus.QUEUED for job in found) else None
         running = services.store.jobs.get_many(job.id for job in found if job.status is JobStatus.RUNNING)
         paced = {job.id: job for job in running}
@@ -178,6 +180,12 @@ def list_jobs(
             ".",
         )
     )
+    if unreadable:
+        step = Hint(
+            f"Left out, because this version cannot read them: {list_names(unreadable, 10)}; upgrade this installation if a "
+            "newer one wrote them. ",
+            *step.parts,
+        )
     return JobList(items=items, next_cursor=following, next_step=step)
 
 

@@ -55,12 +55,19 @@ def model_in(services: Services, path: Path, reference: str) -> ModelRef:
 
     Raises:
         NotFound: there is no model, or the base of an adapter is not here.
-        InvalidInput: an adapter without weights, a GGUF file that no job can load, or one of several is meant.
+        InvalidInput: an adapter without weights, a GGUF file that no job can load, or one of several is meant; or the folder has a
+            pipe or a device.
         Refused: a link in the folder leads out of the allowed roots.
     """
     for file in path.rglob("*") if is_model(path) and path.is_dir() else ():
         if file.is_symlink():
             readable(services, file, "model")
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise InvalidInput(
+                f"expected files and folders alone in {clip(reference)!r}, got {clip(file.name)!r}, a pipe, socket or device, on which a "
+                "job would wait for ever; remove it",
+                code="model_damaged",
+            )
     if path.is_file() and path.suffix == ".gguf":
         return _gguf(path)
     if (path / "adapter_config.json").is_file():

@@ -198,7 +198,7 @@ class ChatTemplate:
                 tokenize=False,
                 date_string=_FIXED_DATE,
             )
-        except (TemplateError, TypeError, ValueError) as error:
+        except (TemplateError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise InvalidInput(
                 f"the model's chat template refused the messages: {error}; check that their roles alternate as it expects",
                 code="template_refused",

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError
 
+from quintain.errors import Unavailable
 from quintain.jobs.directory import OUTPUTS, JobDirectory, open_appending, write_line
 from quintain.records.jobs.job import JobError, JobResult
 from quintain.records.jobs.job_events import Activity, JobEvent
@@ -86,6 +87,7 @@ class FileReporter:
             self.warn("bad_output", f"cannot write a {kind}, which is left out: {error}")
             return
         if kind not in self._outputs:
+            self._require_place()
             self._outputs[kind] = open_appending(self._directory.outputs / f"{kind}.jsonl")
         write_line(self._outputs[kind], f'{{"kind":"{kind}","record":{document}}}')
 
@@ -127,6 +129,20 @@ class FileReporter:
         write_line(self._events, event.model_dump_json(exclude_none=True))
         if durable:
             os.fsync(self._events)
+
+    def _require_place(self) -> None:
+        """Check that the folder is where it was: what is open goes on in a moved one, and what is opened would begin another.
+
+        Raises:
+            Unavailable: It is not (`directory_moved`).
+        """
+        path = self._directory.events
+        if not path.exists() or path.stat().st_ino != os.fstat(self._events).st_ino:
+            raise Unavailable(
+                f"expected the folder of this job at {path.parent}, got another or none: it was moved or unmounted while the job ran; "
+                "put it back and resume the job, and move a home by `quintain backup` and `quintain restore`",
+                code="directory_moved",
+            )
 
     def _sync_outputs(self) -> None:
         for descriptor in self._outputs.values():
