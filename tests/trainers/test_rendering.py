@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,11 @@ def test_every_template_supervises_what_the_agent_wrote_and_its_end_token(name: 
         "tools": 'look it up {0}\n<tool_call>\n{{"name": "search", "arguments": {{"query": "mango {0}"}}}}\n</tool_call>',
         "react": 'Thought: look it up {0}\nAction: search {{"query": "mango {0}"}}',
     }
-    before = "<think>\n\n</think>\n\n" if name == "qwen3" else " " if name == "mistral" else ""
+    before = " " if name == "mistral" else ""
     expected = [calls[style].format(0), calls[style].format(1), "It costs 40."]
+    if name == "qwen3":  # a model that thinks
+        thinking = [re.sub(r"\A(?:Thought: )?(look it up .)", r"<think>\n\1\n</think>", text) for text in expected[:2]]
+        expected = [*thinking, "<think>\n\n</think>\n\nIt costs 40."]
     rows = renderer.render(episode() if system else without_system(episode()), 4096).rows
     assert supervised(renderer, rows) == [before + text + family.end for text in expected]
     assert all(("You are an agent." in renderer.decode(row.token_ids)) == system for row in rows)
@@ -129,8 +133,9 @@ def test_rows_and_masks_are_those_of_generation_markers(name: str, style: Any, s
 
 def marked(renderer: Renderer, trajectory: Trajectory, last: int) -> tuple[list[int], list[bool]]:
     """Ids and markers' mask of the conversation up to the agent turn of step `last`, by the tokenizer itself."""
-    said = [(message, step) for message, step in messages_of(trajectory) if step <= last and message.role != "tool"]
-    answers = [(message, step) for message, step in messages_of(trajectory) if step < last and message.role == "tool"]
+    run = renderer.messages(trajectory)
+    said = [(message, step) for message, step in run if step <= last and message.role != "tool"]
+    answers = [(message, step) for message, step in run if step < last and message.role == "tool"]
     messages = [message for message, _ in sorted(said + answers, key=lambda entry: entry[1])]
     chat = to_chat(messages, TOOLS, style=renderer.style, has_system_role=renderer.writer.has_system_role)
     written = renderer.tokenizer.apply_chat_template(

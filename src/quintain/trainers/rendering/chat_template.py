@@ -18,6 +18,7 @@ from quintain.trainers.rendering.control_tokens import Spellings, encode
 from quintain.trainers.rendering.styles import Chat, StyleName, one_call_each, to_chat
 
 _OPENING_TAG = re.compile(r"\A<think>\n?")
+_THINKING = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
 
 
 def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
@@ -105,6 +106,10 @@ ThoughtPlace = Literal["content", "tool_plan", "left_out"]
 renderer restores the thought before the call."""
 
 
+ThinkingPlace = Literal["", "tags", "reasoning_content", "reasoning", "thinking"]
+"""Where a template takes what an agent thought: between `<think>` tags in the content; a key of the message; or nowhere."""
+
+
 class Turn(NamedTuple):
     """An agent turn as the template writes it."""
 
@@ -130,6 +135,9 @@ class ChatTemplate:
     thought_place: ThoughtPlace = "content"
     arguments_as_text: bool = False
     """Whether it takes arguments as JSON text, as DeepSeek V3 does."""
+    thinking: ThinkingPlace = ""
+    thinks_beside_text: bool = True
+    """Whether it takes thinking and text of a turn with a call, as that of gpt-oss does not."""
     content_as_parts: bool = False
     """Whether it takes content as a list of parts, as those of models with images do that ignore text alone."""
     lists_tools: bool = False
@@ -223,7 +231,7 @@ class ChatTemplate:
         finished = self._finished(self.written(chat, schemas, prompt=False))
         finished += self.late_ends["tool_calls" in chat[-1]]
         before = "" if finished.startswith(prompt) else self.written(chat[:-1], schemas, prompt=False)
-        content = chat[-1]["content"]
+        content = self._split_thinking(chat[-1])["content"]
         left_out = self.thought_place == "left_out" and chat[-1].get("tool_calls")
         text = turn_of(prompt, finished, before=before, content="" if left_out else content)
         whole = finished == prompt + text
@@ -248,6 +256,7 @@ class ChatTemplate:
 
     def _as_it_takes(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry in the form in which the template takes content and calls."""
+        entry = self._split_thinking(entry)
         has_calls = bool(entry.get("tool_calls"))
         if has_calls and self.thought_place != "content":
             plan = {"tool_plan": entry["content"]} if self.thought_place == "tool_plan" else {}
@@ -258,6 +267,17 @@ class ChatTemplate:
         if self.content_as_parts:
             entry = {**entry, "content": [{"type": "text", "text": entry["content"]}]}
         return entry
+
+    def _split_thinking(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return an agent's entry with its thinking under the key by which the template takes it."""
+        if self.thinking in ("", "tags") or entry["role"] != "assistant":
+            return entry
+        if (found := _THINKING.match(entry["content"])) is None:
+            return entry
+        thinking, text = found[1], entry["content"][found.end() :]
+        if text and entry.get("tool_calls") and not self.thinks_beside_text:
+            return {**entry, "content": f"{thinking}\n\n{text}"}
+        return {**entry, "content": text, self.thinking: thinking}
 
     def _finished(self, text: str) -> str:
         """Return rendered text up to and including its last end token."""

@@ -36,7 +36,7 @@ class Spellings:
         special = {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)
         used = {token.content for token in added if token.content in template and not token.content.isspace()}
         return Spellings(
-            own=_first_character_of(special),
+            own=_first_character_of(special - {"<think>", "</think>"}),
             foreign=_first_character_of(special | used),
             end=re.compile(rf"(?:{_any_of(special)})(?=\s*\Z)"),
             first=re.compile(_any_of(special)),

@@ -31,7 +31,7 @@ from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.calls import ParsedTurn, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
-from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, StyleName, one_call_each
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, StyleName, as_thinking, one_call_each
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS, Probe, probe
 
 _PROBES: dict[tuple[str, bool, str], Probe] = {}
@@ -111,6 +111,16 @@ class Renderer:
     def style(self) -> StyleName:
         """Native tool calls, or ReAct text."""
         return self.writer.style
+
+    def messages(self, trajectory: Trajectory) -> list[tuple[Message, int]]:
+        """Return the chat messages of a run, each with its step index; what an agent thought is thinking if the model thinks.
+
+        In a rollout, a thought is the text before a turn's calls as the model wrote it, with its own tags if any.
+        """
+        messages = messages_of(trajectory)
+        if not self.writer.thinking or trajectory.episode_key:
+            return messages
+        return [(as_thinking(message), index) for message, index in messages]
 
     def opening(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
         """Return the ids up to and including the generation prompt."""
@@ -221,7 +231,7 @@ class Renderer:
         A turn with nothing before it answers nothing: it is a part of the next turn's prompt, without loss. A template that
         demands the user first does not show it.
         """
-        writer, messages = self.writer, messages_of(trajectory)
+        writer, messages = self.writer, self.messages(trajectory)
         if writer.one_call:
             messages = one_call_each(messages)
         schemas = writer.schemas(trajectory.tools)
