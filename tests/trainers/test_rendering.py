@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.pre_tokenizers import ByteLevel
 
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
@@ -151,6 +152,19 @@ def read_episodes(mask: list[bool]) -> list[tuple[int, int]]:
     """Start and end of each run of True."""
     edges = [i for i, (a, b) in enumerate(zip([False, *mask], [*mask, False], strict=True)) if a != b]
     return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+@pytest.mark.parametrize(
+    "template", [CHATML_TOOLS, CHATML_TOOLS.replace("<|im_start|>", "### ")], ids=["special", "text"]
+)
+def test_a_space_that_a_tokenizer_puts_before_a_text_stands_at_its_start_alone(template: str) -> None:
+    """As those of Llama 2, TinyLlama and Phi-3: what follows the header of a turn has none."""
+    tokenizer = tiny_tokenizer(template)
+    tokenizer.backend_tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=True)
+    renderer = Renderer.of(tokenizer)
+    (row,) = renderer.render(episode(), 4096).rows
+    chat = renderer.writer.text([message for message, _ in messages_of(episode())], TOOLS, prompt=False)
+    assert row.token_ids.tolist() == tokenizer.encode(chat)[: len(row)]
 
 
 def test_a_template_that_reads_content_as_parts_alone_gets_parts() -> None:

@@ -14,7 +14,7 @@ from jinja2.exceptions import TemplateError
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Message
 from quintain.trainers.rendering.call_forms import FORMS
-from quintain.trainers.rendering.control_tokens import Spellings, encode
+from quintain.trainers.rendering.control_tokens import Spellings
 from quintain.trainers.rendering.styles import Chat, StyleName, one_call_each, to_chat
 
 _OPENING_TAG = re.compile(r"\A<think>\n?")
@@ -241,9 +241,9 @@ class ChatTemplate:
             text = f"\n</think>\n\n{text}"  # or the model would learn to answer inside its thinking
         return Turn(prompt, finished, text, whole)
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of rendered text."""
-        return encode(self.tokenizer, text)
+    def encode(self, text: str, *, after: str = "") -> list[int]:
+        """Return the ids of rendered text that stands after another one."""
+        return self.spellings.encode(self.tokenizer, text, after=after)
 
     def _with_calls_written(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry with its calls in the content; its text is defused already, the marks of a call are not."""

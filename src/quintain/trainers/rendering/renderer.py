@@ -140,7 +140,7 @@ class Renderer:
         full = self.writer.text([*history, *new], tools, prompt=True)
         if not (turn.can_be_appended_to and full.startswith(turn.finished)):
             return None
-        return self.writer.encode(full[len(turn.finished) :])
+        return self.writer.encode(full[len(turn.finished) :], after=turn.finished)
 
     def closing(self, turn: Sequence[int], *, called: bool) -> list[int]:
         """Return the end token that a turn still needs, if its length limit has cut it off.
@@ -256,7 +256,7 @@ class Renderer:
             step = trajectory.steps[index]
             turn_text = writer.turn(chat[: place + 1], schemas)
             if chain and written and turn_text.prompt.startswith(written):
-                chain.append(_Segment(closing + writer.encode(turn_text.prompt[len(written) :])))
+                chain.append(_Segment(closing + writer.encode(turn_text.prompt[len(written) :], after=written)))
             else:
                 if chain:
                     yield chain
@@ -264,7 +264,7 @@ class Renderer:
             if sampled := self._sampled(step):
                 turn, logprobs = _checked(sampled, index)
             else:
-                turn, logprobs = writer.encode(turn_text.text), None
+                turn, logprobs = writer.encode(turn_text.text, after=turn_text.prompt), None
                 if not self.written(turn).strip() and (message.actions or chat[place]["content"].strip()):
                     raise InvalidInput(
                         f"expected the chat template to write the agent's turn of step {index}, got nothing; use template "
