@@ -231,6 +231,34 @@ def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversatio
 
 
 @pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (
+            "{% set ns = namespace(asked=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.asked = loop.index0 %}"
+            "{% endif %}{% endfor %}{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}"
+            "{{ '<think>' if loop.index0 > ns.asked }}</think>{% endif %}{{ m.content }}{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|><think>{% endif %}",
+            "<|user|>",
+        ),
+        (
+            "{% for m in messages %}<|start|><|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|start|><|assistant|>"
+            "{% if add_generation_prompt %}<|answer|>{% endif %}",
+            "<|end|>",
+        ),
+    ],
+    ids=["GLM 5.1 rewrites the thinking of turns that something follows", "Command A opens the next turn in any case"],
+)
+def test_the_end_of_a_turn_is_found_where_the_text_around_it_changes(template: str, end: str) -> None:
+    renderer = renderer_of(
+        template, "<|user|>", "<|assistant|>", "<|system|>", "<|start|>", "<|end|>", "<|answer|>", eos="<|pad|>"
+    )
+    assert renderer.decode(renderer.end_turn) == end
+    assert all(
+        turn.endswith(end) and turn.count("<|") == 1 for turn in turns(renderer, renderer.render(episode(), 4096).rows)
+    )
+
+
+@pytest.mark.parametrize(
     ("prompt", "finished", "said", "turn"),
     [
         ("Q [/INST]", "Q [/INST] yes</s>", "yes", " yes</s>"),

@@ -233,7 +233,7 @@ def _surroundings(template: ChatTemplate) -> tuple[ChatTemplate, tuple[str, str]
     """Return the template with its text after the last turn, and its text around an agent's text."""
     messages = (*_ASKED, _ANSWERED)
     asked, finished = (template.text(chat, PROBE_TOOLS, prompt=False) for chat in (_ASKED, messages))
-    if asked == template.text(_ASKED, PROBE_TOOLS, prompt=True):
+    if not template.text((*messages, _ASKED[1]), PROBE_TOOLS, prompt=True).startswith(finished):
         ending = asked[len(asked) - shared_prefix(asked[::-1], finished[::-1]) :]
         template = replace(template, always_prompts=template.spellings.without_first(ending))
     finished = template.text(messages, PROBE_TOOLS, prompt=False)
@@ -255,12 +255,13 @@ def _with_late_ends(template: ChatTemplate) -> ChatTemplate:
 def _late_end(template: ChatTemplate, messages: Sequence[Message], following: Message) -> str:
     """Return the first control token behind a turn without an end token; empty if there is none, or other text before it."""
     turn, text = _turn(template, messages), template.text((*messages, following), PROBE_TOOLS, prompt=True)
-    if _end(template, turn) or not text.startswith(turn.finished):
+    written = turn.text.rpartition("</think>")[2]  # thinking can be rewritten when something follows
+    if _end(template, turn) or not written:
         return ""
-    rest = text[len(turn.finished) :]
+    _, is_kept, rest = text.rpartition(written)
     opening = rest.lstrip()
     found = template.spellings.first.match(opening)
-    return rest[: len(rest) - len(opening) + found.end()] if found else ""
+    return rest[: len(rest) - len(opening) + found.end()] if found and is_kept else ""
 
 
 def _with_thought(reader: TurnReader, template: ChatTemplate, called: Turn) -> TurnReader:
