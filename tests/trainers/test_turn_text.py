@@ -273,6 +273,13 @@ def test_a_turn_begins_where_prompt_and_finished_text_part(
     assert turn_of(prompt, finished, before="Q ", content=said) == (turn or said)
 
 
+def test_a_turn_of_several_messages_begins_at_the_first_where_the_template_rewrites_what_stands_before() -> None:
+    """As of gpt-oss, which writes thinking as a message of its own and omits that of earlier turns behind an answer."""
+    before, prompt = "Q A:(why)look R:40 ", "Q A:(why)look R:40 A:"
+    turn = "(so 40) A:It costs 40."
+    assert turn_of(prompt, f"Q A:look R:40 A:{turn}", before=before, content="It costs 40.") == turn
+
+
 def test_a_turn_of_white_space_does_not_stop_the_others() -> None:
     renderer = renderer_of(CHATML_TOOLS.replace("{{ message.content }}{% for", "{{ message.content | trim }}{% for"))
     blank = Step(actor=Actor.AGENT, message=" \n")

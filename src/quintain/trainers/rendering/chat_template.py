@@ -44,7 +44,7 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
     if not finished.startswith(prompt):
         start = common(prompt, finished)
         if prompt.startswith(before) and start < len(before):
-            start = _after_header(prompt[len(before) :], finished)
+            start = _after_header(prompt[len(before) :], before, finished)
         elif "</think>" in prompt[start:] and "</think>" in finished[start:]:
             # The prompt opens and closes an empty thinking; the turn has its own.
             start = max(finished.rfind("<think>", 0, start), len(before))
@@ -84,10 +84,16 @@ def common(left: str, right: str) -> int:
     return cut.start() if cut else shared
 
 
-def _after_header(header: str, finished: str) -> int:
-    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated."""
+def _after_header(header: str, before: str, finished: str) -> int:
+    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated.
+
+    Of several headers it is the one behind the text most like `before`: a turn of gpt-oss has one for each channel.
+    """
     untagged = re.sub(r"<[^<>]*>\s*\Z", "", header)
-    ends = [finished.rindex(h) + len(h) for h in (header, untagged) if h and h in finished]
+    found = [match for h in (header, untagged) if h for match in re.finditer(re.escape(h), finished)]
+    ends = [
+        (shared_prefix(before[: -_NEAR - 1 : -1], finished[: m.start()][: -_NEAR - 1 : -1]), m.end()) for m in found
+    ]
     if not ends:
         raise InvalidInput(
             f"expected the header {header!r} before the last turn of a chat template that rewrites earlier turns, got none: "
@@ -95,11 +101,14 @@ def _after_header(header: str, finished: str) -> int:
             "another model",
             code="template_refused",
         )
-    return max(ends)
+    return max(ends)[1]
 
 
 _FIXED_DATE = "26 Jul 2024"
 """Date for Llama templates, which otherwise write today's into the prompt."""
+
+_NEAR = 200
+"""Characters before a header that tell it from others."""
 
 ThoughtPlace = Literal["content", "tool_plan", "left_out"]
 """Where a template takes the thought of a turn with a call: the message's content; Cohere's `tool_plan`; or nowhere, so that the
