@@ -13,6 +13,7 @@ from quintain.trainers.rendering.chat_template import turn_of
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import CHATML_TOOLS, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
+from trainers.templates import QWEN3
 
 _HEADER = "<|im_start|>assistant\n"
 _OPENED = CHATML_TOOLS.replace(
@@ -21,6 +22,19 @@ _OPENED = CHATML_TOOLS.replace(
 """Opens thinking in the generation prompt only, as QwQ does."""
 _CLOSED = _OPENED.replace(_HEADER + "{{ message.content }}", _HEADER + "<think>\n\n</think>\n\n{{ message.content }}")
 """Shows each turn with the thinking closed that the prompt has opened, as Qwen 3.5 does."""
+_FILLED = _OPENED.replace(
+    _HEADER + "{{ message.content }}",
+    _HEADER + "{% if '</think>' not in message.content %}<think>\n\n</think>\n\n{% endif %}{{ message.content }}",
+)
+"""The same, with the thinking of the content where it has one."""
+_BY_KEY = CHATML_TOOLS.replace(
+    _HEADER + "{{", _HEADER + "{% set t = message.reasoning_content %}{{ '{%s}' % t if t }}{{"
+)
+"""Takes thinking by a key of the message, as Seed-OSS does."""
+_KEY_OR_TEXT = _BY_KEY.replace(
+    "{{ '{%s}", "{% if t and message.content and message.tool_calls %}{{ raise_exception('both') }}{% endif %}{{ '{%s}"
+)
+"""The same, but refuses it with text beside a call, as gpt-oss does."""
 _CONTENT = "{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}"
 _PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 _ASKED = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -105,9 +119,9 @@ def test_observations_are_never_supervised_where_a_turn_strips_thinking_before_i
     renderer = renderer_of(_LATEST)
     rows = renderer.render(thinking_episode(), 4096).rows
     assert turns(renderer, rows) == [
-        'Thought: <think>\nI doubt\n</think>\n\nlook\nAction: search {"query": "mango"}<|im_end|>',
-        "Thought: <think>\nI doubt\n</think>\n\n40<|im_end|>",
-        "Thought: <think>\nI doubt\n</think>\n\n41<|im_end|>",
+        '<think>\nI doubt\n</think>\n\nlook\nAction: search {"query": "mango"}<|im_end|>',
+        "<think>\nI doubt\n</think>\n\n40<|im_end|>",
+        "<think>\nI doubt\n</think>\n\n41<|im_end|>",
     ]
 
 
@@ -119,6 +133,37 @@ def test_rows_and_caches_end_where_a_turn_rewrites_earlier_text() -> None:
     assert renderer.continuation(messages[:2], messages[2:3], TOOLS) is not None
     assert renderer.continuation(messages[:4], messages[4:5], TOOLS) is None
     assert second.token_ids[: second.places[0]].tolist() == renderer.opening(messages[:5], TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("template", "call", "answer"),
+    [
+        (
+            QWEN3,
+            "<think>\nso I look\n</think>\n\nI look.\n<tool_call>",
+            "<think>\nso 40\n</think>\n\nIt costs 40.<|im_end|>",
+        ),
+        (_FILLED, "so I look\n</think>\n\nI look.\n<tool_call>", "so 40\n</think>\n\nIt costs 40.<|im_end|>"),
+        (_BY_KEY, "{so I look}I look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
+        (_KEY_OR_TEXT, "so I look\n\nI look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
+        (CHATML_TOOLS, "so I look\n\nI look.\n<tool_call>", "so 40\n\nIt costs 40.<|im_end|>"),
+    ],
+    ids=["Qwen 3", "Qwen 3.5", "by a key", "by a key, but not beside a call", "does not think"],
+)
+def test_what_an_agent_thought_is_learnt_as_the_thinking_of_the_model(template: str, call: str, answer: str) -> None:
+    """A log's `reasoning_content` is its thought; in a rollout a thought is the text that the model wrote before its calls."""
+    renderer = renderer_of(template)
+    run = episode(2)
+    called = run.steps[2].model_copy(update={"thought": "so I look", "message": "I look."})
+    run = run.model_copy(
+        update={"steps": (*run.steps[:2], called, run.steps[3].model_copy(update={"thought": "so 40"}))}
+    )
+    first, last = turns(renderer, renderer.render(run, 4096).rows)
+    assert first.startswith(call)
+    assert last == answer
+    assert renderer.parse(first.removesuffix("<|im_end|>")).actions == called.actions
+    played = renderer.render(run.model_copy(update={"episode_key": "job-1/0"}), 4096).rows
+    assert "so 40\n\nIt costs 40.<|im_end|>" in turns(renderer, played)[1]
 
 
 def test_thinking_that_the_template_leaves_out_is_learnt_all_the_same() -> None:
@@ -186,6 +231,34 @@ def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversatio
 
 
 @pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (
+            "{% set ns = namespace(asked=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.asked = loop.index0 %}"
+            "{% endif %}{% endfor %}{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}"
+            "{{ '<think>' if loop.index0 > ns.asked }}</think>{% endif %}{{ m.content }}{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|><think>{% endif %}",
+            "<|user|>",
+        ),
+        (
+            "{% for m in messages %}<|start|><|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|start|><|assistant|>"
+            "{% if add_generation_prompt %}<|answer|>{% endif %}",
+            "<|end|>",
+        ),
+    ],
+    ids=["GLM 5.1 rewrites the thinking of turns that something follows", "Command A opens the next turn in any case"],
+)
+def test_the_end_of_a_turn_is_found_where_the_text_around_it_changes(template: str, end: str) -> None:
+    renderer = renderer_of(
+        template, "<|user|>", "<|assistant|>", "<|system|>", "<|start|>", "<|end|>", "<|answer|>", eos="<|pad|>"
+    )
+    assert renderer.decode(renderer.end_turn) == end
+    assert all(
+        turn.endswith(end) and turn.count("<|") == 1 for turn in turns(renderer, renderer.render(episode(), 4096).rows)
+    )
+
+
+@pytest.mark.parametrize(
     ("prompt", "finished", "said", "turn"),
     [
         ("Q [/INST]", "Q [/INST] yes</s>", "yes", " yes</s>"),
@@ -198,6 +271,13 @@ def test_a_turn_begins_where_prompt_and_finished_text_part(
     prompt: str, finished: str, said: str, turn: str | None
 ) -> None:
     assert turn_of(prompt, finished, before="Q ", content=said) == (turn or said)
+
+
+def test_a_turn_of_several_messages_begins_at_the_first_where_the_template_rewrites_what_stands_before() -> None:
+    """As of gpt-oss, which writes thinking as a message of its own and omits that of earlier turns behind an answer."""
+    before, prompt = "Q A:(why)look R:40 ", "Q A:(why)look R:40 A:"
+    turn = "(so 40) A:It costs 40."
+    assert turn_of(prompt, f"Q A:look R:40 A:{turn}", before=before, content="It costs 40.") == turn
 
 
 def test_a_turn_of_white_space_does_not_stop_the_others() -> None:

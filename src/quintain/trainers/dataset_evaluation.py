@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 
 from quintain.checkers.check import check, uncheckable
-from quintain.datasets.messages import messages_of
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row, TextRow
 from quintain.records.hyperparameters.methods import SFTConfig
@@ -115,7 +114,7 @@ class HeldOutModel:
 
     def _prefixes(self, run: Trajectory, name: str) -> list[_Prefix]:
         """Return the prefix of each turn that training would supervise, and the turn; without actions, of the answer alone."""
-        messages = messages_of(run)
+        messages = self.maker.renderer.messages(run)
         turns = [(place, run.steps[index]) for place, (m, index) in enumerate(messages) if m.role == "assistant"]
         acts = any(step.actions for _, step in turns)
         prefixes = [

@@ -40,7 +40,6 @@ from quintain.trainers.data.value_positions import read_run, read_steps, with_la
 from quintain.trainers.losses.advantages import group_advantages, step_advantages
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.models.value_head import heads_of
-from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.rollouts.constraint import constraint_of, cost_of
 
@@ -283,7 +282,7 @@ class ExampleMaker:
         if row.weight <= 0:
             return "zero_weight"
         tokenizer = self.renderer.tokenizer
-        ids = encode(tokenizer, self.renderer.writer.spellings.defuse(row.text, own=True))
+        ids = self.renderer.writer.encode(self.renderer.writer.spellings.defuse(row.text, own=True))
         if tokenizer.eos_token_id is not None:
             ids.append(tokenizer.eos_token_id)
         if len(ids) < 2:

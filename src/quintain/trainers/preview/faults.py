@@ -13,7 +13,6 @@ from quintain.records.protocols import tool_function
 from quintain.records.trajectory import Action, Step, Trajectory, text_of
 from quintain.records.wording import shown
 from quintain.trainers.preview.row import Member, turns_of
-from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer
 
 _EXAMPLES = 3
@@ -158,7 +157,7 @@ class Faults:
         core, written = _plain(text), _plain(written)
         for part in (core[:_ENDS].strip(), core[-_ENDS:].strip()):
             if part not in written:
-                plain = _plain(self.renderer.decode(encode(self.renderer.tokenizer, part)))
+                plain = _plain(self.renderer.decode(self.renderer.writer.encode(part)))
                 if plain not in written:  # a tokenizer can normalise letters: then both are normalised
                     return False
         return True

@@ -80,7 +80,7 @@ _FUNCTION = "<function=tool>\n<parameter=argument>\nvalue\n</parameter>\n</funct
 
 FORMS: dict[str, CallForm] = {
     "react": CallForm(
-        r"^Action:",
+        r"(?:^|(?<=</think>))Action:",
         'Action: tool {"argument": value}',
         head=r"[ \t]*(?P<name>\S+)[ \t]*",
         label="Thought:",

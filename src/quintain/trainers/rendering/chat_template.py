@@ -14,10 +14,11 @@ from jinja2.exceptions import TemplateError
 from quintain.errors import InvalidInput
 from quintain.records.protocols import Message
 from quintain.trainers.rendering.call_forms import FORMS
-from quintain.trainers.rendering.control_tokens import Spellings, encode
+from quintain.trainers.rendering.control_tokens import Spellings
 from quintain.trainers.rendering.styles import Chat, StyleName, one_call_each, to_chat
 
 _OPENING_TAG = re.compile(r"\A<think>\n?")
+_THINKING = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
 
 
 def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
@@ -43,7 +44,7 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
     if not finished.startswith(prompt):
         start = common(prompt, finished)
         if prompt.startswith(before) and start < len(before):
-            start = _after_header(prompt[len(before) :], finished)
+            start = _after_header(prompt[len(before) :], before, finished)
         elif "</think>" in prompt[start:] and "</think>" in finished[start:]:
             # The prompt opens and closes an empty thinking; the turn has its own.
             start = max(finished.rfind("<think>", 0, start), len(before))
@@ -83,10 +84,16 @@ def common(left: str, right: str) -> int:
     return cut.start() if cut else shared
 
 
-def _after_header(header: str, finished: str) -> int:
-    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated."""
+def _after_header(header: str, before: str, finished: str) -> int:
+    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated.
+
+    Of several headers it is the one behind the text most like `before`: a turn of gpt-oss has one for each channel.
+    """
     untagged = re.sub(r"<[^<>]*>\s*\Z", "", header)
-    ends = [finished.rindex(h) + len(h) for h in (header, untagged) if h and h in finished]
+    found = [match for h in (header, untagged) if h for match in re.finditer(re.escape(h), finished)]
+    ends = [
+        (shared_prefix(before[: -_NEAR - 1 : -1], finished[: m.start()][: -_NEAR - 1 : -1]), m.end()) for m in found
+    ]
     if not ends:
         raise InvalidInput(
             f"expected the header {header!r} before the last turn of a chat template that rewrites earlier turns, got none: "
@@ -94,15 +101,22 @@ def _after_header(header: str, finished: str) -> int:
             "another model",
             code="template_refused",
         )
-    return max(ends)
+    return max(ends)[1]
 
 
 _FIXED_DATE = "26 Jul 2024"
 """Date for Llama templates, which otherwise write today's into the prompt."""
 
+_NEAR = 200
+"""Characters before a header that tell it from others."""
+
 ThoughtPlace = Literal["content", "tool_plan", "left_out"]
 """Where a template takes the thought of a turn with a call: the message's content; Cohere's `tool_plan`; or nowhere, so that the
 renderer restores the thought before the call."""
+
+
+ThinkingPlace = Literal["", "tags", "reasoning_content", "reasoning", "thinking"]
+"""Where a template takes what an agent thought: between `<think>` tags in the content; a key of the message; or nowhere."""
 
 
 class Turn(NamedTuple):
@@ -130,6 +144,9 @@ class ChatTemplate:
     thought_place: ThoughtPlace = "content"
     arguments_as_text: bool = False
     """Whether it takes arguments as JSON text, as DeepSeek V3 does."""
+    thinking: ThinkingPlace = ""
+    thinks_beside_text: bool = True
+    """Whether it takes thinking and text of a turn with a call, as that of gpt-oss does not."""
     content_as_parts: bool = False
     """Whether it takes content as a list of parts, as those of models with images do that ignore text alone."""
     lists_tools: bool = False
@@ -223,7 +240,7 @@ class ChatTemplate:
         finished = self._finished(self.written(chat, schemas, prompt=False))
         finished += self.late_ends["tool_calls" in chat[-1]]
         before = "" if finished.startswith(prompt) else self.written(chat[:-1], schemas, prompt=False)
-        content = chat[-1]["content"]
+        content = self._split_thinking(chat[-1])["content"]
         left_out = self.thought_place == "left_out" and chat[-1].get("tool_calls")
         text = turn_of(prompt, finished, before=before, content="" if left_out else content)
         whole = finished == prompt + text
@@ -233,9 +250,9 @@ class ChatTemplate:
             text = f"\n</think>\n\n{text}"  # or the model would learn to answer inside its thinking
         return Turn(prompt, finished, text, whole)
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of rendered text."""
-        return encode(self.tokenizer, text)
+    def encode(self, text: str, *, after: str = "") -> list[int]:
+        """Return the ids of rendered text that stands after another one."""
+        return self.spellings.encode(self.tokenizer, text, after=after)
 
     def _with_calls_written(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry with its calls in the content; its text is defused already, the marks of a call are not."""
@@ -248,6 +265,7 @@ class ChatTemplate:
 
     def _as_it_takes(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry in the form in which the template takes content and calls."""
+        entry = self._split_thinking(entry)
         has_calls = bool(entry.get("tool_calls"))
         if has_calls and self.thought_place != "content":
             plan = {"tool_plan": entry["content"]} if self.thought_place == "tool_plan" else {}
@@ -258,6 +276,17 @@ class ChatTemplate:
         if self.content_as_parts:
             entry = {**entry, "content": [{"type": "text", "text": entry["content"]}]}
         return entry
+
+    def _split_thinking(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return an agent's entry with its thinking under the key by which the template takes it."""
+        if self.thinking in ("", "tags") or entry["role"] != "assistant":
+            return entry
+        if (found := _THINKING.match(entry["content"])) is None:
+            return entry
+        thinking, text = found[1], entry["content"][found.end() :]
+        if text and entry.get("tool_calls") and not self.thinks_beside_text:
+            return {**entry, "content": f"{thinking}\n\n{text}"}
+        return {**entry, "content": text, self.thinking: thinking}
 
     def _finished(self, text: str) -> str:
         """Return rendered text up to and including its last end token."""

@@ -31,7 +31,7 @@ from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.calls import ParsedTurn, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
-from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, StyleName, one_call_each
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, StyleName, as_thinking, one_call_each
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS, Probe, probe
 
 _PROBES: dict[tuple[str, bool, str], Probe] = {}
@@ -112,6 +112,16 @@ class Renderer:
         """Native tool calls, or ReAct text."""
         return self.writer.style
 
+    def messages(self, trajectory: Trajectory) -> list[tuple[Message, int]]:
+        """Return the chat messages of a run, each with its step index; what an agent thought is thinking if the model thinks.
+
+        In a rollout, a thought is the text before a turn's calls as the model wrote it, with its own tags if any.
+        """
+        messages = messages_of(trajectory)
+        if not self.writer.thinking or trajectory.episode_key:
+            return messages
+        return [(as_thinking(message), index) for message, index in messages]
+
     def opening(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
         """Return the ids up to and including the generation prompt."""
         return self.writer.encode(self.writer.text(messages, tools, prompt=True))
@@ -130,7 +140,7 @@ class Renderer:
         full = self.writer.text([*history, *new], tools, prompt=True)
         if not (turn.can_be_appended_to and full.startswith(turn.finished)):
             return None
-        return self.writer.encode(full[len(turn.finished) :])
+        return self.writer.encode(full[len(turn.finished) :], after=turn.finished)
 
     def closing(self, turn: Sequence[int], *, called: bool) -> list[int]:
         """Return the end token that a turn still needs, if its length limit has cut it off.
@@ -221,7 +231,7 @@ class Renderer:
         A turn with nothing before it answers nothing: it is a part of the next turn's prompt, without loss. A template that
         demands the user first does not show it.
         """
-        writer, messages = self.writer, messages_of(trajectory)
+        writer, messages = self.writer, self.messages(trajectory)
         if writer.one_call:
             messages = one_call_each(messages)
         schemas = writer.schemas(trajectory.tools)
@@ -246,7 +256,7 @@ class Renderer:
             step = trajectory.steps[index]
             turn_text = writer.turn(chat[: place + 1], schemas)
             if chain and written and turn_text.prompt.startswith(written):
-                chain.append(_Segment(closing + writer.encode(turn_text.prompt[len(written) :])))
+                chain.append(_Segment(closing + writer.encode(turn_text.prompt[len(written) :], after=written)))
             else:
                 if chain:
                     yield chain
@@ -254,7 +264,7 @@ class Renderer:
             if sampled := self._sampled(step):
                 turn, logprobs = _checked(sampled, index)
             else:
-                turn, logprobs = writer.encode(turn_text.text), None
+                turn, logprobs = writer.encode(turn_text.text, after=turn_text.prompt), None
                 if not self.written(turn).strip() and (message.actions or chat[place]["content"].strip()):
                     raise InvalidInput(
                         f"expected the chat template to write the agent's turn of step {index}, got nothing; use template "

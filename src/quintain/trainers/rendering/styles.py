@@ -57,6 +57,14 @@ def to_chat(
     return joined
 
 
+def as_thinking(message: Message) -> Message:
+    """Return an agent's message with its thought between thinking tags, if there are none and more follows the thought."""
+    thought = message.thought or ""
+    if not thought.strip() or "</think>" in thought or not (message.actions or text_of(message.content).strip()):
+        return message
+    return message.model_copy(update={"thought": f"<think>\n{thought}\n</think>"})
+
+
 def one_call_each(messages: Iterable[tuple[Message, int]]) -> list[tuple[Message, int]]:
     """Split messages with several calls into messages with one call each, followed by its result.
 
@@ -142,9 +150,10 @@ def _with_system_text(chat: Chat, text: str) -> Chat:
 
 def _react_turn(message: Message) -> str:
     prose = _prose(message)
+    label = "" if prose.startswith("<think>") else "Thought: "
     if not message.actions:
-        return f"Thought: {prose}" if message.thought else prose
-    lines = [f"Thought: {prose}"] if prose else []
+        return f"{label}{prose}" if message.thought else prose
+    lines = [f"{label}{prose}"] if prose else []
     for action in message.actions:
         written = json.dumps(action.args, ensure_ascii=False) if action.args is not None else (action.raw_args or "{}")
         lines.append(f"Action: {action.tool} {written}")

@@ -13,7 +13,14 @@ from quintain.records.protocols import Message
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.calls import TurnReader
-from quintain.trainers.rendering.chat_template import ChatTemplate, ThoughtPlace, Turn, common, shared_prefix
+from quintain.trainers.rendering.chat_template import (
+    ChatTemplate,
+    ThinkingPlace,
+    ThoughtPlace,
+    Turn,
+    common,
+    shared_prefix,
+)
 
 _ARGUMENTS: dict[str, Any] = {
     "text": "\n é \"quoted\" 'so' \\n\n{}\n",
@@ -44,6 +51,7 @@ _ANSWERED = Message(role="assistant", thought="probe answer")
 _CALL_TURN = (*_ASKED, _CALLED)
 _SECOND_TURN = (*_CALL_TURN, Message(role="tool", content="probe observation"), _AGAIN)
 _LAST_TURN = (*_SECOND_TURN, Message(role="tool", content="second observation"), _ANSWERED)
+_REASONING = "probe reasoning"
 _LATER = Message(role="system", content="later system")
 _BARE_TOOL = {"type": "function", "function": {"name": "probe_tool"}}
 _OTHER_TEXT = "\nprobe text"
@@ -85,7 +93,7 @@ def probe(template: ChatTemplate) -> Probe:
         _require_read(template, reader, called, _CALLED)
     else:
         template, reader, called = _native(template, around)
-    template = _with_orders(_with_late_ends(template), reader)
+    template = _with_thinking(_with_orders(_with_late_ends(template), reader), reader)
     called = _turn(template, _CALL_TURN)
     again, answered = _turn(template, _SECOND_TURN), _turn(template, _LAST_TURN)
     _require_read(template, reader, again, _AGAIN)
@@ -127,6 +135,40 @@ def _with_orders(template: ChatTemplate, reader: TurnReader) -> ChatTemplate:
         ),
         adjacent_turns=all(_also_reads(template, reader, *turns) for turns in ((*_LAST_TURN, _CALLED), answered)),
     )
+
+
+def _with_thinking(template: ChatTemplate, reader: TurnReader) -> ChatTemplate:
+    """Return the template with the way in which it takes what an agent thought, if its model thinks."""
+    for place in get_args(ThinkingPlace)[1:]:
+        if place != "tags" or "</think>" in template.source:
+            for beside in (True, False):
+                candidate = replace(template, thinking=place, thinks_beside_text=beside)
+                if _writes_thinking(candidate, reader):
+                    return candidate
+    return template
+
+
+def _writes_thinking(template: ChatTemplate, reader: TurnReader) -> bool:
+    """Whether a turn with a call and an answer contain what the agent thought, once, before the rest and where it belongs."""
+    for messages, text in ((_CALL_TURN, _CALLED.thought), (_CALL_TURN, ""), (_LAST_TURN, _ANSWERED.thought)):
+        thought = f"<think>\n{_REASONING}\n</think>\n\n{text}"
+        try:
+            turn = _turn(template, (*messages[:-1], messages[-1].model_copy(update={"thought": thought})))
+        except InvalidInput:
+            return False
+        before, _, after = turn.text.partition(_REASONING)
+        tagged, prompt = template.thinking == "tags", turn.prompt.rstrip()
+        if prompt.endswith("</think>") or not (tagged or messages is _LAST_TURN or turn.finished.startswith(prompt)):
+            return False  # the prompt closes the thinking
+        if str(text) not in after or _REASONING in prompt + after or not _can_be_sampled(template, turn):
+            return False
+        n_tags = before.count("<think>") + prompt.endswith("<think>")
+        if tagged and not (n_tags == 1 and after.lstrip().startswith("</think>")):
+            return False
+        read = reader.read(_without_end(template, turn), PROBE_TOOLS)
+        if [*map(_plain, read.actions)] != [*map(_plain, messages[-1].actions)]:
+            return False
+    return True
 
 
 def _mentions(template: ChatTemplate, messages: Sequence[Message], *mentions: str) -> bool:
@@ -191,7 +233,7 @@ def _surroundings(template: ChatTemplate) -> tuple[ChatTemplate, tuple[str, str]
     """Return the template with its text after the last turn, and its text around an agent's text."""
     messages = (*_ASKED, _ANSWERED)
     asked, finished = (template.text(chat, PROBE_TOOLS, prompt=False) for chat in (_ASKED, messages))
-    if asked == template.text(_ASKED, PROBE_TOOLS, prompt=True):
+    if not template.text((*messages, _ASKED[1]), PROBE_TOOLS, prompt=True).startswith(finished):
         ending = asked[len(asked) - shared_prefix(asked[::-1], finished[::-1]) :]
         template = replace(template, always_prompts=template.spellings.without_first(ending))
     finished = template.text(messages, PROBE_TOOLS, prompt=False)
@@ -213,12 +255,13 @@ def _with_late_ends(template: ChatTemplate) -> ChatTemplate:
 def _late_end(template: ChatTemplate, messages: Sequence[Message], following: Message) -> str:
     """Return the first control token behind a turn without an end token; empty if there is none, or other text before it."""
     turn, text = _turn(template, messages), template.text((*messages, following), PROBE_TOOLS, prompt=True)
-    if _end(template, turn) or not text.startswith(turn.finished):
+    written = turn.text.rpartition("</think>")[2]  # thinking can be rewritten when something follows
+    if _end(template, turn) or not written:
         return ""
-    rest = text[len(turn.finished) :]
+    _, is_kept, rest = text.rpartition(written)
     opening = rest.lstrip()
     found = template.spellings.first.match(opening)
-    return rest[: len(rest) - len(opening) + found.end()] if found else ""
+    return rest[: len(rest) - len(opening) + found.end()] if found and is_kept else ""
 
 
 def _with_thought(reader: TurnReader, template: ChatTemplate, called: Turn) -> TurnReader:
@@ -264,12 +307,18 @@ def _without_end(template: ChatTemplate, turn: Turn) -> str:
 
 
 def _reads(template: ChatTemplate, reader: TurnReader, turn: Turn, message: Message) -> bool:
-    """Whether the turn parses back to the message, and could be sampled: no text follows its first end token."""
-    text, end = _without_end(template, turn), _end(template, turn)
-    if end and text.partition(end)[2].replace(end, "").strip():
-        return False
-    read = reader.read(text, PROBE_TOOLS)
-    return (read.thought, [*map(_plain, read.actions)]) == (message.thought, [*map(_plain, message.actions)])
+    """Whether the turn parses back to the message, and could be sampled."""
+    read = reader.read(_without_end(template, turn), PROBE_TOOLS)
+    return _can_be_sampled(template, turn) and (read.thought, [*map(_plain, read.actions)]) == (
+        message.thought,
+        [*map(_plain, message.actions)],
+    )
+
+
+def _can_be_sampled(template: ChatTemplate, turn: Turn) -> bool:
+    """Whether no text follows the first end token of a turn."""
+    end = _end(template, turn)
+    return not end or not _without_end(template, turn).partition(end)[2].replace(end, "").strip()
 
 
 def _plain(action: Action) -> tuple[str, str]:
