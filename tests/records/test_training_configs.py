@@ -31,7 +31,14 @@ from quintain.tools.training.methods import read_hyperparameters
 # Name elsewhere -> (method, its value there, what it is here); one of each kind of translation.
 MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "use_gradient_checkpointing": ("sft", "unsloth", {"gradient_checkpointing": True}),
-    "train_type": ("sft", "lora", {"lora": LoraConfig()}),
+    "train_type": ("sft", "lora", {"lora": LoraConfig(rank=8, dropout=0.05)}),
+    "finetuning_type": ("sft", "lora", {"lora": LoraConfig(rank=8, alpha=16)}),
+    "quant_bits": ("sft", 8, {"quantization": "int8", "lora": LoraConfig()}),
+    "global_batch_size": ("sft", 64, {"batch_size": 64}),
+    "clip_grad_norm": ("sft", None, {"grad_clip": 0.0}),
+    "lr_scheduler": ("sft", "constant", {"schedule": "constant", "warmup_steps": 0}),
+    "reference_policy_kl_penalty": ("dpo", 0.05, {"beta": 0.05}),
+    "eps_clip": ("ppo", 0.3, {"clip_low": 0.3, "clip_high": 0.3}),
     "r": ("sft", 8, {"lora": LoraConfig(rank=8)}),
     "lora_target_linear": ("sft", True, {"lora": LoraConfig(targets="all-linear")}),
     "target_modules": ("sft", ["q_proj"], {"lora": LoraConfig(targets=("q_proj",))}),
@@ -94,6 +101,7 @@ def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
         "coreset_strategy": {"coreset_target_size": 99},
         "ref_model_mixup_alpha": {"reference_sync_steps": 64},
         "quantization_bit": {"lora": {}},
+        "quant_bits": {"lora": {}},
     }
     config = read(method, {name: value, **needed.get(name, {})})
     same = MODELS[method].model_validate(meaning)
@@ -215,6 +223,22 @@ def test_accumulated_gradients_make_the_batch_of_a_step_larger(name: str, size: 
     assert "whole number" in fault("sft", batch_size=4, **{name: 2.5})
 
 
+def test_a_batch_of_another_trainer_is_the_examples_of_an_optimizer_step() -> None:
+    """Its size is that of a device, counts runs of groups in GRPO, and is beside a whole size a matter of memory alone."""
+    per_device = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    assert read("sft", {**per_device, "processes": 2}).batch_size == 16
+    assert read("sft", {"batch_size": 4, "processes": 2}).batch_size == 4
+    assert read("sft", {"micro_batch_size": 1, "global_batch_size": 16}).batch_size == 16, "Megatron's"
+    assert read("grpo", {**per_device, "num_generations": 4}).batch_size == 2, "groups, of 8 runs"
+    assert read("grpo", per_device).batch_size == 1
+    assert read("grpo", {"batch_size": 4}).batch_size == 4
+    runs = "counts runs, 8 in a step, which make no whole groups of 3; give batch_size in groups, or tasks_per_step"
+    assert runs in fault("grpo", **per_device, num_generations=3)
+    assert read("ppo", {"num_ppo_epochs": 4, "num_mini_batches": 2}).updates_per_rollout == 8
+    for name in ("packing", "sample_packing"):
+        assert f"`{name}` cannot be True: a batch has so many rows" in fault("sft", **{name: True})
+
+
 @pytest.mark.parametrize(
     ("settings", "precision"),
     [
@@ -290,6 +314,7 @@ def test_an_unknown_name_gets_a_suggestion_and_is_quoted_in_part() -> None:
 )
 def test_a_name_that_is_not_near_is_not_suggested(given: str, known: str) -> None:
     assert nearest(given, [known]) == ""
+    assert nearest(given, [f"{given}s", given]) == "", "nor is itself, which another method has"
 
 
 def test_every_refused_name_is_in_one_answer() -> None:
@@ -389,6 +414,26 @@ def test_a_name_without_a_value_is_ignored_and_a_block_is_answered_by_the_settin
         in message
     )
     assert "as for the rest, give `model` beside" in fault("sft", model={"lora_rank": 8, "path": "x"})
+
+
+def test_a_block_is_answered_by_what_its_names_mean_where_they_stand() -> None:
+    sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16}
+    message = fault("sft", training=sizes, train={"micro_batch_size": 1, "global_batch_size": 8, "max_norm": 1.0})
+    assert "a factor of batch_size for training.gradient_accumulation_steps" in message
+    assert "give batch_size for train.global_batch_size, grad_clip for train.max_norm; as for the rest" in message
+    rollout = {"n": 8, "val_kwargs": {"temperature": 0}}
+    adapter = {"lora_cfg": {"alpha": 8}, "lora": {"type": "lora", "r": 4}}
+    message = fault("grpo", actor={"rollout": rollout, **adapter}, orchestrator={"batch_size": 512})
+    given = "group_size for actor.rollout.n, lora.alpha for actor.lora_cfg.alpha, lora.rank for actor.lora.r; as for"
+    assert f"give {given} the rest" in message
+    assert "give tasks_per_step, that number over group_size (orchestrator.batch_size)" in message
+
+
+def test_adapters_may_have_the_names_of_peft_and_a_padding_token_changes_nothing() -> None:
+    peft = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
+    assert read("sft", {"lora": peft}).lora == LoraConfig(rank=8, alpha=16, targets=("q_proj",))
+    assert read("sft", {"special_tokens": {"pad_token": "<pad>"}, "pad_token": "<pad>"}) == SFTConfig()
+    assert "`special_tokens` cannot be" in fault("sft", special_tokens={"pad_token": "<pad>", "eos_token": "<end>"})
 
 
 def test_a_block_that_another_setting_replaces_is_answered_by_it_alone() -> None:
