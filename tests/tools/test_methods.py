@@ -273,6 +273,18 @@ def test_nothing_is_made_for_a_request_that_is_refused(waiting: Services, three:
     assert waiting.store.jobs.page().items == ()
 
 
+def test_a_file_of_another_trainer_is_told_which_defaults_are_those_of_this_one(waiting: Services, three: str) -> None:
+    file = {"method": "sft", "dataset": three, "num_train_epochs": 1, "warmup_steps": 5, "lora_r": 8, "max_length": 512}
+    left = (
+        'learning_rate null, batch_size 16, schedule "cosine", lora.alpha 32.0, lora.targets "all-linear"; state those'
+    )
+    assert f"[left_open] the file leaves these at the defaults here: {left}" in str(
+        start_config(waiting, file).warnings
+    )
+    own = {"method": "sft", "dataset": three, "hyperparameters": {"epochs": 1}}
+    assert "[left_open]" not in str(start_config(waiting, own).warnings)
+
+
 WRONG_STAGES: list[tuple[dict[Any, Any], list[str]]] = [
     ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset: ", "got [1]", "quotes"]),
     ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 environments, got 0"]),

@@ -5,7 +5,8 @@ Only the command line and the facade take them: their caller is the user, so the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
+from quintain.next_step import Hint
 from quintain.records.agent import Agent
+from quintain.records.hyperparameters.foreign_settings import RENAMED
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES, TrainingConfig
 from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
@@ -148,6 +151,7 @@ def start_config(
         NotFound: a dataset, an environment, an agent or a file of texts does not exist.
     """
     require_clean(dict(document), "config")
+    is_foreign = any(name in RENAMED or name in _ELSEWHERE for name in document)
     document = canonical_document(document)
     require_clean(dict(changes or {}), "settings")
     if "stages" in document:
@@ -162,7 +166,28 @@ def start_config(
         for key in ("dataset", "text", "max_samples"):
             require_no_dataset(document.get(key))
         return start_evolution(services, request, document.get("environment"), settings)
-    return train(services, method, check_settings(method, settings), request, _source(method, document, folder))
+    config = check_settings(method, settings)
+    started = train(services, method, config, request, _source(method, document, folder))
+    warnings = (*started.warnings, *(_left_open(config) if is_foreign else ()))
+    return started.model_copy(update={"warnings": warnings})
+
+
+_DIFFERING = ("learning_rate", "batch_size", "warmup_ratio", "schedule", "max_length")
+"""Settings on which trainers' defaults differ."""
+
+
+def _left_open(config: TrainingConfig) -> Iterator[Hint]:
+    """Yield a note on what a file of another trainer does not state, and what it is here."""
+    given = config.model_fields_set | ({"warmup_ratio"} if config.warmup_steps is not None else set())
+    values = {name: getattr(config, name) for name in _DIFFERING if name not in given}
+    values |= {
+        f"lora.{name}": getattr(config.lora, name)
+        for name in ("rank", "alpha", "targets")
+        if config.lora is not None and name not in config.lora.model_fields_set
+    }
+    if values:
+        left = ", ".join(f"{name} {json.dumps(value)}" for name, value in values.items())
+        yield Hint(f"[left_open] the file leaves these at the defaults here: {left}; ", "state those of its trainer")
 
 
 def start_recipe(services: Services, document: Mapping[str, Any], folder: Path = Path()) -> JobStarted:
