@@ -25,7 +25,8 @@ from quintain.records.hyperparameters.methods import (
 )
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.wording import explain, nearest
-from quintain.tools.training.config_files import canonical_document, settings_of
+from quintain.tools.training.config_files import settings_of
+from quintain.tools.training.foreign_files import canonical_document
 from quintain.tools.training.methods import read_hyperparameters
 
 # Name elsewhere -> (method, its value there, what it is here); one of each kind of translation.
@@ -539,7 +540,16 @@ def test_the_one_dataset_of_a_file_of_trl_or_axolotl_is_the_dataset() -> None:
     rows = {"path": "rows.jsonl", "type": "alpaca"}
     assert canonical_document({"dataset_name": "rows.jsonl"}) == {"dataset": "rows.jsonl"}
     assert canonical_document({"datasets": [rows]}) == {"dataset": "rows.jsonl"}
-    for more in ([rows, rows], [{**rows, "field_output": "say"}]):
+    shares = {"role": "from", "content": "value"}
+    chats = {
+        "ds_type": "json",
+        "split": "train",
+        "field_messages": "conversations",
+        "message_property_mappings": shares,
+    }
+    held = canonical_document({"datasets": [{**rows, **chats}], "val_set_size": 0.05})
+    assert held == {"dataset": "rows.jsonl", "validation_share": 0.05}
+    for more in ([rows, rows], [{**rows, "field_output": "say"}], [{**rows, "split": "test"}]):
         assert canonical_document({"datasets": more}) == {"datasets": more}, "a choice of rows is not dropped"
 
 
