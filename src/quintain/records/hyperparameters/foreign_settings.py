@@ -53,6 +53,7 @@ class ComponentBlock(NamedTuple):
 
 COMPONENT = "_component_"
 DATASETS = (
+    "data_path",
     "dataset",
     "datasets",
     "dataset_config",

@@ -63,7 +63,7 @@ _WHERE = "hyperparameters: "
 _MODEL = "model"
 """The one refused name whose block has settings: those of the adapters."""
 _OPTIMIZERS: dict[Any, Any] = {
-    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused"), "adamw"),
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "AdamW"), "adamw"),
     **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), "adamw"),
     **dict.fromkeys(("adamw_bnb_8bit", "adamw_torch_8bit", "paged_adamw_8bit"), "adamw_8bit"),
 }

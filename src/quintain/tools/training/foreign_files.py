@@ -15,12 +15,15 @@ from quintain.tools.training.methods import STAGES
 _ELSEWHERE = {
     "model_name_or_path": "model",
     "model_name": "model",
+    "model_id": "model",
     "base_model": "model",
     "pretrain": "model",
     "train_file": "dataset",
     "train_data": "dataset",
+    "data_path": "dataset",
     "prompt_data": "dataset",
     "dataset_name": "dataset",
+    "max_train_samples": "max_samples",
     "random_state": "seed",
     "save_path": "output_dir",
     **dict.fromkeys(("algorithm", "stage", "rl", "rlhf_type"), "method"),
@@ -31,6 +34,7 @@ _READ_ANYWAY: Mapping[str, tuple[Any, ...]] = {
     "split": ("train",),
     "field_messages": ("messages", "conversations"),
     "message_property_mappings": ({"role": "from", "content": "value"}, {"role": "role", "content": "content"}),
+    "field_tools": ("tools",),
     "roles_to_train": (["assistant"], ["gpt"]),
     "train_on_eos": ("turn",),
 }
