@@ -425,6 +425,10 @@ def test_a_block_is_answered_by_what_its_names_mean_where_they_stand() -> None:
     message = fault("sft", training=sizes, train={"micro_batch_size": 1, "global_batch_size": 8, "max_norm": 1.0})
     assert "a factor of batch_size for training.gradient_accumulation_steps" in message
     assert "give batch_size for train.global_batch_size, grad_clip for train.max_norm; as for the rest" in message
+    optimizer = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 2e-4, "betas": [0.9, 0.95]}}
+    assert "give learning_rate for optimizer.init_args.lr; as for" in fault("sft", optimizer=optimizer), "litgpt's"
+    message = fault("sft", model={"lora_attn_modules": ["q_proj"], "apply_lora_to_mlp": True})
+    assert "or all-linear (model.lora_attn_modules, model.apply_lora_to_mlp); as for" in message, "torchtune's"
     rollout = {"n": 8, "val_kwargs": {"temperature": 0}}
     adapter = {"lora_cfg": {"alpha": 8}, "lora": {"type": "lora", "r": 4}}
     message = fault("grpo", actor={"rollout": rollout, **adapter}, orchestrator={"batch_size": 512})
@@ -534,6 +538,8 @@ def test_a_preference_loss_of_llama_factory_that_is_a_method_here_names_it() -> 
         "model": "m",
         "seed": 7,
     }
+    assert canonical_document({"reward_model": True}) == {"method": "reward"}, "axolotl's"
+    assert canonical_document({"reward_model": True, "method": "sft"})["reward_model"] is True
     file = {"stage": "dpo", "pref_loss": "simpo", "simpo_gamma": 0.5}
     assert canonical_document(file) == {"method": "simpo", "simpo_gamma": 0.5}
     assert canonical_document({**file, "pref_loss": "ipo"})["method"] == "dpo"

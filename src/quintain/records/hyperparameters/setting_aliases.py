@@ -248,6 +248,8 @@ def _nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]
 
 
 def _is_foreign_block(name: str, value: Any, fields: Collection[str]) -> bool:
+    if name in COMPONENTS and isinstance(value, Mapping):
+        return COMPONENT not in value
     known = {*fields, *GROUPS, *RENAMED, *COMPONENTS, *WITHOUT_EFFECT, ARGUMENTS}
     is_refused = name in FIXED and name != _MODEL
     return isinstance(value, Mapping) and bool(value) and name not in known and not is_refused
@@ -273,7 +275,7 @@ def _members(group: str) -> Collection[str]:
 
 def _block_fault(name: str, block: Mapping[str, Any], fields: Collection[str]) -> str:
     """Return what to give in place of a block: each setting in it that exists here, with its path."""
-    found, advice = list[str](), list[str]()
+    found, advice = list[str](), dict[str, list[str]]()
     values = {path: value for path, value in _values_in(name, block) if value is not None}
     is_whole = any(path.rpartition(".")[2] in WHOLE for path in values)
     for path, value in values.items():
@@ -286,10 +288,10 @@ def _block_fault(name: str, block: Mapping[str, Any], fields: Collection[str]) -
         if known:
             found.append(f"{known} for {clip(path)}")
         elif fixed is not None and not fixed.accepts(value):
-            advice.append(f"{fixed.remedy} ({clip(path)})")
+            advice.setdefault(fixed.remedy, []).append(clip(path))
     remedy = FIXED[name].remedy if name in FIXED else "leave it out"
     given = f"give {list_names(found)}; " if found else ""
-    more = f"{'; '.join(advice)}; " if advice else ""
+    more = "".join(f"{remedy} ({', '.join(paths)}); " for remedy, paths in advice.items())
     rest = f"as for the rest, {remedy}" if found or advice else remedy
     return f"`{clip(name)}` is a block, and settings are not nested here; {given}{more}{rest}"
 

@@ -39,6 +39,8 @@ _READ_ANYWAY: Mapping[str, tuple[Any, ...]] = {
     "train_on_eos": ("turn",),
 }
 """Key of an entry of axolotl's `datasets` -> values at which rows are read and trained on as here."""
+_MADE = {"reward_model": "reward", "process_reward_model": "prm"}
+"""Switch of axolotl -> the method that it states."""
 _TOKENIZERS = ("tokenizer_name_or_path", "tokenizer_name")
 
 
@@ -67,6 +69,9 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
     for name in _TOKENIZERS:
         if named.get(name) == named.get("model"):
             named.pop(name, None)
+    for switch, made in _MADE.items():
+        if named.get(switch) is True and named.setdefault("method", made) == made:
+            del named[switch]
     if isinstance(method := named.get("method"), str):
         named["method"] = STAGES.get(method, method)
     if named.get("method") == "dpo" and named.get("pref_loss") in ("orpo", "simpo"):
