@@ -438,8 +438,10 @@ def test_a_block_is_answered_by_what_its_names_mean_where_they_stand() -> None:
 
 
 def test_adapters_may_have_the_names_of_peft_and_a_padding_token_changes_nothing() -> None:
-    peft = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj"]}
+    peft = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj"], "bias": "none", "task_type": "CAUSAL_LM"}
     assert read("sft", {"lora": peft}).lora == LoraConfig(rank=8, alpha=16, targets=("q_proj",))
+    assert "`bias` cannot be 'all': adapters have no biases" in fault("sft", lora={"rank": 8, "bias": "all"})
+    assert "`lora.rank` and `lora_r` both set lora.rank" in fault("sft", lora={"rank": 8, "lora_r": 4})
     assert read("sft", {"special_tokens": {"pad_token": "<pad>"}, "pad_token": "<pad>"}) == SFTConfig()
     assert "`special_tokens` cannot be" in fault("sft", special_tokens={"pad_token": "<pad>", "eos_token": "<end>"})
 

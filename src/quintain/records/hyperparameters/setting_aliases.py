@@ -163,7 +163,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
-    values = with_ratio_of_sequences(_nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED}))
+    values = with_ratio_of_sequences(_nested(_without_others(values), {*fields, *GROUPS, *COMPONENTS, *RENAMED}))
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     _refuse(values, fixed, fields)
     stated = _stated(with_bound_of_cispo(with_schedule(in_steps(values))), fields)
@@ -244,6 +244,18 @@ def _nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]
             inner = block.get(part)
             block[part] = block = dict(inner) if isinstance(inner, Mapping) else {}
         block[".".join([*outer[_DEPTH:], last])] = value
+    return result
+
+
+def _without_others(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with other trainers' names in a group, such as PEFT's in `lora`, beside it."""
+    result = dict(values)
+    for group in GROUPS.keys() & values.keys():
+        block = values[group]
+        others = {*RENAMED, *FIXED} - {*values, *_members(group)}
+        if isinstance(block, Mapping) and (found := others & block.keys()):
+            result[group] = {member: value for member, value in block.items() if member not in found}
+            result |= {member: block[member] for member in found}
     return result
 
 
@@ -340,8 +352,7 @@ def _group(name: str, value: Any, fields: Collection[str]) -> Iterator[tuple[str
         yield name, name, True
         for member, inner in value.items():
             _require_text(member)
-            (path, *_) = RENAMED.get(member, ("",)) if member not in _members(name) else ("",)
-            yield path if path.startswith(f"{name}.") else f"{name}.{member}", f"{name}.{member}", _comparable(inner)
+            yield f"{name}.{member}", f"{name}.{member}", _comparable(inner)
     else:
         yield name, name, False if value is None else value
 
