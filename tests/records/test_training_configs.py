@@ -427,6 +427,8 @@ def test_a_block_is_answered_by_what_its_names_mean_where_they_stand() -> None:
     assert "give batch_size for train.global_batch_size, grad_clip for train.max_norm; as for the rest" in message
     optimizer = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 2e-4, "betas": [0.9, 0.95]}}
     assert "give learning_rate for optimizer.init_args.lr; as for" in fault("sft", optimizer=optimizer), "litgpt's"
+    assert "kl_coefficient for trl.beta" in fault("grpo", trl={"beta": 0.001}), "axolotl's"
+    assert "beta for trl.beta" in fault("dpo", trl={"beta": 0.001})
     message = fault("sft", model={"lora_attn_modules": ["q_proj"], "apply_lora_to_mlp": True})
     assert "or all-linear (model.lora_attn_modules, model.apply_lora_to_mlp); as for" in message, "torchtune's"
     rollout = {"n": 8, "val_kwargs": {"temperature": 0}}

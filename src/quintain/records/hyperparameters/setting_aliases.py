@@ -60,6 +60,7 @@ SECOND_NAMES = {"epsilon": "epsilon_high", "clip_ratio": "clip_ratio_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""
 
 _WHERE = "hyperparameters: "
+_PULL = "kl_coefficient"
 _MODEL = "model"
 """The one refused name whose block has settings: those of the adapters."""
 _OPTIMIZERS: dict[Any, Any] = {
@@ -294,6 +295,8 @@ def _block_fault(name: str, block: Mapping[str, Any], fields: Collection[str]) -
         *_, outer, last = path.split(".")
         if last == PASS and is_whole:
             continue
+        if last == "beta" and _PULL in fields:  # in those methods beta weighs a reward model, if anything
+            last = _PULL
         place = f"{outer}.{last}"
         known = _setting_of(fields, place) or (None if place in FIXED else _setting_of(fields, last))
         fixed = FIXED.get(place) or FIXED.get(last)
