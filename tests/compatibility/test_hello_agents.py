@@ -223,6 +223,7 @@ def test_rows_and_paths_are_datasets_and_without_gsm8k_the_answer_names_the_way(
     assert (listed["status"], listed["dataset_size"]) == ("success", 8), listed
     Path("mine.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:6]), encoding="utf-8")
     given = run(action="train", custom_dataset=rows[:5], output_dir="./out", hyperparameters=steps)
+    assert "[too_few_rows] " in given["warnings"][0], "what the start warned of is in the answer that waited"
     assert (given["status"], given["dataset_size"]) == ("success", 5), given
     inside = run(action="train", algorithm="grpo", max_samples=2, custom_reward=lambda completions, **columns: [0.5])
     assert (inside["status"], "cannot reach a job" in inside["message"]) == ("error", True), "it is no module's"

@@ -25,16 +25,25 @@ from quintain.records.hyperparameters.methods import (
 )
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.wording import explain, nearest
-from quintain.tools.training.config_files import canonical_document, settings_of
+from quintain.tools.training.config_files import settings_of
+from quintain.tools.training.foreign_files import canonical_document
 from quintain.tools.training.methods import read_hyperparameters
 
 # Name elsewhere -> (method, its value there, what it is here); one of each kind of translation.
 MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "use_gradient_checkpointing": ("sft", "unsloth", {"gradient_checkpointing": True}),
-    "train_type": ("sft", "lora", {"lora": LoraConfig()}),
+    "train_type": ("sft", "lora", {"lora": LoraConfig(rank=8, dropout=0.05)}),
+    "finetuning_type": ("sft", "lora", {"lora": LoraConfig(rank=8, alpha=16)}),
+    "quant_bits": ("sft", 8, {"quantization": "int8", "lora": LoraConfig()}),
+    "global_batch_size": ("sft", 64, {"batch_size": 64}),
+    "clip_grad_norm": ("sft", None, {"grad_clip": 0.0}),
+    "lr_scheduler": ("sft", "constant", {"schedule": "constant", "warmup_steps": 0}),
+    "reference_policy_kl_penalty": ("dpo", 0.05, {"beta": 0.05}),
+    "eps_clip": ("ppo", 0.3, {"clip_low": 0.3, "clip_high": 0.3}),
     "r": ("sft", 8, {"lora": LoraConfig(rank=8)}),
     "lora_target_linear": ("sft", True, {"lora": LoraConfig(targets="all-linear")}),
     "target_modules": ("sft", ["q_proj"], {"lora": LoraConfig(targets=("q_proj",))}),
+    "lora_target_modules": ("sft", "q_proj,v_proj", {"lora": LoraConfig(targets=("q_proj", "v_proj"))}),
     "quantization_bit": ("sft", 4, {"quantization": "nf4", "lora": LoraConfig()}),
     "torch_dtype": ("sft", "bfloat16", {"precision": "bf16"}),
     "lr": ("sft", 2e-5, {"learning_rate": 2e-5}),
@@ -94,6 +103,7 @@ def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
         "coreset_strategy": {"coreset_target_size": 99},
         "ref_model_mixup_alpha": {"reference_sync_steps": 64},
         "quantization_bit": {"lora": {}},
+        "quant_bits": {"lora": {}},
     }
     config = read(method, {name: value, **needed.get(name, {})})
     same = MODELS[method].model_validate(meaning)
@@ -215,6 +225,22 @@ def test_accumulated_gradients_make_the_batch_of_a_step_larger(name: str, size: 
     assert "whole number" in fault("sft", batch_size=4, **{name: 2.5})
 
 
+def test_a_batch_of_another_trainer_is_the_examples_of_an_optimizer_step() -> None:
+    """Its size is that of a device, counts runs of groups in GRPO, and is beside a whole size a matter of memory alone."""
+    per_device = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    assert read("sft", {**per_device, "processes": 2}).batch_size == 16
+    assert read("sft", {"batch_size": 4, "processes": 2}).batch_size == 4
+    assert read("sft", {"micro_batch_size": 1, "global_batch_size": 16}).batch_size == 16, "Megatron's"
+    assert read("grpo", {**per_device, "num_generations": 4}).batch_size == 2, "groups, of 8 runs"
+    assert read("grpo", per_device).batch_size == 1
+    assert read("grpo", {"batch_size": 4}).batch_size == 4
+    runs = "counts runs, 8 in a step, which make no whole groups of 3; give batch_size in groups, or tasks_per_step"
+    assert runs in fault("grpo", **per_device, num_generations=3)
+    assert read("ppo", {"num_ppo_epochs": 4, "num_mini_batches": 2}).updates_per_rollout == 8
+    for name in ("packing", "sample_packing"):
+        assert f"`{name}` cannot be True: a batch has so many rows" in fault("sft", **{name: True})
+
+
 @pytest.mark.parametrize(
     ("settings", "precision"),
     [
@@ -266,6 +292,8 @@ def test_two_names_of_one_setting_that_disagree_are_refused_and_both_are_named(
         ({"epochs": 0}, ["hyperparameters.epochs", "0.001", "got 0"]),
         ({"lora": {"targets": []}}, ["hyperparameters.lora.targets", "names no module", "all-linear"]),
         ({"lora_target_modules": [""]}, ["hyperparameters.lora.targets", "names no module"]),
+        ({"lora_target_modules": ""}, ["hyperparameters.lora.targets", "names no module"]),
+        ({"target_modules": ".*(up|down)_proj"}, ["hyperparameters.lora.targets: it is a pattern; give module names"]),
         ({7: 1}, ["name of a setting as text, got 7"]),
         ({"lora": {7: 1}}, ["name of a setting as text, got 7"]),
         ({"epochs": 9**9999}, ["hyperparameters.epochs", "a very large int"]),
@@ -290,6 +318,7 @@ def test_an_unknown_name_gets_a_suggestion_and_is_quoted_in_part() -> None:
 )
 def test_a_name_that_is_not_near_is_not_suggested(given: str, known: str) -> None:
     assert nearest(given, [known]) == ""
+    assert nearest(given, [f"{given}s", given]) == "", "nor is itself, which another method has"
 
 
 def test_every_refused_name_is_in_one_answer() -> None:
@@ -391,6 +420,34 @@ def test_a_name_without_a_value_is_ignored_and_a_block_is_answered_by_the_settin
     assert "as for the rest, give `model` beside" in fault("sft", model={"lora_rank": 8, "path": "x"})
 
 
+def test_a_block_is_answered_by_what_its_names_mean_where_they_stand() -> None:
+    sizes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16}
+    message = fault("sft", training=sizes, train={"micro_batch_size": 1, "global_batch_size": 8, "max_norm": 1.0})
+    assert "a factor of batch_size for training.gradient_accumulation_steps" in message
+    assert "give batch_size for train.global_batch_size, grad_clip for train.max_norm; as for the rest" in message
+    optimizer = {"class_path": "torch.optim.AdamW", "init_args": {"lr": 2e-4, "betas": [0.9, 0.95]}}
+    assert "give learning_rate for optimizer.init_args.lr; as for" in fault("sft", optimizer=optimizer), "litgpt's"
+    assert "kl_coefficient for trl.beta" in fault("grpo", trl={"beta": 0.001}), "axolotl's"
+    assert "beta for trl.beta" in fault("dpo", trl={"beta": 0.001})
+    message = fault("sft", model={"lora_attn_modules": ["q_proj"], "apply_lora_to_mlp": True})
+    assert "or all-linear (model.lora_attn_modules, model.apply_lora_to_mlp); as for" in message, "torchtune's"
+    rollout = {"n": 8, "val_kwargs": {"temperature": 0}}
+    adapter = {"lora_cfg": {"alpha": 8}, "lora": {"type": "lora", "r": 4}}
+    message = fault("grpo", actor={"rollout": rollout, **adapter}, orchestrator={"batch_size": 512})
+    given = "group_size for actor.rollout.n, lora.alpha for actor.lora_cfg.alpha, lora.rank for actor.lora.r; as for"
+    assert f"give {given} the rest" in message
+    assert "give tasks_per_step, that number over group_size (orchestrator.batch_size)" in message
+
+
+def test_adapters_may_have_the_names_of_peft_and_a_padding_token_changes_nothing() -> None:
+    peft = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj"], "bias": "none", "task_type": "CAUSAL_LM"}
+    assert read("sft", {"lora": peft}).lora == LoraConfig(rank=8, alpha=16, targets=("q_proj",))
+    assert "`bias` cannot be 'all': adapters have no biases" in fault("sft", lora={"rank": 8, "bias": "all"})
+    assert "`lora.rank` and `lora_r` both set lora.rank" in fault("sft", lora={"rank": 8, "lora_r": 4})
+    assert read("sft", {"special_tokens": {"pad_token": "<pad>"}, "pad_token": "<pad>"}) == SFTConfig()
+    assert "`special_tokens` cannot be" in fault("sft", special_tokens={"pad_token": "<pad>", "eos_token": "<end>"})
+
+
 def test_a_block_that_another_setting_replaces_is_answered_by_it_alone() -> None:
     """DeepSpeed's stage is no stage of training, and its optimizer's type no setting here."""
     blocks = {"optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 2}, "train_batch_size": "auto"}
@@ -485,6 +542,8 @@ def test_a_preference_loss_of_llama_factory_that_is_a_method_here_names_it() -> 
         "model": "m",
         "seed": 7,
     }
+    assert canonical_document({"reward_model": True}) == {"method": "reward"}, "axolotl's"
+    assert canonical_document({"reward_model": True, "method": "sft"})["reward_model"] is True
     file = {"stage": "dpo", "pref_loss": "simpo", "simpo_gamma": 0.5}
     assert canonical_document(file) == {"method": "simpo", "simpo_gamma": 0.5}
     assert canonical_document({**file, "pref_loss": "ipo"})["method"] == "dpo"
@@ -494,7 +553,16 @@ def test_the_one_dataset_of_a_file_of_trl_or_axolotl_is_the_dataset() -> None:
     rows = {"path": "rows.jsonl", "type": "alpaca"}
     assert canonical_document({"dataset_name": "rows.jsonl"}) == {"dataset": "rows.jsonl"}
     assert canonical_document({"datasets": [rows]}) == {"dataset": "rows.jsonl"}
-    for more in ([rows, rows], [{**rows, "field_output": "say"}]):
+    shares = {"role": "from", "content": "value"}
+    chats = {
+        "ds_type": "json",
+        "split": "train",
+        "field_messages": "conversations",
+        "message_property_mappings": shares,
+    }
+    held = canonical_document({"datasets": [{**rows, **chats}], "val_set_size": 0.05})
+    assert held == {"dataset": "rows.jsonl", "validation_share": 0.05}
+    for more in ([rows, rows], [{**rows, "field_output": "say"}], [{**rows, "split": "test"}]):
         assert canonical_document({"datasets": more}) == {"datasets": more}, "a choice of rows is not dropped"
 
 

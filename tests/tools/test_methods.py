@@ -195,6 +195,10 @@ WRONG_CONFIGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"method": "sft", "dataset": "some-sft", "epochs": 1, "hyperparameters": {}}, ["'epochs'", "valid: method"]),
     ({"method": "sft", "hyperparameters": [1]}, ["expected hyperparameters to be a mapping", "got [1]"]),
     ({"method": "sft", "dataset": "some-sft", "max_samples": 0}, ["max_samples: ", "got 0"]),
+    ({"method": "sft", "dataset": "a.json,b.json"}, ["expected one, got 'a.json,b.json'", "export with path A+B"]),
+    ({"method": "sft", "dataset": "some-sft", "val_set_size": 500}, ["validation_share: ", "got 500"]),
+    ({"method": "sft", "dataset": "some-sft", "val_size": 0.1, "max_samples": 2}, ["beside max_samples; export"]),
+    ({"method": "sft", "dataset": "some-sft", "val_size": 0.1}, ["has its split already"]),
     ({"method": "sft", "text": "notes.txt"}, ["does not learn from plain text", "pretrain"]),
     ({"method": "pretrain", "text": "none/*.txt"}, ["none/*.txt", "no file"]),
     ({"method": "pretrain", "text": []}, ["expected text to be a path", "got []"]),
@@ -271,6 +275,28 @@ def test_nothing_is_made_for_a_request_that_is_refused(waiting: Services, three:
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
     assert [folder.name for folder in waiting.settings.datasets_dir.iterdir()] == [three]
     assert waiting.store.jobs.page().items == ()
+
+
+def test_a_file_of_another_trainer_is_told_which_defaults_are_those_of_this_one(waiting: Services, three: str) -> None:
+    file = {"method": "sft", "dataset": three, "num_train_epochs": 1, "warmup_steps": 5, "lora_r": 8, "max_length": 512}
+    left = (
+        'learning_rate null, batch_size 16, schedule "cosine", lora.alpha 32.0, lora.targets "all-linear"; state those'
+    )
+    assert f"[left_open] the file leaves these at the defaults here: {left}" in str(
+        start_config(waiting, file).warnings
+    )
+    own = {"method": "sft", "dataset": three, "hyperparameters": {"epochs": 1}}
+    assert "[left_open]" not in str(start_config(waiting, own).warnings)
+
+
+def test_the_share_of_another_trainers_file_is_held_out_from_a_file_of_rows(waiting: Services, tmp_path: Path) -> None:
+    rows = "".join(f'{{"prompt": "Task {n}", "response": "Done."}}\n' for n in range(8))
+    (tmp_path / "rows.jsonl").write_text(rows, encoding="utf-8")
+    for share in (0.5, 0):
+        file = {"method": "sft", "datasets": [{"path": "rows.jsonl", "type": "alpaca"}], "val_set_size": share}
+        spec = spec_of(waiting, start_config(waiting, file, folder=tmp_path))
+        splits = waiting.store.datasets.get(spec.dataset_id).splits
+        assert (sum(splits.values()), bool(splits.get("validation"))) == (8, share > 0)
 
 
 WRONG_STAGES: list[tuple[dict[Any, Any], list[str]]] = [

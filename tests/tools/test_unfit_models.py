@@ -266,6 +266,11 @@ def test_few_optimizer_steps_are_reported_with_the_batch_size_that_a_plan_takes(
     assert "[few_steps] 15 rows" in shown.stderr
     for settings in ({"batch_size": size}, {"max_steps": 1}):
         assert start_training(waiting, method, "starter", few, hyperparameters=settings).warnings == ()
+    (early,) = start_training(waiting, method, "starter", few, hyperparameters={"max_steps": 60}).warnings
+    assert (
+        early
+        == "[early_end] max_steps is 60, and 3 epochs end after 3 optimizer steps; raise epochs to train that long"
+    )
 
 
 def test_a_batch_too_small_for_the_kl_estimate_of_kto_is_reported(waiting: Services) -> None:

@@ -52,8 +52,13 @@ _NEAR_SHORT = 2 / 3
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'NAME'?)` for the known name that it begins with, else the most similar one, or an empty string."""
+    """Return ` (did you mean 'NAME'?)` for the known name that it begins with, else the most similar one, or an empty string.
+
+    A name that is known elsewhere, such as to another method, has none.
+    """
     text, names = clip(str(name)), list(known)
+    if text in names:
+        return ""
     longer = [one for one in names if text.startswith(f"{one}_")]
     cutoff = _NEAR if len(text) > 3 else _NEAR_SHORT
     near = [max(longer, key=len)] if longer else get_close_matches(text, names, n=1, cutoff=cutoff)

@@ -16,7 +16,8 @@ from quintain.records.hyperparameters.foreign_settings import DATASETS
 from quintain.records.jobs.job import JobResult
 from quintain.records.text import printable
 from quintain.records.wording import shown
-from quintain.tools.training.config_files import canonical_document, start_config
+from quintain.tools.training.config_files import start_config
+from quintain.tools.training.foreign_files import canonical_document
 from quintain.tools.training.start import copy_model, output_folder
 
 _SOURCES = ("dataset", "text", "environment")

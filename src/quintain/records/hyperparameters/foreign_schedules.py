@@ -53,6 +53,8 @@ _END = 1e-7
 def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with the schedule and its floor in place of another trainer's scheduler and its arguments.
 
+    The scheduler `constant` of transformers has no warm-up, whatever its length; `constant_with_warmup` has.
+
     Raises:
         InvalidInput: an argument that no schedule here has, or a floor that depends on an unknown learning rate.
     """
@@ -87,6 +89,8 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
         result["min_rate_ratio"] = _share(name, rate, result)
     if kind == _WITH_FLOOR and not any(result.get(name) is not None for name in FLOORS):
         raise _fault(f"`{given[0]}` is {_WITH_FLOOR} without its floor; give min_rate_ratio, such as 0.1")
+    if kind == "constant" and given[0] != "schedule":
+        result = {name: value for name, value in result.items() if name != "warmup_ratio"} | {"warmup_steps": 0}
     return result | {name: _MEANINGS.get(kind, kind) for name in given[:1]}
 
 

@@ -19,7 +19,9 @@ class FixedSetting(NamedTuple):
     """Further values; of a list, any member."""
 
     def accepts(self, value: Any) -> bool:
-        """Whether a value changes nothing."""
+        """Whether a value changes nothing; a block changes nothing by names that never do."""
+        if isinstance(value, Mapping):
+            return value.keys() <= WITHOUT_EFFECT
         members = value if isinstance(value, list) else [value]
         return value in (None, "", self.only) or all(member in self.among for member in members)
 
@@ -51,6 +53,7 @@ class ComponentBlock(NamedTuple):
 
 COMPONENT = "_component_"
 DATASETS = (
+    "data_path",
     "dataset",
     "datasets",
     "dataset_config",
@@ -82,6 +85,10 @@ WITHOUT_EFFECT = frozenset(_TABLES["without_effect"])
 """Names that change no result here."""
 
 
+_OF_LLAMA_FACTORY = "finetuning_type"
+"""Name of its files, which take twice the rank where they state no `lora_alpha`."""
+
+
 def with_switches(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those that a switch beside them robs of their effect, and with the defaults of what is on."""
     result = dict(values)
@@ -89,4 +96,7 @@ def with_switches(values: Mapping[str, Any]) -> dict[str, Any]:
         if switch.name in values and values[switch.name] == switch.value:
             kept = {name: value for name, value in result.items() if name not in switch.without_effect}
             result = {**switch.defaults, **kept}
+    rank = result.get("lora_rank")
+    if _OF_LLAMA_FACTORY in result and result.get("lora_alpha") is None and isinstance(rank, int):
+        result["lora_alpha"] = 2 * rank
     return result

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
+from quintain.records.hyperparameters.foreign_batches import ACCUMULATION, PASS, WHOLE, with_batch_size
 from quintain.records.hyperparameters.foreign_schedules import ARGUMENTS, in_steps, with_schedule
 from quintain.records.hyperparameters.foreign_settings import (
     COMPONENT,
@@ -21,6 +22,13 @@ from quintain.records.hyperparameters.foreign_settings import (
     RENAMED,
     WITHOUT_EFFECT,
     with_switches,
+)
+from quintain.records.hyperparameters.setting_groups import (
+    CoresetConfig,
+    CurriculumConfig,
+    EWCConfig,
+    LoraConfig,
+    ReplayConfig,
 )
 from quintain.records.hyperparameters.setting_switches import (
     PRECISIONS,
@@ -37,11 +45,12 @@ FALLBACKS = {
     "num_iterations": "updates_per_rollout",
     "num_generations": "iterations",
     "train_batch_size": "batch_size",
+    "reference_policy_kl_penalty": "beta",
 }
 """Alias -> its setting for methods that lack the one in `RENAMED`.
 
 In TRL's GRPO the first two are updates of a rollout and answers of a group, in trainers of agents rounds. In verl the third counts
-prompts of a step, for methods with a KL coefficient.
+prompts of a step, for methods with a KL coefficient. In NeMo RL the fourth is the beta of DPO.
 """
 
 NEEDED = {"train_batch_size": "kl_coefficient"}
@@ -51,12 +60,13 @@ SECOND_NAMES = {"epsilon": "epsilon_high", "clip_ratio": "clip_ratio_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""
 
 _WHERE = "hyperparameters: "
+_PULL = "kl_coefficient"
 _MODEL = "model"
 """The one refused name whose block has settings: those of the adapters."""
 _OPTIMIZERS: dict[Any, Any] = {
-    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused"), "adamw"),
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "AdamW"), "adamw"),
     **dict.fromkeys(("paged_adamw", "paged_adamw_32bit"), "adamw"),
-    **dict.fromkeys(("adamw_bnb_8bit", "paged_adamw_8bit"), "adamw_8bit"),
+    **dict.fromkeys(("adamw_bnb_8bit", "adamw_torch_8bit", "paged_adamw_8bit"), "adamw_8bit"),
 }
 """Optimizers of transformers; the paged ones compute the same, with moments that may leave the GPU."""
 _FORMATS: dict[Any, Any] = {"auto": None, "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -69,7 +79,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "optimizer": _OPTIMIZERS,
     "adapter": {"lora": True, "qlora": True},
     "full_finetuning": {True: False, False: None},
-    **dict.fromkeys(("finetuning_type", "train_type", "tuner_type", "sft_type"), _TUNERS),
+    **dict.fromkeys(("finetuning_type", "train_type", "tuner_type", "sft_type", "fine_tune_type"), _TUNERS),
     "lora_target": {"all": "all-linear"},
     "lora_target_modules": {"ALL": "all-linear"},
     "lora_target_linear": {True: "all-linear", False: None},
@@ -77,7 +87,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "dtype": _FORMATS,
     "torch_dtype": _FORMATS,
     "param_dtype": _FORMATS,
-    "quantization_bit": {4: "nf4", 8: "int8"},
+    **{name: {4: "nf4", 8: "int8"} for name in ("quantization_bit", "quant_bits")},
     "selection_method": {"rejection_sampling": "rejection"},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
     "loss_type": {
@@ -85,9 +95,13 @@ VALUES: dict[str, dict[Any, Any]] = {
         "sppo_hard": "sppo",
         "bnpo": "dapo",
         "chunked_nll": "nll",
+        "dpo_norm": "sigmoid_norm",
     },
     **{name: {True: "dft", False: None} for name in ("use_dft_loss", "enable_dft_loss")},
     "dpo_loss_type": {"dpo": "sigmoid", "dpo_norm": "sigmoid_norm"},
+    "clip_grad_norm": {None: 0.0},
+    "mixed_precision": {"no": "fp32"},
+    "checkpointing_steps": {"epoch": None},
     "loss_agg_mode": {"token-mean": "dapo", "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo"},
 }
 """Name -> its values that have another name here; None: it leaves the setting open."""
@@ -103,17 +117,17 @@ UNSET = {
 SINGLE = ("loss_type",)
 """Names whose value may be a list of one."""
 
-GROUPS = frozenset({"lora", "curriculum", "coreset", "replay", "ewc"})
+GROUPS: dict[str, type[BaseModel]] = {
+    "lora": LoraConfig,
+    "curriculum": CurriculumConfig,
+    "coreset": CoresetConfig,
+    "replay": ReplayConfig,
+    "ewc": EWCConfig,
+}
 """Settings that are objects: true or {} enables the defaults, false or null disables."""
 
 _DEPTH = 8
 """Levels of other trainers' blocks that are looked into."""
-
-ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
-"""Aliases that multiply the batch size: here `batch_size` counts the examples of one optimizer step."""
-
-SIZES = ("batch_size", "per_device_train_batch_size", "micro_batch_size")
-"""Names of the batch size, which `ACCUMULATION` multiplies."""
 
 QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
 """Setting -> the switches that give it an effect; without one it is ignored by methods that lack the switch."""
@@ -150,10 +164,11 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
-    values = with_ratio_of_sequences(_nested(values, {*fields, *GROUPS, *COMPONENTS, *RENAMED}))
+    values = with_ratio_of_sequences(_nested(_without_others(values), {*fields, *GROUPS, *COMPONENTS, *RENAMED}))
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     _refuse(values, fixed, fields)
-    values = _with_batch_size(_stated(with_bound_of_cispo(with_schedule(in_steps(values))), fields))
+    stated = _stated(with_bound_of_cispo(with_schedule(in_steps(values))), fields)
+    values = with_batch_size(stated, fields)
     yield from chosen_formats(values)
     sinks = list(added_sinks(values))
     yield from sinks
@@ -203,7 +218,7 @@ def _setting(
     """Yield what one name sets: itself, or the settings of which it is an alias."""
     if name in SINGLE and isinstance(value, list) and len(value) == 1:
         (value,) = value
-    translated = _comparable(VALUES.get(name, {}).get(value, value) if isinstance(value, str | int) else value)
+    translated = _comparable(VALUES.get(name, {}).get(value, value) if isinstance(value, str | int | None) else value)
     if name not in RENAMED:
         yield name, name, translated
         return
@@ -222,7 +237,7 @@ def _nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]
     result: dict[str, Any] = {}
     for name, value in values.items():
         *outer, last = name.split(".")
-        if not outer or name in known or outer[0] in known or not all((*outer, last)):
+        if not outer or name in known or name in FIXED or outer[0] in known or not all((*outer, last)):
             result[name] = value
             continue
         block = result
@@ -233,7 +248,21 @@ def _nested(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]
     return result
 
 
+def _without_others(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with other trainers' names in a group, such as PEFT's in `lora`, beside it."""
+    result = dict(values)
+    for group in GROUPS.keys() & values.keys():
+        block = values[group]
+        others = {*RENAMED, *FIXED} - {*values, *_members(group)}
+        if isinstance(block, Mapping) and (found := others & block.keys()):
+            result[group] = {member: value for member, value in block.items() if member not in found}
+            result |= {member: block[member] for member in found}
+    return result
+
+
 def _is_foreign_block(name: str, value: Any, fields: Collection[str]) -> bool:
+    if name in COMPONENTS and isinstance(value, Mapping):
+        return COMPONENT not in value
     known = {*fields, *GROUPS, *RENAMED, *COMPONENTS, *WITHOUT_EFFECT, ARGUMENTS}
     is_refused = name in FIXED and name != _MODEL
     return isinstance(value, Mapping) and bool(value) and name not in known and not is_refused
@@ -241,38 +270,54 @@ def _is_foreign_block(name: str, value: Any, fields: Collection[str]) -> bool:
 
 def _setting_of(fields: Collection[str], name: str) -> str | None:
     """Return the setting here that a name means."""
+    if name in ACCUMULATION:
+        return "a factor of batch_size"
     paths = [*RENAMED.get(name, (name,)), FALLBACKS.get(name, "")]
-    heads = [path.partition(".") for path in paths]
-    known = [
-        path
-        for path, (head, _, member) in zip(paths, heads, strict=True)
-        if head in fields and (not member or head in GROUPS)
-    ]
+    known = [path for path in paths if _exists(path, fields)]
     return known[0] if name in FALLBACKS and known else " and ".join(known) or None
+
+
+def _exists(path: str, fields: Collection[str]) -> bool:
+    head, _, member = path.partition(".")
+    return head in fields and head != "method" and (not member or member in _members(head))
+
+
+def _members(group: str) -> Collection[str]:
+    return GROUPS[group].model_fields if group in GROUPS else ()
 
 
 def _block_fault(name: str, block: Mapping[str, Any], fields: Collection[str]) -> str:
     """Return what to give in place of a block: each setting in it that exists here, with its path."""
-    found, advice = list[str](), list[str]()
-    for path, value in _values_in(name, block):
+    found, advice = list[str](), dict[str, list[str]]()
+    values = {path: value for path, value in _values_in(name, block) if value is not None}
+    is_whole = any(path.rpartition(".")[2] in WHOLE for path in values)
+    for path, value in values.items():
         *_, outer, last = path.split(".")
-        if known := _setting_of(fields, f"{outer}.{last}") or _setting_of(fields, last):
+        if last == PASS and is_whole:
+            continue
+        if last == "beta" and _PULL in fields:  # in those methods beta weighs a reward model, if anything
+            last = _PULL
+        place = f"{outer}.{last}"
+        known = _setting_of(fields, place) or (None if place in FIXED else _setting_of(fields, last))
+        fixed = FIXED.get(place) or FIXED.get(last)
+        if known:
             found.append(f"{known} for {clip(path)}")
-        elif last in FIXED and not FIXED[last].accepts(value):
-            advice.append(f"{FIXED[last].remedy} ({clip(path)})")
+        elif fixed is not None and not fixed.accepts(value):
+            advice.setdefault(fixed.remedy, []).append(clip(path))
     remedy = FIXED[name].remedy if name in FIXED else "leave it out"
     given = f"give {list_names(found)}; " if found else ""
-    more = f"{'; '.join(advice)}; " if advice else ""
+    more = "".join(f"{remedy} ({', '.join(paths)}); " for remedy, paths in advice.items())
     rest = f"as for the rest, {remedy}" if found or advice else remedy
     return f"`{clip(name)}` is a block, and settings are not nested here; {given}{more}{rest}"
 
 
 def _values_in(path: str, block: Mapping[str, Any], depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a block and of those in it, less blocks that change no result, such as `eval`."""
     for name, value in block.items():
         inner = f"{path}.{name}"
         if isinstance(value, Mapping) and depth:
-            yield from _values_in(inner, value, depth - 1)
-        elif isinstance(name, str) and value is not None:
+            yield from () if name in WITHOUT_EFFECT else _values_in(inner, value, depth - 1)
+        elif isinstance(name, str):
             yield inner, value
 
 
@@ -331,32 +376,6 @@ def _component(name: str, block: Mapping[str, Any]) -> Iterator[tuple[str, str, 
             raise _fault(f"`{name}.{shown(member)}` is not a known field; leave it out")
     for path, value in {**known.settings[component], **stated}.items():
         yield path, f"{name}.{path}", _comparable(value)
-
-
-def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Multiply the batch size by the number of accumulated passes."""
-    result = dict(values)
-    found = {name: result.pop(name) for name in ACCUMULATION if name in result}
-    factors = {name: factor for name, factor in found.items() if factor is not None}
-    if not factors:
-        return result
-    name, factor = next(iter(factors.items()))
-    sizes = [size for size in SIZES if result.get(size) is not None]
-    if (
-        isinstance(factor, bool)
-        or not isinstance(factor, int)
-        or factor < 1
-        or not all(_alike(factor, other) for other in factors.values())
-    ):
-        raise _fault(
-            f"{' and '.join(f'`{key}`' for key in factors)}: expected a whole number of at least 1, got {shown(factor)}"
-        )
-    if not sizes and factor > 1:
-        raise _fault(f"`{name}` multiplies the batch size, and none is given; give batch_size, the product of the two")
-    for size in sizes:
-        if isinstance(result[size], int) and not isinstance(result[size], bool):
-            result[size] *= factor
-    return result
 
 
 def _require_text(name: Any) -> None:

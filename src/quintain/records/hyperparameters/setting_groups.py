@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -79,6 +80,16 @@ class LoraConfig(Settings):
             return self
         alpha = self.alpha * (math.sqrt(2) if self.rslora else 2.0)
         return self.model_copy(update={"rank": 2 * self.rank, "alpha": alpha, "init": "default"})
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """Names with commas, as LLaMA-Factory has them, are a list."""
+        if not isinstance(value, str) or value == "all-linear":
+            return value
+        if not re.fullmatch(r"[\w., -]*", value):
+            raise PydanticCustomError("pattern", "it is a pattern; give module names such as q_proj, or all-linear")
+        return [name.strip() for name in value.split(",")]
 
     @field_validator("targets")
     @classmethod

@@ -63,16 +63,24 @@ def test_rows(services: Services, name: str) -> Path | None:
     return find_rows(services, f"{stem}-test" if before == stem else f"{before}test")
 
 
-def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: bool = True) -> str | None:
+def named_dataset(
+    services: Services, name: str, kind: DatasetKind, *, validation_share: float = 0.0, make: bool = True
+) -> str | None:
     """Return the id of a dataset by its id or name, or of the dataset of a file of rows, reusing an existing one.
 
-    Without `make` only check that the file exists (None).
+    Without `make` only check that the file exists (None). The share is that of the tasks of a file.
 
     Raises:
         NotFound: neither a dataset nor a file of rows has this name.
+        InvalidInput: a share of a dataset, which has its split.
     """
     try:
-        return services.store.datasets.get(name).id
+        stored = services.store.datasets.get(name).id
+        if validation_share:
+            raise InvalidInput(
+                f"{stored} has its split already; leave the validation share out, or name a file of rows"
+            )
+        return stored
     except NotFound as missing:
         path = find_rows(services, name)
         if path is None:
@@ -80,10 +88,11 @@ def named_dataset(services: Services, name: str, kind: DatasetKind, *, make: boo
     # The copy of a folder at a URL has its version in the name of its parent.
     digest = sha256_of(path)[:12] if path.is_file() else path.parent.name.rpartition("-")[2][:12]
     label = re.sub(r"[^A-Za-z0-9._-]", "-", path.stem).lstrip("._-")[:60] or "rows"
-    frozen = f"{label}-{kind}-{digest}"
+    frozen = f"{label}-{kind}-{digest}" + (f"-{validation_share:g}-held" if validation_share else "")
     if (known := frozen_dataset(services, frozen)) is not None or not make:
         return known
-    options = replace(new_options(services, frozen, kind), making=ROW_DEFAULTS.get(kind, {}))
+    shares: dict[SplitName, float] = {"validation": validation_share} if validation_share else {}
+    options = replace(new_options(services, frozen, kind), making=ROW_DEFAULTS.get(kind, {}), shares=shares)
     return freeze_file(services, name if is_url(name) else str(path), {}, options, ExportCounts()).dataset.id
 
 

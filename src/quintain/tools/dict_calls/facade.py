@@ -241,6 +241,8 @@ class RLTrainingTool:
             return {**about, **started.model_dump(mode="json")}
         view = self._finish(started.job_id)
         answer = {**about, **_finished(view)}
+        if started.warnings:
+            answer["warnings"] = [str(warning) for warning in started.warnings]
         if view.result is not None and view.result.agent:
             if view.kind == EVOLVE:
                 answer["report"] = view.result.report

@@ -32,9 +32,9 @@ from quintain.tools.training.agents import (
     resolve_agent,
 )
 from quintain.tools.training.earlier_skills import with_earlier_skills
+from quintain.tools.training.foreign_files import canonical_document, is_of_another_trainer, left_open
 from quintain.tools.training.methods import (
     EVOLVE,
-    STAGES,
     canonical_settings,
     check_settings,
     merge_settings,
@@ -51,7 +51,10 @@ from quintain.tools.training.start import require_no_dataset, start_evolution, t
 from quintain.tools.training.usable_settings import with_same_adapter
 
 _SOURCES = ("dataset", "text", "environment")
-_REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")
+_REQUEST = (
+    *("method", "model", *_SOURCES, "max_samples", "validation_share", "reward", "name", "seed", "request_key"),
+    "hyperparameters",
+)
 _RECIPE = ("name", "model", "seed", "request_key", "stages")
 _TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "reward", "agent", "hyperparameters")
 _EVALUATE_STAGE = (
@@ -59,55 +62,6 @@ _EVALUATE_STAGE = (
     "label",
     *(name for name in EvaluateStage.model_fields if name not in {"kind", "label", "opponent_endpoint"}),
 )
-
-
-_ELSEWHERE = {
-    "model_name_or_path": "model",
-    "model_name": "model",
-    "base_model": "model",
-    "pretrain": "model",
-    "train_file": "dataset",
-    "train_data": "dataset",
-    "prompt_data": "dataset",
-    "dataset_name": "dataset",
-    "random_state": "seed",
-    "save_path": "output_dir",
-    **dict.fromkeys(("algorithm", "stage", "rl", "rlhf_type"), "method"),
-}
-"""Key of other trainers' config files -> key here."""
-
-
-_TOKENIZERS = ("tokenizer_name_or_path", "tokenizer_name")
-
-
-def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config file of another trainer under the keys of this one.
-
-    Without a value, a seed and those keys are left out, and so is the model's own tokenizer. A block has settings, whatever
-    its name.
-
-    Raises:
-        InvalidInput: two names of one key.
-    """
-    named = {name: value for name, value in document.items() if value is not None or name not in {"seed", *_ELSEWHERE}}
-    match named.get("datasets"):
-        # Axolotl's list. The format of rows is found from them; other keys choose or rename them.
-        case [{"path": str(path), **more}] if "dataset" not in named and more.keys() <= {"type"}:
-            named["dataset"] = path
-            del named["datasets"]
-    for alias, key in _ELSEWHERE.items():
-        if alias in named and not isinstance(named[alias], Mapping):
-            value = named.pop(alias)
-            if named.setdefault(key, value) != value:
-                raise InvalidInput(f"config: expected one of `{alias}` and `{key}`, got both; keep one of them")
-    for name in _TOKENIZERS:
-        if named.get(name) == named.get("model"):
-            named.pop(name, None)
-    if isinstance(method := named.get("method"), str):
-        named["method"] = STAGES.get(method, method)
-    if named.get("method") == "dpo" and named.get("pref_loss") in ("orpo", "simpo"):
-        named["method"] = named.pop("pref_loss")  # LLaMA-Factory's stage dpo has methods of their own as losses
-    return named
 
 
 def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,6 +102,7 @@ def start_config(
         NotFound: a dataset, an environment, an agent or a file of texts does not exist.
     """
     require_clean(dict(document), "config")
+    is_foreign = is_of_another_trainer(document)
     document = canonical_document(document)
     require_clean(dict(changes or {}), "settings")
     if "stages" in document:
@@ -162,7 +117,10 @@ def start_config(
         for key in ("dataset", "text", "max_samples"):
             require_no_dataset(document.get(key))
         return start_evolution(services, request, document.get("environment"), settings)
-    return train(services, method, check_settings(method, settings), request, _source(method, document, folder))
+    config = check_settings(method, settings)
+    started = train(services, method, config, request, _source(method, document, folder))
+    warnings = (*started.warnings, *(left_open(config) if is_foreign else ()))
+    return started.model_copy(update={"warnings": warnings})
 
 
 def start_recipe(services: Services, document: Mapping[str, Any], folder: Path = Path()) -> JobStarted:
@@ -303,6 +261,14 @@ def _method_of(document: Mapping[str, Any]) -> str:
 def _source(method: str, document: Mapping[str, Any], folder: Path) -> Source:
     """Read `dataset`, `text`, `environment` and `max_samples` of a training."""
     most, dataset, environment = (document.get(name) for name in ("max_samples", "dataset", "environment"))
+    match dataset:
+        case [str(name)]:
+            dataset = name
+    if (isinstance(dataset, list) and len(dataset) > 1) or (isinstance(dataset, str) and "," in dataset):
+        raise InvalidInput(
+            f"dataset: expected one, got {shown(dataset)}; export each, then join the datasets: export with path A+B, or "
+            "--rows A+B at the terminal"
+        )
     if not isinstance(dataset, str | None):
         raise InvalidInput(f"dataset: expected text, got {shown(dataset)}; put it in quotes, or leave it out")
     if most is not None and (environment or isinstance(most, bool) or not isinstance(most, int) or most < 1):
@@ -310,10 +276,17 @@ def _source(method: str, document: Mapping[str, Any], folder: Path) -> Source:
             f"max_samples: expected a whole number of at least 1 beside a dataset, got {shown(most)}; give the number of "
             "rows to train on, or leave it out"
         )
+    share = document.get("validation_share") or 0.0
+    beside = [name for name in ("text", "environment", "max_samples") if document.get(name) is not None]
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1 or (share and beside):
+        raise InvalidInput(
+            f"validation_share: expected a number from 0 to below 1 beside a file of rows alone, got {shown(share)}"
+            f"{''.join(f' beside {name}' for name in beside)}; export the rows with the share, and name that dataset"
+        )
     if dataset is not None and (folder / dataset).is_file():
         dataset = str(folder / dataset)
     if "text" not in document:
-        return Source(dataset=dataset, environment=environment, max_samples=most)
+        return Source(dataset, environment, max_samples=most, validation_share=share)
     if len(document.keys() & set(_SOURCES)) > 1:
         raise InvalidInput("expected one of `text`, `dataset` and `environment`, got several; keep one of them")
     if DATASET_KINDS[method] != "text":

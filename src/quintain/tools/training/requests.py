@@ -128,6 +128,8 @@ class Source(NamedTuple):
     text: tuple[Path, ...] = ()
     max_samples: int | None = None
     """Rows of the dataset to train on, from the first; None: all."""
+    validation_share: float = 0.0
+    """Share of the tasks of a file of rows that is held out from training to validate on."""
 
     def resolve(self, services: Services, method: str, *, make: bool) -> dict[str, Any]:
         """Return the fields of a spec that name the source.
@@ -141,7 +143,7 @@ class Source(NamedTuple):
         if self.text:
             dataset = text_dataset(services, self.text, make=make)
         elif dataset is not None and self.environment is None:
-            dataset = named_dataset(services, dataset, kind, make=make)
+            dataset = named_dataset(services, dataset, kind, validation_share=self.validation_share, make=make)
         if dataset is None and self.environment is None and (self.text or self.dataset):
             return {}
         source = training_source(services, method, dataset, self.environment)

@@ -17,6 +17,7 @@ from quintain.records.hyperparameters.methods import (
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.jobs.recipe import TrainStage
+from quintain.records.wording import counted
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
 from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts
 from quintain.tools.training.planning.dataset_size import DataFacts
@@ -173,6 +174,16 @@ def idle_settings(config: TrainingConfig, *, acts: bool) -> list[Blocker]:
         "give rollouts, and tasks_per_step and group_size" if acts else "leave it out, or give `environment` instead"
     )
     return [Blocker(code="no_effect", message=f"{' and '.join(idle)} {has} no effect {where}", remedy=remedy)]
+
+
+def early_end(method: str, config: TrainingConfig, rows: int, environment: str | None) -> list[Blocker]:
+    """Return a blocker if a training ends before `max_steps`, which other trainers reach by going over the rows again."""
+    steps = planned_steps(method, config.model_copy(update={"max_steps": None}), rows, environment)
+    if config.max_steps is None or steps >= config.max_steps:
+        return []
+    what, raised = ("the rollouts", "rollouts") if environment else (f"{config.epochs:g} epochs", "epochs")
+    message = f"max_steps is {config.max_steps}, and {what} end after {counted(steps, 'optimizer step')}"
+    return [Blocker(code="early_end", message=message, remedy=f"raise {raised} to train that long")]
 
 
 def _by_model(model: ModelFacts | None, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Branch]]:

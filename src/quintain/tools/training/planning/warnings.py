@@ -39,7 +39,13 @@ from quintain.tools.training.planning.estimate import (
     slow_format,
 )
 from quintain.tools.training.planning.model_files import read_model
-from quintain.tools.training.planning.settings import fitting_batch, idle_settings, planned_steps, small_batch
+from quintain.tools.training.planning.settings import (
+    early_end,
+    fitting_batch,
+    idle_settings,
+    planned_steps,
+    small_batch,
+)
 
 
 def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hint, ...]:
@@ -57,6 +63,8 @@ def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hi
         if asked.data is not None and not blockers:
             blockers += _few_steps(spec, asked.data.rows)
         blockers += idle_settings(spec.config, acts=dataset is None)
+        rows = dataset.splits["train"] if dataset is not None else 0
+        blockers += early_end(spec.method, spec.config, rows, spec.environment)
     if spec.environment is not None and not _pays_failures(spec.reward):
         blockers += never_succeeds(services, asked.method, spec.agent, spec.environment)
     blockers += shortages(size_estimate(services, asked))
@@ -68,7 +76,9 @@ def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
     stages = [stage for stage in spec.stages if isinstance(stage, TrainStage)]
     datasets = [(stage.method, services.store.datasets.get(stage.dataset_id)) for stage in stages if stage.dataset_id]
     blockers = [one for method, dataset in datasets for one in data_concerns(services, method, dataset).blockers]
-    blockers += [one for stage in stages for one in idle_settings(stage.config, acts=stage.environment is not None)]
+    for stage in stages:
+        blockers += idle_settings(stage.config, acts=stage.environment is not None)
+        blockers += early_end(stage.method, stage.config, stage.rows, stage.environment)
     if stages and stages[0].environment is not None and not _pays_failures(stages[0].reward):
         blockers += never_succeeds(services, stages[0].method, spec.agent, stages[0].environment)
     found = (*_hints(blockers), *settings_warnings([stage.config for stage in stages], spec.agent))

@@ -1,0 +1,102 @@
+"""Config files of other trainers: their keys as ours, and what they leave to defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.next_step import Hint
+from quintain.records.hyperparameters.foreign_settings import RENAMED
+from quintain.records.hyperparameters.methods import TrainingConfig
+from quintain.tools.training.methods import STAGES
+
+_ELSEWHERE = {
+    "model_name_or_path": "model",
+    "model_name": "model",
+    "model_id": "model",
+    "base_model": "model",
+    "pretrain": "model",
+    "train_file": "dataset",
+    "train_data": "dataset",
+    "data_path": "dataset",
+    "prompt_data": "dataset",
+    "dataset_name": "dataset",
+    "max_train_samples": "max_samples",
+    "random_state": "seed",
+    "save_path": "output_dir",
+    **dict.fromkeys(("algorithm", "stage", "rl", "rlhf_type"), "method"),
+    **dict.fromkeys(("val_set_size", "val_size", "split_dataset_ratio"), "validation_share"),
+}
+"""Key of other trainers' config files -> key here."""
+_READ_ANYWAY: Mapping[str, tuple[Any, ...]] = {
+    "split": ("train",),
+    "field_messages": ("messages", "conversations"),
+    "message_property_mappings": ({"role": "from", "content": "value"}, {"role": "role", "content": "content"}),
+    "field_tools": ("tools",),
+    "roles_to_train": (["assistant"], ["gpt"]),
+    "train_on_eos": ("turn",),
+}
+"""Key of an entry of axolotl's `datasets` -> values at which rows are read and trained on as here."""
+_MADE = {"reward_model": "reward", "process_reward_model": "prm"}
+"""Switch of axolotl -> the method that it states."""
+_TOKENIZERS = ("tokenizer_name_or_path", "tokenizer_name")
+
+
+def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config file of another trainer under the keys of this one.
+
+    Without a value, a seed and those keys are left out, and so is the model's own tokenizer. A block has settings, whatever
+    its name.
+
+    Raises:
+        InvalidInput: two names of one key.
+    """
+    named = {name: value for name, value in document.items() if value is not None or name not in {"seed", *_ELSEWHERE}}
+    match named.get("datasets"):
+        # Axolotl's list. The format of rows is found from them; other keys choose or rename them.
+        case [{"path": str(path), **more}] if "dataset" not in named and all(
+            name in ("type", "ds_type") or value in _READ_ANYWAY.get(str(name), ()) for name, value in more.items()
+        ):
+            named["dataset"] = path
+            del named["datasets"]
+    for alias, key in _ELSEWHERE.items():
+        if alias in named and not isinstance(named[alias], Mapping):
+            value = named.pop(alias)
+            if named.setdefault(key, value) != value:
+                raise InvalidInput(f"config: expected one of `{alias}` and `{key}`, got both; keep one of them")
+    for name in _TOKENIZERS:
+        if named.get(name) == named.get("model"):
+            named.pop(name, None)
+    for switch, made in _MADE.items():
+        if named.get(switch) is True and named.setdefault("method", made) == made:
+            del named[switch]
+    if isinstance(method := named.get("method"), str):
+        named["method"] = STAGES.get(method, method)
+    if named.get("method") == "dpo" and named.get("pref_loss") in ("orpo", "simpo"):
+        named["method"] = named.pop("pref_loss")  # LLaMA-Factory's stage dpo has methods of their own as losses
+    return named
+
+
+def is_of_another_trainer(document: Mapping[str, Any]) -> bool:
+    """Whether a file has keys of another trainer."""
+    return any(name in RENAMED or name in _ELSEWHERE for name in document)
+
+
+_DIFFERING = ("learning_rate", "batch_size", "warmup_ratio", "schedule", "max_length")
+"""Settings on which trainers' defaults differ."""
+
+
+def left_open(config: TrainingConfig) -> Iterator[Hint]:
+    """Yield a note on what a file of another trainer does not state, and what it is here."""
+    given = config.model_fields_set | ({"warmup_ratio"} if config.warmup_steps is not None else set())
+    values = {name: getattr(config, name) for name in _DIFFERING if name not in given}
+    values |= {
+        f"lora.{name}": getattr(config.lora, name)
+        for name in ("rank", "alpha", "targets")
+        if config.lora is not None and name not in config.lora.model_fields_set
+    }
+    if values:
+        left = ", ".join(f"{name} {json.dumps(value)}" for name, value in values.items())
+        yield Hint(f"[left_open] the file leaves these at the defaults here: {left}; ", "state those of its trainer")
