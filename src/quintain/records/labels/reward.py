@@ -71,7 +71,7 @@ class Counted(_Declared):
     def states_bounds(self) -> bool:
         """Whether both bounds differ from their defaults."""
         defaults = type(self).model_fields
-        return self.full_at != defaults["full_at"].default and self.zero_at != defaults["zero_at"].default
+        return all(getattr(self, name) != defaults[name].default for name in ("full_at", "zero_at"))
 
     def value_of(self, n: float) -> float:
         """Return clip((zero_at - n) / (zero_at - full_at), 0, 1)."""
