@@ -10,11 +10,14 @@ from typing import Any, Literal
 
 import pytest
 
+from quintain.environments.inventory import Inventory
 from quintain.records.agent import Agent, Sampling
 from quintain.records.labels.reward import RewardSpec
+from quintain.records.trajectory import Task
 from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import train as training
+from quintain.worker.rollouts import held_out_tasks
 from quintain.worker.rollouts.held_out_tasks import HeldOutTasks
 from worker.job_folder import Stopping, progress, warnings
 from worker.online import BREVITY, online
@@ -75,6 +78,24 @@ def test_success_on_held_out_tasks_is_measured_between_steps_and_changes_none(
     lines = (tmp_path / "measured" / "job" / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
     stored = [json.loads(line)["record"] for line in lines]
     assert all("rollout" in run["tags"] for run in stored)
+
+
+class OneSplit(Inventory):
+    """Ignores the split, as a first version of an environment may."""
+
+    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
+        return super().tasks("train", n, seed)
+
+
+def test_held_out_tasks_that_are_training_tasks_are_told_before_the_first_step(
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_out_tasks, "open_source", lambda reference: OneSplit())
+    spec = online(tiny_agent, evaluate_every_steps=1, evaluate_tasks=3)
+    HeldOutTasks.of(spec, tmp_path / "job", Stopping(tmp_path / "job"))
+    ((code, told),) = warnings(tmp_path / "job")
+    assert code == "shared_tasks"
+    assert told.startswith("3 of the 3 held-out tasks of quintain/inventory are training tasks")
 
 
 def test_equal_greedy_runs_of_held_out_tasks_are_one_unit_of_the_interval(tmp_path: Path, tiny_agent: Agent) -> None:
