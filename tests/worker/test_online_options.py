@@ -35,7 +35,7 @@ PENALISED: dict[str, Any] = {"overlong_tokens": 24, "overlong_buffer": 24}
 def steps(
     agent: Agent,
     folder: Path,
-    method: Literal["grpo", "dpo"] = "grpo",
+    method: Literal["grpo", "dpo", "ppo"] = "grpo",
     reward: RewardSpec | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -112,11 +112,20 @@ def test_equal_greedy_runs_of_held_out_tasks_are_one_unit_of_the_interval(tmp_pa
     assert (found["held_out_success"], found["held_out_success_high"]) == (0.0, pytest.approx(0.975))
 
 
-def test_steps_that_an_online_reward_does_not_value_are_counted_in_a_warning(tmp_path: Path, tiny_agent: Agent) -> None:
-    steps(tiny_agent, tmp_path, reward=BREVITY, max_turns=2, rollouts=1, step_level=True)
-    told = dict(warnings(tmp_path / "job"))["unweighted_steps"]
-    assert "(no_step_values " in told
-    assert "a `reward` with a part that values steps" in told
+def test_settings_that_found_nothing_to_act_on_are_told_in_warnings(tmp_path: Path, tiny_agent: Agent) -> None:
+    """Steps that the reward does not value, and a length that no run came near."""
+    steps(tiny_agent, tmp_path, reward=BREVITY, max_turns=2, rollouts=1, step_level=True, overlong_tokens=1000)
+    told = dict(warnings(tmp_path / "job"))
+    assert "(no_step_values " in told["unweighted_steps"]
+    assert "a `reward` with a part that values steps" in told["unweighted_steps"]
+    assert "overlong_tokens=1000 lowered its reward" in told["no_overlong_run"]
+
+
+def test_a_training_with_a_critic_whose_runs_all_earn_the_same_says_so(tmp_path: Path, tiny_agent: Agent) -> None:
+    steps(tiny_agent, tmp_path, "ppo", max_turns=1, group_size=1, updates_per_rollout=1)
+    ((code, told),) = warnings(tmp_path / "job")
+    assert code == "equal_rewards"
+    assert told.startswith("in all 2 rollouts all runs of a task earned the same reward: raise")
 
 
 def test_a_rollout_of_runs_that_were_all_cut_off_teaches_nothing(tmp_path: Path, tiny_agent: Agent) -> None:
