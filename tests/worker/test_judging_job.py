@@ -153,13 +153,14 @@ def test_a_judge_that_answers_nothing_any_more_ends_the_job(tmp_path: Path) -> N
 def test_a_job_of_few_items_that_got_no_answer_at_all_fails_and_one_with_some_answers_warns(tmp_path: Path) -> None:
     with serving(lambda asked, before: fails(503)) as fake, pytest.raises(Unavailable, match="3 items in a row got no"):
         judged(spec_of(tmp_path, fake, stored(3)), tmp_path / "job")
-    with serving(
-        lambda asked, before: fails(503) if "box 1" in readable(asked.user) else by_box(asked, before)
-    ) as fake:
+    cut = says(valued()[:60], finish="length")
+    with serving(lambda asked, before: cut if "box 1" in readable(asked.user) else by_box(asked, before)) as fake:
         result = judged(spec_of(tmp_path, fake, stored(3)), tmp_path / "other")
     assert (result.n, result.n_error) == (2, 1)
     ((code, message),) = warnings(tmp_path / "other")
     assert (code, message.startswith("1 of 3 items have no verdict: ")) == ("not_judged", True)
+    assert "cut off before the end of its answer, at 4096 tokens" in message
+    assert "raise max_tokens in its profile" in message
 
 
 def test_nothing_is_paid_twice(tmp_path: Path) -> None:
