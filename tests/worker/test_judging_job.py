@@ -287,6 +287,16 @@ def test_pairs_are_asked_in_both_orders_and_runs_alone_in_their_task_are_counted
     }  # fmt: skip
 
 
+def test_a_judge_that_prefers_a_place_gives_ties_and_a_warning(tmp_path: Path) -> None:
+    """Four runs are six pairs, asked in both orders: 12 votes for the first, by chance 2 / 2^12."""
+    with serving(lambda asked, before: says(json.dumps({"quotes": ["Done.", "Done."], "better": "A"}))) as fake:
+        result = judged(spec_of(tmp_path, fake, stored(4, "t"), "pairwise"), tmp_path / "job")
+    assert (result.report["ties"], result.report["order_p"]) == (6, 2 / 2**12)
+    ((code, message),) = warnings(tmp_path / "job")
+    assert code == "position_bias"
+    assert message.startswith("the judge preferred the run shown first 12 times and the other 0 times; the 6 pairs")
+
+
 def test_steps_of_a_long_run_that_were_not_shown_are_handed_over_without_a_value(tmp_path: Path) -> None:
     def each(asked: Asked, before: int) -> Answer:
         steps = [int(step) for step in re.findall(r"^STEP (\d+)$", asked.user, re.MULTILINE)]
