@@ -113,19 +113,22 @@ def test_equal_greedy_runs_of_held_out_tasks_are_one_unit_of_the_interval(tmp_pa
 
 
 def test_settings_that_found_nothing_to_act_on_are_told_in_warnings(tmp_path: Path, tiny_agent: Agent) -> None:
-    """Steps that the reward does not value, and a length that no run came near."""
-    steps(tiny_agent, tmp_path, reward=BREVITY, max_turns=2, rollouts=1, step_level=True, overlong_tokens=1000)
+    """Steps that the reward does not value, a length that no run came near, and a tool that none called."""
+    never = {"cost": {"type": "calls", "tool": "open", "full_at": 99, "zero_at": 98}, "limit": 0.1}
+    useless = {"step_level": True, "overlong_tokens": 1000, "constraint": never}
+    steps(tiny_agent, tmp_path, reward=BREVITY, max_turns=2, rollouts=1, **useless)
     told = dict(warnings(tmp_path / "job"))
     assert "(no_step_values " in told["unweighted_steps"]
     assert "a `reward` with a part that values steps" in told["unweighted_steps"]
     assert "overlong_tokens=1000 lowered its reward" in told["no_overlong_run"]
+    assert told["no_costs"].startswith("no run had a cost, so the constraint changed nothing")
 
 
 def test_a_training_with_a_critic_whose_runs_all_earn_the_same_says_so(tmp_path: Path, tiny_agent: Agent) -> None:
     steps(tiny_agent, tmp_path, "ppo", max_turns=1, group_size=1, updates_per_rollout=1)
     ((code, told),) = warnings(tmp_path / "job")
     assert code == "equal_rewards"
-    assert told.startswith("in all 2 rollouts all runs of a task earned the same reward: raise")
+    assert told.startswith("in every rollout all runs of a task earned the same reward: raise")
 
 
 def test_a_rollout_of_runs_that_were_all_cut_off_teaches_nothing(tmp_path: Path, tiny_agent: Agent) -> None:
