@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from installed_packages import Install, install_template
 from jobs_in_process import in_process
 from quintain.cli.commands.doctor import list_extensions, run_doctor
 from quintain.errors import Conflict, Unavailable
+from quintain.tools import RLTrainingTool
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "examples" / "plugins"
@@ -97,6 +99,52 @@ def test_a_broken_package_is_named_and_nothing_else_fails(
         assert (broken.value.code, broken.value.remedy) == ("extension_broken", "repair or remove the package")
     assert run_doctor(home) == 1
     assert "acme-broken" in capsys.readouterr().out
+
+
+FAULTY_ENVIRONMENTS = """
+from acme_boxes import Boxes, Room
+
+class Late(Room):  # opens what it closes when a task begins
+    def close(self):
+        self.database.close()
+
+class Closing(Boxes):
+    def make(self):
+        return Late(2)
+
+class Unreachable(Boxes):
+    def __init__(self, port: int = 1):
+        raise ConnectionRefusedError(f"port {port}")
+
+class Needy(Boxes):
+    def __init__(self, path: str):
+        raise AssertionError
+"""
+
+
+def test_an_environment_of_another_package_that_fails_is_listed_with_its_reason_and_the_others_stay(
+    home: Path, install_package: Install
+) -> None:
+    install_template(install_package, PLUGINS / "environment")
+    named = {f"faulty/{name.lower()}": f"faulty:{name}" for name in ("Closing", "Unreachable", "Needy", "Gone")}
+    entries = {"quintain.environments": named | {"faulty/room": "acme_boxes:Room"}}
+    install_package("acme-faulty", {"faulty": FAULTY_ENVIRONMENTS}, entries)
+    tool = RLTrainingTool(home=home)
+    listed = json.loads(tool.run({"action": "library", "kind": "environments"}))["items"]
+    found = {item["id"]: item for item in listed}
+    assert found["faulty/closing"]["tools"] == found["acme/boxes"]["tools"] == ["look"]
+    reasons = {name: item["unusable"] for name, item in found.items() if "unusable" in item}
+    for name, reason in {
+        "faulty/unreachable": "ConnectionRefusedError: port 1",
+        "faulty/needy": "path is required",
+        "faulty/gone": "AttributeError",
+        "faulty/room": "boxes is required",
+    }.items():
+        assert re.search(reason, reasons.pop(name)), name
+        refused = json.loads(tool.run({"action": "evaluate", "agent": "starter", "environment": name}))
+        assert refused["status"] == "error", name
+        assert refused["code"] in {"environment_broken", "extension_broken", "bad_option"}, name
+    assert reasons == {}
 
 
 def test_a_reader_of_another_package_that_fails_is_named_in_one_line_with_the_line_of_the_log(

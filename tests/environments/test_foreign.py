@@ -149,6 +149,26 @@ class Rooms(gym.Env):
         return {"mission": "go", "at": action[None]}, 1.0, True, False, {}
 
 gym.register("Rooms-v0", Rooms)
+
+class Tools(Rooms):
+    metadata = {"render_modes": ["ansi"]}
+    parts = gym.spaces.Tuple((gym.spaces.Text(5), gym.spaces.MultiBinary(2)))
+    action_space = gym.spaces.Dict({"tool": gym.spaces.Discrete(2), "with": parts})
+    observation_space = gym.spaces.Text(99)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        print("drawn elsewhere")
+
+    def reset(self, seed=None, options=None):
+        return "go", {}
+
+    def step(self, action):
+        return f"{action['tool']} {action['with'][0]} {action['with'][1].sum()}", 1.0, True, False, {}
+
+gym.register("Tools-v0", Tools)
 """
 
 
@@ -168,6 +188,15 @@ def test_an_observation_shows_its_named_parts_and_an_action_may_be_several_numbe
     for wrong in (1, [1], [2, 0], ["a", "b"], [1, 2, 0]):
         assert act(environment, "act", action=wrong).observations[0].is_error
     assert text_of(act(environment, "act", action=[1, 2])) == "Observation: {'mission': 'go', 'at': [[1, 2]]}"
+
+    environment, first = begin(registry.open_source("gymnasium/Tools-v0"))
+    assert first.message == "Observation: go"
+    form = environment.tools[0]["function"]["parameters"]["properties"]["action"]
+    assert (form["required"], form["properties"]["with"]["prefixItems"][0]) == (["tool", "with"], {"type": "string"})
+    for wrong in (1, {"tool": 1}, {"tool": 2, "with": ["a", [0, 1]]}, {"tool": 1, "with": ["a", [0, 2]]}):
+        assert act(environment, "act", action=wrong).observations[0].is_error
+    done = act(environment, "act", action={"tool": 1, "with": ["a", [1, 1]]})
+    assert text_of(done) == "Observation: 1 a 2"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from typing import Any
 
+import numpy as np
 import pytest
 
 from quintain import extensions
@@ -121,6 +122,10 @@ def test_a_registered_function_is_a_scorer_and_no_name_is_taken_twice(
     monkeypatch.setattr(registry, "_REGISTERED", {})
     register("mine", lambda trajectory: 0.7)
     assert scorer("mine").score(RUN).value == 0.7
+    register("mine", lambda trajectory: np.float32(0.25))
+    assert scorer("mine").score(RUN).value == 0.25
+    register("mine", lambda prompts, completions: np.array([0.5]))
+    assert scorer("mine").score(RUN).value == 0.5
     for wrong in (2, float("nan"), "much", None):
         register("mine", lambda trajectory, wrong=wrong: wrong)
         assert scorer("mine").score(RUN).value is None

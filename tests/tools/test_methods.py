@@ -107,6 +107,12 @@ UNFIT_SETTINGS: list[tuple[str, dict[str, Any], str, list[str]]] = [
         "not_online",
         ["constraint would have no effect", "`environment`"],
     ),
+    (
+        "grpo",
+        {"constraint": {"limit": 0.1, "cost": {"type": "calls", "tool": "open"}}},
+        "invalid_input",
+        ["a cost of calls(tool=open) is highest for few", "state full_at above zero_at"],
+    ),
     ("sft", {"kl_stop": 0.1}, "not_online", ["kl_stop would have no effect", "early_stopping_patience"]),
     ("sft", {"load_in_8bit": True}, "invalid_input", ["quantization is 'int8'", "set lora to {}"]),
     ("dpo", {"gamma": 1}, "invalid_input", ["hyperparameters.gamma", "fields of dpo", "beta"]),

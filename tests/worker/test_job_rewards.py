@@ -142,6 +142,7 @@ def test_a_judge_in_the_loop_is_cached_by_content_and_its_cost_is_counted(liking
         pytest.approx(0.9),
         None,
     ]
+    assert scores["traj-3"].reason == "judge:default: endpoint 'fake' answered 500: no; tried 1 time"
     assert len(liking.asked) == 3, "two runs say the same"
     rewards.score([[run.model_copy(update={"id": f"{run.id}-later"}) for run in runs[:3]]])
     assert len(liking.asked) == 3

@@ -153,13 +153,14 @@ def test_a_judge_that_answers_nothing_any_more_ends_the_job(tmp_path: Path) -> N
 def test_a_job_of_few_items_that_got_no_answer_at_all_fails_and_one_with_some_answers_warns(tmp_path: Path) -> None:
     with serving(lambda asked, before: fails(503)) as fake, pytest.raises(Unavailable, match="3 items in a row got no"):
         judged(spec_of(tmp_path, fake, stored(3)), tmp_path / "job")
-    with serving(
-        lambda asked, before: fails(503) if "box 1" in readable(asked.user) else by_box(asked, before)
-    ) as fake:
+    cut = says(valued()[:60], finish="length")
+    with serving(lambda asked, before: cut if "box 1" in readable(asked.user) else by_box(asked, before)) as fake:
         result = judged(spec_of(tmp_path, fake, stored(3)), tmp_path / "other")
     assert (result.n, result.n_error) == (2, 1)
     ((code, message),) = warnings(tmp_path / "other")
     assert (code, message.startswith("1 of 3 items have no verdict: ")) == ("not_judged", True)
+    assert "cut off before the end of its answer, at 4096 tokens" in message
+    assert "raise max_tokens in its profile" in message
 
 
 def test_nothing_is_paid_twice(tmp_path: Path) -> None:
@@ -284,6 +285,16 @@ def test_pairs_are_asked_in_both_orders_and_runs_alone_in_their_task_are_counted
     assert {name: result.report[name] for name in ("preferences", "ties", "order_inconsistent", "alone_in_their_task")} == {
         "preferences": 3, "ties": 1, "order_inconsistent": 0, "alone_in_their_task": 1,
     }  # fmt: skip
+
+
+def test_a_judge_that_prefers_a_place_gives_ties_and_a_warning(tmp_path: Path) -> None:
+    """Four runs are six pairs, asked in both orders: 12 votes for the first, by chance 2 / 2^12."""
+    with serving(lambda asked, before: says(json.dumps({"quotes": ["Done.", "Done."], "better": "A"}))) as fake:
+        result = judged(spec_of(tmp_path, fake, stored(4, "t"), "pairwise"), tmp_path / "job")
+    assert (result.report["ties"], result.report["order_p"]) == (6, 2 / 2**12)
+    ((code, message),) = warnings(tmp_path / "job")
+    assert code == "position_bias"
+    assert message.startswith("the judge preferred the run shown first 12 times and the other 0 times; the 6 pairs")
 
 
 def test_steps_of_a_long_run_that_were_not_shown_are_handed_over_without_a_value(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from typing import Any, Literal
 
 import pytest
 
+from quintain.environments.inventory import Inventory
 from quintain.records.agent import Agent, Sampling
 from quintain.records.labels.reward import RewardSpec
+from quintain.records.trajectory import Task
 from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import train as training
+from quintain.worker.rollouts import held_out_tasks
 from quintain.worker.rollouts.held_out_tasks import HeldOutTasks
 from worker.job_folder import Stopping, progress, warnings
 from worker.online import BREVITY, online
@@ -32,7 +35,7 @@ PENALISED: dict[str, Any] = {"overlong_tokens": 24, "overlong_buffer": 24}
 def steps(
     agent: Agent,
     folder: Path,
-    method: Literal["grpo", "dpo"] = "grpo",
+    method: Literal["grpo", "dpo", "ppo"] = "grpo",
     reward: RewardSpec | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
@@ -77,6 +80,24 @@ def test_success_on_held_out_tasks_is_measured_between_steps_and_changes_none(
     assert all("rollout" in run["tags"] for run in stored)
 
 
+class OneSplit(Inventory):
+    """Ignores the split, as a first version of an environment may."""
+
+    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
+        return super().tasks("train", n, seed)
+
+
+def test_held_out_tasks_that_are_training_tasks_are_told_before_the_first_step(
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_out_tasks, "open_source", lambda reference: OneSplit())
+    spec = online(tiny_agent, evaluate_every_steps=1, evaluate_tasks=3)
+    HeldOutTasks.of(spec, tmp_path / "job", Stopping(tmp_path / "job"))
+    ((code, told),) = warnings(tmp_path / "job")
+    assert code == "shared_tasks"
+    assert told.startswith("3 of the 3 held-out tasks of quintain/inventory are training tasks")
+
+
 def test_equal_greedy_runs_of_held_out_tasks_are_one_unit_of_the_interval(tmp_path: Path, tiny_agent: Agent) -> None:
     """One task under three ids: 0 of 1 has the upper bound 0.975, where 0 of 3 has 0.708."""
     spec = online(tiny_agent, evaluate_every_steps=1, evaluate_tasks=1, max_turns=1)
@@ -91,11 +112,23 @@ def test_equal_greedy_runs_of_held_out_tasks_are_one_unit_of_the_interval(tmp_pa
     assert (found["held_out_success"], found["held_out_success_high"]) == (0.0, pytest.approx(0.975))
 
 
-def test_steps_that_an_online_reward_does_not_value_are_counted_in_a_warning(tmp_path: Path, tiny_agent: Agent) -> None:
-    steps(tiny_agent, tmp_path, reward=BREVITY, max_turns=2, rollouts=1, step_level=True)
-    told = dict(warnings(tmp_path / "job"))["unweighted_steps"]
-    assert "(no_step_values " in told
-    assert "a `reward` with a part that values steps" in told
+def test_settings_that_found_nothing_to_act_on_are_told_in_warnings(tmp_path: Path, tiny_agent: Agent) -> None:
+    """Steps that the reward does not value, a length that no run came near, and a tool that none called."""
+    never = {"cost": {"type": "calls", "tool": "open", "full_at": 99, "zero_at": 98}, "limit": 0.1}
+    useless = {"step_level": True, "overlong_tokens": 1000, "constraint": never}
+    steps(tiny_agent, tmp_path, reward=BREVITY, max_turns=2, rollouts=1, **useless)
+    told = dict(warnings(tmp_path / "job"))
+    assert "(no_step_values " in told["unweighted_steps"]
+    assert "a `reward` with a part that values steps" in told["unweighted_steps"]
+    assert "overlong_tokens=1000 lowered its reward" in told["no_overlong_run"]
+    assert told["no_costs"].startswith("no run had a cost, so the constraint changed nothing")
+
+
+def test_a_training_with_a_critic_whose_runs_all_earn_the_same_says_so(tmp_path: Path, tiny_agent: Agent) -> None:
+    steps(tiny_agent, tmp_path, "ppo", max_turns=1, group_size=1, updates_per_rollout=1)
+    ((code, told),) = warnings(tmp_path / "job")
+    assert code == "equal_rewards"
+    assert told.startswith("in every rollout all runs of a task earned the same reward: raise")
 
 
 def test_a_rollout_of_runs_that_were_all_cut_off_teaches_nothing(tmp_path: Path, tiny_agent: Agent) -> None:

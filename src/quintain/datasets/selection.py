@@ -256,7 +256,11 @@ def drop_remedy(
             "several answers of each prompt"
         )
     score = call("score_trajectories", scorer="rules", filter=...)
-    by_scorer = Hint("score them (", score, " needs no outcome) and export with scorer='rules'")
+    by_scorer = Hint(
+        "score them (",
+        score,
+        " needs no outcome) and export with scorer='rules'; rated runs, with scorer='people' or 'judge'",
+    )
     if reason == "outcome_unknown":
         stated = Hint("state it: ", call("record_trajectory", trajectory_id=..., outcome="success"))
         if kind == "prm":

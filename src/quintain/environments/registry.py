@@ -23,7 +23,7 @@ from quintain.environments.data_files import read_data
 from quintain.environments.foreign.profiles import ForeignProfile, is_foreign, list_profiles
 from quintain.environments.references import Reference, mixture_text, parse_reference, parts_of, write_reference
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
-from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError
+from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.extensions import ExtensionGroup, load
 from quintain.records.labels.judging import Endpoint
 from quintain.records.protocols import TaskSource
@@ -116,19 +116,38 @@ def task_source(reference: str | Mapping[str, float]) -> TaskSource:
     Raises:
         NotFound: an unknown id; the message lists the known ones.
         InvalidInput: an unknown option or an invalid value, or as `references.parts_of`.
-        Unavailable: the package of the environment cannot be imported.
+        Unavailable: the package of the environment cannot be imported, or its source cannot be made.
     """
     if (parts := parts_of(reference)) is not None:
         return _mixed(parts, task_source)
     assert isinstance(reference, str)
     name, options = parse_reference(reference)
     factory = _factory(name)
-    if "tasks" not in options or "tasks" in inspect.signature(factory).parameters:
-        return factory(**_checked(name, factory, options))
+    try:
+        if "tasks" not in options or "tasks" in inspect.signature(factory).parameters:
+            return _complete(name, factory(**_checked(name, factory, options)))
+        own = {option: value for option, value in options.items() if option != "tasks"}
+        source = _complete(name, factory(**_checked(name, factory, own)))
+    except (QuintainError, MemoryError):
+        raise
+    except Exception as error:  # other people's code
+        raise Unavailable(
+            f"{name} cannot be opened: {type(error).__name__}: {str(error)[:300]}; correct its options, or repair its package",
+            code="environment_broken",
+        ) from error
     from quintain.environments.tasks.task_files import FileTasks
 
-    own = {option: value for option, value in options.items() if option != "tasks"}
-    return FileTasks(factory(**_checked(name, factory, own)), Path(options["tasks"]))
+    return FileTasks(source, Path(options["tasks"]))
+
+
+def _complete(name: str, source: TaskSource) -> TaskSource:
+    if missing := [member for member in ("id", "version", "tasks", "make") if not hasattr(source, member)]:
+        raise Unavailable(
+            f"expected {name} to return a task source with id, version, tasks and make, got {type(source).__name__} without "
+            f"{', '.join(missing)}; repair its package",
+            code="environment_broken",
+        )
+    return source
 
 
 def open_source(reference: str | Mapping[str, float]) -> TaskSource:
@@ -200,8 +219,6 @@ def _factory(name: str) -> Factory:
 
 def _checked(name: str, factory: Factory, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the options converted to the types of the factory's parameters."""
-    if not options:
-        return {}
     parameters = inspect.signature(factory).parameters
     hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory, include_extras=True)
     named = {option: about for option, about in parameters.items() if about.kind is not about.VAR_KEYWORD}
@@ -215,7 +232,9 @@ def _checked(name: str, factory: Factory, options: Mapping[str, str]) -> dict[st
             f"expected an option of {name}, got {clip(min(others))!r}; valid: {', '.join(option_names(name))}",
             code="unknown_option",
         )
-    model: type[BaseModel] = create_model("options", __config__=ConfigDict(extra="forbid"), **fields)
+    model: type[BaseModel] = create_model(
+        "options", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields
+    )
     try:
         checked = model.model_validate({option: options[option] for option in options.keys() & named.keys()})
     except ValidationError as error:

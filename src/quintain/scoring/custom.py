@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, SupportsFloat, cast
 
 from pydantic import ValidationError
 
@@ -66,22 +66,19 @@ class FunctionScorer:
         try:
             value = _value(self.function, trajectory)
             reason = None if value is not None else f"{self.name} gave no score"
-            if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1):
+            number = float(value) if isinstance(value, SupportsFloat) else math.nan  # also of NumPy and torch
+            if value is not None and not 0 <= number <= 1:
                 value, reason = None, f"{self.name} gave {value!r:.60}; a score must be a number in 0..1"
         except Exception as error:  # other people's code: its fault costs one score
             self.faults.log_first("the reward function", self.name, error)
             value, reason = None, _raised(self.name, error)
-        return (
-            unscored(trajectory, self.name, reason or "")
-            if value is None
-            else scored(trajectory, self.name, float(value))
-        )
+        return unscored(trajectory, self.name, reason or "") if value is None else scored(trajectory, self.name, number)
 
 
 def _value(function: RewardFunction, run: Trajectory) -> Any:
-    """Return what a function gives for a run; one whose first parameter is `completions` is called as TRL does, with lists of one."""
+    """Return what a function gives for a run; one with a parameter `completions` is called as TRL does, with lists of one."""
     parameters = signature(function).parameters
-    if next(iter(parameters), None) != "completions":
+    if "completions" not in parameters:
         return function(run)
     expected = expected_answer(run.task)
     texts = {"completions": next(final_messages(run), ""), "prompts": run.task.prompt or run.first_user_text}

@@ -127,7 +127,7 @@ class RecordedScorer:
             remedy = _REMEDY.get(scorer, Hint("score it first: ", _scoring(scorer)))
             if self._source.rubric is not None:
                 remedy = _remedy_by_rubric(self._source)
-            reason = Hint(f"{clip(failed or 'no verdict is stored', 400)}; ", remedy)
+            reason = clip(failed, 400) if failed else Hint("no verdict is stored; ", remedy)
             return Score(trajectory_id=run_id, scorer=self.name, status="unscored", reason=reason)
         values = [raw_value(verdict) for verdict in raters]
         value = mean_value(raters) or 0.0

@@ -47,17 +47,11 @@ class Gymnasium:
     def __init__(self, gym: Any, environment: Any, settings: dict[str, Any]) -> None:
         self._environment, self._name = environment, settings["name"]
         self.version = f"1-gymnasium-{gym.__version__}"
-        space = environment.action_space
-        if isinstance(space, gym.spaces.Discrete):
-            low = int(space.start)
-            action: dict[str, Any] = {"type": "integer", "minimum": low, "maximum": low + int(space.n) - 1}
-        elif isinstance(space, gym.spaces.MultiDiscrete) and len(space.shape) == 1:
-            one = {"type": "integer"}
-            action = {"type": "array", "items": one, "description": f"{space.shape[0]} integers of {space}"}
-        elif isinstance(space, gym.spaces.Text):
-            action = {"type": "string"}
-        else:
-            raise ValueError(f"expected discrete or text actions in {self._name}, got {space}; it has no form in text")
+        action = _form(gym.spaces, environment.action_space)
+        if action is None:
+            raise ValueError(
+                f"expected discrete or text actions in {self._name}, got {environment.action_space}; it has no form in text"
+            )
         schema = {"type": "object", "properties": {"action": action}, "required": ["action"]}
         self.tools = [tool(schema, "Carry out an action.")]
         rules = inspect.cleandoc(environment.unwrapped.__doc__ or "")[:_DOC_CHARS]
@@ -76,9 +70,7 @@ class Gymnasium:
     def act(self, tool: str, arguments: dict[str, Any]) -> Turn:
         """Carry out an action of the space."""
         sent, space = arguments.get("action"), self._environment.action_space
-        action = sent if type(sent) in (int, str) else None
-        if isinstance(sent, list) and all(type(part) is int for part in sent):
-            action = library("numpy").asarray(sent)
+        action = _read(space, sent)
         if not space.contains(action):
             return Turn(f"Error: expected an action of {space}, got {sent!r:.80}.", is_error=True)
         observation, reward, terminated, truncated, _ = self._environment.step(action)
@@ -90,8 +82,40 @@ class Gymnasium:
     def _text(self, observation: Any) -> str:
         lines = [f"Observation: {_plain(observation)}"]
         if self._environment.render_mode == "ansi":
-            lines.insert(0, _COLOURED.sub(_marked, str(self._environment.render()).strip("\n")))
-        return "\n".join(lines)
+            lines.insert(0, _COLOURED.sub(_marked, str(self._environment.render() or "").strip("\n")))
+        return "\n".join(filter(None, lines))
+
+
+def _form(spaces: Any, space: Any) -> dict[str, Any] | None:
+    """Return the JSON schema of the actions of a space, or None if it has numbers that are not discrete."""
+    if isinstance(space, spaces.Discrete):
+        low = int(space.start)
+        return {"type": "integer", "minimum": low, "maximum": low + int(space.n) - 1}
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary) and len(space.shape) == 1:
+        return {"type": "array", "items": {"type": "integer"}, "description": f"{space.shape[0]} integers of {space}"}
+    if isinstance(space, spaces.Text):
+        return {"type": "string"}
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return None
+    named = dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+    forms = {name: form for name, part in named.items() if (form := _form(spaces, part)) is not None}
+    if len(forms) < len(named):
+        return None
+    if isinstance(space, spaces.Tuple):
+        return {"type": "array", "prefixItems": list(forms.values())}
+    return {"type": "object", "properties": forms, "required": list(forms)}
+
+
+def _read(space: Any, sent: Any) -> Any:
+    """Return an action of a space as Gymnasium takes it, from JSON; None if it has another form."""
+    parts = getattr(space, "spaces", None)
+    if isinstance(parts, tuple) and isinstance(sent, list) and len(sent) == len(parts):
+        return tuple(map(_read, parts, sent))
+    if isinstance(parts, dict) and isinstance(sent, dict) and sent.keys() == parts.keys():
+        return {name: _read(part, sent[name]) for name, part in parts.items()}
+    if isinstance(sent, list) and all(type(part) is int for part in sent):
+        return library("numpy").asarray(sent)
+    return sent if type(sent) in (int, str) else None
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from quintain.records.hyperparameters.setting_groups import Settings
 from quintain.records.hyperparameters.shared import TrainingConfig
-from quintain.records.labels.reward import Declared
+from quintain.records.labels.reward import Counted, Declared
 
 MAX_ACTORS = 256
 
@@ -178,6 +178,11 @@ class ConstraintConfig(Settings):
             yield (
                 f"multiplier is {self.multiplier} and max_multiplier {self.max_multiplier}; lower multiplier, or raise "
                 "max_multiplier"
+            )
+        if isinstance(self.cost, Counted) and self.cost.full_at < self.cost.zero_at and not self.cost.states_bounds():
+            yield (
+                f"a cost of {self.cost.label} is highest for few, because its bounds are those of a reward; state full_at above "
+                'zero_at, such as "full_at": 1, "zero_at": 0, or both bounds where few are to cost'
             )
 
 

@@ -54,7 +54,7 @@ class _Declared(Record):
         return listed if plain else f"{kind}-{_digest(self.model_copy(update={'name': None}))}"
 
 
-class _Counted(_Declared):
+class Counted(_Declared):
     """A number n that is valued linearly: 1 at `full_at` and beyond, 0 at `zero_at` and beyond, in either direction."""
 
     full_at: _Bound
@@ -68,12 +68,17 @@ class _Counted(_Declared):
             )
         return self
 
+    def states_bounds(self) -> bool:
+        """Whether both bounds differ from their defaults."""
+        defaults = type(self).model_fields
+        return all(getattr(self, name) != defaults[name].default for name in ("full_at", "zero_at"))
+
     def value_of(self, n: float) -> float:
         """Return clip((zero_at - n) / (zero_at - full_at), 0, 1)."""
         return min(1.0, max(0.0, (self.zero_at - n) / (self.zero_at - self.full_at)))
 
 
-class LengthReward(_Counted):
+class LengthReward(Counted):
     """Length of what the agent wrote."""
 
     type: Literal["length"] = "length"
@@ -85,7 +90,7 @@ class LengthReward(_Counted):
     zero_at: _Bound = 200
 
 
-class CallsReward(_Counted):
+class CallsReward(Counted):
     """Number of tool calls."""
 
     type: Literal["calls"] = "calls"
@@ -94,7 +99,7 @@ class CallsReward(_Counted):
     zero_at: _Bound = 15
 
 
-class StepsReward(_Counted):
+class StepsReward(Counted):
     """Number of the agent's turns."""
 
     type: Literal["steps"] = "steps"

@@ -137,7 +137,8 @@ def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater, control: C
 def outcome_without_answer(item: JudgingItem, reason: str, rater: Rater) -> JudgedItem:
     """Return the outcome of an item without an answer: runs are unscored for the reason, pairs and groups have no preference."""
     if item.mode in {"score", "steps"}:
-        score = Score(trajectory_id=item.ids[0], scorer="judge", status="unscored", reason=reason, rater=rater.name)
+        by = {"scorer": "judge", "rater": rater.name, "rubric": item.rubric.name}
+        score = Score(trajectory_id=item.ids[0], status="unscored", reason=reason, **by)
         return JudgedItem(scores=(score,), failed=reason)
     return JudgedItem(failed=reason)
 

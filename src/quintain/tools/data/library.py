@@ -29,6 +29,7 @@ from quintain.records.wording import counted, shown
 from quintain.scoring.registry import describe_scorers
 from quintain.store.database.paging import decode_cursor, encode_cursor
 from quintain.tools.data.lineage import forgotten_sources_note
+from quintain.tools.evaluation.environment_references import face_of
 from quintain.tools.evaluation.leaderboard import leaderboard_uri
 from quintain.tools.labels.tournaments import tournament_of_agents
 from quintain.tools.results import LibraryResult
@@ -275,18 +276,21 @@ def _foreign() -> list[dict[str, Any]]:
 
 
 def _environment(name: str) -> dict[str, Any]:
-    source = task_source(name)
-    environment = source.make()
+    """Return an environment; one of another package that fails is listed with the reason."""
     try:
+        source = task_source(name)
+        face = face_of(source)
         return {
-            "id": source.id,
+            "id": name,
             "about": describe(name),
             "version": source.version,
-            "tools": [tool["function"]["name"] for tool in environment.tools],
-            "max_turns": environment.max_turns,
+            "tools": face.tools,
+            "max_turns": face.max_turns,
             "options": option_names(name),
             "leaderboard": leaderboard_uri(source.id),
             **({"players": players} if (players := players_of(source)) else {}),
         }
-    finally:
-        environment.close()
+    except QuintainError as error:
+        return {"id": name, "unusable": str(error)}
+    except Exception as error:  # other people's code
+        return {"id": name, "unusable": f"{type(error).__name__}: {error}"}

@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -15,6 +15,7 @@ from quintain.environments.references import Reference, parse_reference, parts_o
 from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, task_source
 from quintain.errors import InvalidInput, QuintainError, Refused
 from quintain.evaluation.games import players_of
+from quintain.records.protocols import TaskSource, tool_function
 from quintain.records.wording import clip, shown
 from quintain.sandbox.sandbox import IMAGE
 from quintain.tools.roots import readable
@@ -74,6 +75,25 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
 def players_in(reference: str) -> tuple[str, ...]:
     """Return the roles of a game; empty where an agent acts alone, and for a mixture."""
     return () if parts_of(reference) is not None else players_of(task_source(reference))
+
+
+class Face(NamedTuple):
+    """What an environment states before a task begins."""
+
+    tools: list[str]
+    """Names; empty also where they are known only once a task has begun."""
+    max_turns: int | None
+
+
+def face_of(source: TaskSource) -> Face:
+    """Return what the environments of a source state; an error of `close`, which expects a task that began, is ignored."""
+    environment = source.make()
+    try:
+        tools = [tool_function(tool)["name"] for tool in getattr(environment, "tools", ())]
+        return Face(tools, getattr(environment, "max_turns", None))
+    finally:
+        with suppress(Exception):
+            environment.close()
 
 
 def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from quintain.records.hyperparameters.methods import (
 from quintain.records.labels.judging import Endpoint
 from quintain.records.labels.reward import CallsReward
 from quintain.records.wording import list_names, nearest, shown
-from quintain.tools.evaluation.environment_references import require_opponent, usable_reference
+from quintain.tools.evaluation.environment_references import face_of, require_opponent, usable_reference
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     ENDPOINT,
@@ -210,11 +209,10 @@ def _require_countable(environment: str, constraint: ConstraintConfig | None) ->
         return
     offered = set[str]()
     for part in parts_of(environment) or (environment,):
-        with closing(task_source(part).make()) as made:
-            names = {tool["function"]["name"] for tool in made.tools}
+        names = face_of(task_source(part)).tools
         if not names:
             return
-        offered |= names
+        offered.update(names)
     wanted = constraint.cost.tool
     if wanted not in offered:
         raise InvalidInput(

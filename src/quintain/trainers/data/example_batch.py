@@ -24,6 +24,8 @@ class ExampleBatch:
     """Calls from which a retriever cannot learn, by reason."""
     unweighted: Counter[str] = field(default_factory=Counter)
     """Runs whose steps all weigh alike although step weights are on, by reason."""
+    penalised: int = 0
+    """Runs whose reward was lowered for their length."""
 
     def add(self, example: Example | str, reward: float | None = None) -> None:
         """Add an example, or count the reason why there is none."""

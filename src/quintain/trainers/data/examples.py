@@ -201,7 +201,9 @@ class ExampleMaker:
         members: Iterable[tuple[int, list[TokenRow]]] = self._members(row, batch)
         if isinstance(config, GRPOConfig) and config.overlong_tokens is not None:
             members = list(members)  # lengths are needed before advantages
-            row = row.model_copy(update={"rewards": penalised_rewards(row, dict(members), config)})
+            rewards = penalised_rewards(row, dict(members), config)
+            batch.penalised += sum(less < full for less, full in zip(rewards, row.rewards, strict=True))
+            row = row.model_copy(update={"rewards": rewards})
         constraint = constraint_of(config)
         costs = [cost_of(run, constraint) if constraint else 0.0 for run in row.trajectories]
         advantages = _advantages(row.rewards, costs, config)

@@ -238,8 +238,23 @@ def end_warnings(run: Run, batch: ExampleBatch) -> Iterator[tuple[str, str]]:
     if isinstance(run.source, RolloutSource) and (n := int(tally.get("empty_steps", 0))):
         remedies = "; ".join(remedies_for(run.source.skipped, online=True)) or "choose other tasks"
         yield "empty_steps", f"{n} of {run.step} steps had no example ({reasons(run.source.skipped)}); {remedies}"
+    counts = run.source.counts if isinstance(run.source, RolloutSource) else {}
+    if counts and constraint_of(run.config) is not None:
+        if not counts["costly_rollouts"]:
+            yield (
+                "no_costs",
+                "no run had a cost, so the constraint changed nothing; check what constraint.cost names, or leave it out",
+            )
+    elif counts and isinstance(run.config, PPOConfig) and counts["level_rollouts"] == counts["rollouts"]:
+        yield "equal_rewards", f"in every rollout {remedies_for({'no_variance': 1}, online=True)[0]}"
     if isinstance(run.source, RolloutSource) and batch.unweighted:
         yield "unweighted_steps", f"{_unweighted(batch)}; take a `reward` with a part that values steps, such as rules"
+    longest = getattr(run.config, "overlong_tokens", None)
+    if longest is not None and run.resumed_from is None and not batch.penalised:  # an earlier attempt had its own runs
+        yield (
+            "no_overlong_run",
+            f"no run was so long that overlong_tokens={longest} lowered its reward; lower it, or leave it out",
+        )
     if run.ended_early:
         yield "ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}"
     first, final = tally.get("first_loss"), tally.get("final_loss")

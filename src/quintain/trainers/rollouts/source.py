@@ -88,7 +88,7 @@ class RolloutSource:
         self.skipped: Counter[str] = Counter()
         """Skipped groups of the whole run, by reason."""
         self.counts = Counter[str]()
-        """Examples and token rows of the whole run."""
+        """Of the whole run: examples, token rows, rollouts, those whose runs all earned the same reward, and those with a cost."""
         self._iteration = -1
         self._examples: list[Example] = []
         self._metrics: dict[str, float | None] = {}
@@ -174,6 +174,10 @@ class RolloutSource:
             self._examples, figures = self._stage(self._examples, groups)
             terms |= figures
         self.counts += Counter(examples=len(self._examples), rows=sum(len(example.rows) for example in self._examples))
+        is_level = len({reward for group in groups for reward in group.rewards}) == 1
+        self.counts += Counter(
+            rollouts=1, level_rollouts=int(is_level), costly_rollouts=int(bool(terms.get("mean_cost")))
+        )
         skipped = Counter(reason for reason in results if isinstance(reason, str))
         self.skipped += skipped
         self._metrics = (

@@ -65,6 +65,9 @@ BROKEN_AFTER = 20
 """Items in a row without an answer, after which the judge counts as out of order."""
 
 
+_BIASED = 0.001
+"""Probability of as uneven votes from a judge without a favourite place, below which a warning is given."""
+
 _REPORTED = {
     "scored": "scored",
     "preferences": "preferences",
@@ -205,6 +208,15 @@ def _by_judge(
     if unscored := tally.failed.total():
         causes = "; ".join(f"{cause} ({n})" for cause, n in tally.failed.most_common(3))
         reporter.warn("not_judged", f"{unscored} of {tally.items} items have no verdict: {causes}")
+    n_first, n_second, reversed_pairs = (tally.counts[name] for name in ("first", "second", "inconsistent"))
+    odds = even_odds(n_first, n_second)
+    if odds is not None and odds < _BIASED and reversed_pairs:
+        place = "first" if n_first > n_second else "second"
+        reporter.warn(
+            "position_bias",
+            f"the judge preferred the run shown {place} {max(n_first, n_second)} times and the other {min(n_first, n_second)} times; "
+            f"the {reversed_pairs} pairs on which its two answers disagree are ties: let another model judge",
+        )
     return JobResult(n=tally.items - unscored, n_error=unscored, report=facts | counts)
 
 

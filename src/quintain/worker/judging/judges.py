@@ -52,9 +52,10 @@ class EndpointJudge:
         def complete(question: Question) -> str:
             messages = (Message(role="system", content=question.system), Message(role="user", content=question.user))
             answer = client.complete(Ask(messages=messages))
-            if answer.stop is Stop.LENGTH and not answer.text.strip():
+            if answer.stop is Stop.LENGTH:
                 raise InvalidInput(
-                    f"endpoint {endpoint.name!r} wrote {endpoint.max_tokens} tokens and no answer; raise max_tokens in its profile",
+                    f"endpoint {endpoint.name!r} was cut off before the end of its answer, at {endpoint.max_tokens} tokens or where "
+                    "its context ends; raise max_tokens in its profile",
                     code="endpoint_answer",
                 )
             return answer.text

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
+from quintain.errors import QuintainError
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.suites import plan_suite
 from quintain.evaluation.summary import success_rate
@@ -49,6 +52,7 @@ class HeldOutTasks:
             seed=spec.seed,
             max_turns=max_turns,
         )
+        _warn_of_training_tasks(source, suite.plans, spec, reporter)
         settings = EpisodeSettings(
             seed=spec.seed,
             max_turns=max_turns,
@@ -78,3 +82,17 @@ class HeldOutTasks:
         rate = success_rate(episode.result for episode in episodes)
         bounds = {"low": rate.ci_low, "high": rate.ci_high}
         return {"held_out_success": rate.value, **{f"held_out_success_{side}": x for side, x in bounds.items()}}
+
+
+def _warn_of_training_tasks(
+    source: TaskSource, plans: Sequence[EpisodePlan], spec: TrainSpec, reporter: Reporter
+) -> None:
+    """Warn of an environment whose splits share tasks, as one that ignores `split`."""
+    with suppress(QuintainError):  # a file may have no training tasks
+        train = {task.name for task in source.tasks("train", len(plans), spec.seed)}
+        if n := sum(plan.task.name in train for plan in plans):
+            reporter.warn(
+                "shared_tasks",
+                f"{n} of the {len(plans)} held-out tasks of {source.id} are training tasks, so held_out_success does not measure "
+                "success on new tasks; let `tasks(split, n, seed)` of the environment return others for each split",
+            )
