@@ -98,6 +98,18 @@ def test_tasks_that_were_played_alike_are_no_proof_that_there_is_no_difference(s
     assert found.verdict == f"No difference is significant; b - a is {points}."
 
 
+def test_of_several_agents_the_fewest_evaluations_make_them_comparable(services: Services) -> None:
+    stored(services, "a", "0101", suite="one")
+    for name in ("b", "c"):
+        stored(services, name, "0111", suite="two", seed=5)
+    message = error_of(compare_agents, services, ["a", "b", "c"]).message
+    assert "in common (a: 4 held-out tasks of test/env, seed 0; b: 4 held-out tasks of test/env, seed 5; c:" in message
+    assert (
+        "Run evaluate_agent(agent='agent:a@1', environment='test/env', split='held_out', n_tasks=4, repeats=1, seed=5), then"
+        in message
+    )
+
+
 def test_a_measured_model_is_compared_by_any_reference_to_it(services: Services) -> None:
     folder = services.settings.inbox_dir / "mine"
     folder.mkdir(parents=True)
@@ -119,6 +131,9 @@ def test_evaluations_on_a_file_are_found_by_the_path_that_was_given_and_the_lead
     found = compare_agents(services, ["a", "b", "c"], environment="quintain/tasks?file=quiz.jsonl")
     assert found.verdict.startswith("c leads, not significantly before b; 2 of 3 differences are significant")
     assert environment_leaderboard(services, "quintain/tasks?file=quiz.jsonl").rows[0].agent == "agent:c@1"
+    stored(services, "b", "1" * 40, environment=played)
+    tied = compare_agents(services, ["a", "b", "c"], environment="quintain/tasks?file=quiz.jsonl")
+    assert tied.verdict.startswith("b and c lead; 2 of 3 differences are significant")
 
 
 def test_agents_of_recorded_runs_are_compared_on_the_tasks_that_both_did(services: Services) -> None:
