@@ -350,9 +350,13 @@ def test_rounds_of_a_job_stand_on_the_way_to_its_agent_on_the_suite_that_most_of
     services.store.agents.add(result, services.clock())
     stored(services, "a", "0" * 20, suite="final")
     stored(services, "e", "1" * 15 + "0" * 5, suite="final")
-    (curve,) = comparison_of(services, compare_agents(services, ["a", "e"]).comparison_id).curves
+    comparison = comparison_of(services, compare_agents(services, ["a", "e"]).comparison_id)
+    (curve,) = comparison.curves
     assert (curve.suite_hash, curve.n_tasks) == ("choosing", 10)
     assert [(point.place, point.success_rate) for point in curve.points] == [(0, 0.0), (1, 0.4), (2, 0.3), (3, 0.9)]
+    shorter = curve.model_copy(update={"agent": "s", "points": curve.points[:2]})
+    panel = forest_plot(comparison.model_copy(update={"curves": (curve, shorter)}))["panels"][-1]
+    assert [tick["label"] for tick in panel["ticks"]] == ["before training", "1", "2", "3"], "the end of one of them"
 
 
 def test_agents_of_no_common_way_have_no_curve(services: Services) -> None:
