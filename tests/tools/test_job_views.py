@@ -229,6 +229,7 @@ def test_the_wait_for_the_end_outlasts_a_change_of_phase_and_a_cancelled_job_is_
             assert "cancel_job" not in said
             waiting.store.jobs.finish(job_id, 1, JobStatus.CANCELLED, now)
     assert looks == [(None, "running"), ("a", "running"), ("b", "running"), ("b", "cancelled")]
+    assert cancel_job(waiting, job_id).next_step.startswith("It had ended before. ")
 
 
 def test_after_episodes_without_a_verdict_the_next_step_plays_one_in_the_environment(waiting: Services) -> None:
