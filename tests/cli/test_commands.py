@@ -82,6 +82,9 @@ def test_help_is_in_sections_and_names_commands_where_tools_name_tools(home: Pat
     assert "replay, talk, export_agent, fetch" in str(helps["jobs list"]), "a choice is no tool"
     assert quintain("jobs", "list", "--help").stdout.count("queued") == 1, "choices are listed once"
     assert "quintain export --scorer SCORER --min-score MIN_SCORE" in str(helps["score"])
+    assert (helps["evolve"][0] or "").startswith("Let an agent explore"), "not the start of any training"
+    assert helps["agents"][0] == "List the agents."
+    assert "Same environment, split, --n-tasks, repeats" in str(helps["evaluate"][0])
 
 
 def test_the_help_names_the_home_and_leaves_out_the_words_of_json() -> None:
