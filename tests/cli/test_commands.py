@@ -87,6 +87,16 @@ def test_help_is_in_sections_and_names_commands_where_tools_name_tools(home: Pat
     assert "Same environment, split, --n-tasks, repeats" in str(helps["evaluate"][0])
 
 
+def test_a_file_that_cannot_take_the_results_is_refused_before_the_demo_begins(tmp_path: Path) -> None:
+    for arguments, word in (
+        (("--json", str(tmp_path / "none" / "a.json")), "cannot be written"),
+        (("a.json",), "add --json"),
+    ):
+        done = quintain("demo", *arguments, "--out", str(tmp_path / "demo"))
+        assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "demo").exists()
+
+
 def test_the_help_names_the_home_and_leaves_out_the_words_of_json() -> None:
     assert "QUINTAIN_HOME" in quintain("--help").stdout
     helps = {param.name: getattr(param, "help", None) or "" for param in command("preview").params}

@@ -302,7 +302,9 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
         assert compare.arguments == {"agents": [start.arguments["agent"], "agent:n@1"]}
 
 
-def test_an_agent_of_rows_played_nowhere_known_is_measured_where_its_start_was(waiting: Services) -> None:
+def test_an_agent_is_measured_on_the_tasks_of_its_start_where_it_learned_there_or_its_rows_were_played_nowhere_known(
+    waiting: Services,
+) -> None:
     """Such rows come from logs: success on tasks is better evidence than the loss of rows that were learned from."""
     base = BASE.model_copy(update={"id": "agent:base@1"})
     measured = evaluated("base", "0111", "0110").model_copy(update={"environment": "quintain/inventory"})
@@ -321,6 +323,12 @@ def test_an_agent_of_rows_played_nowhere_known_is_measured_where_its_start_was(w
     same = {"environment": "quintain/inventory", "n_tasks": 4, "repeats": 2}
     assert evaluate.arguments == {"agent": "agent:n@1", **same}
     assert compare.arguments == {"agents": ["agent:base@1", "agent:n@1"]}
+    acting = {"environment": "quintain/inventory", "method": "grpo", "config": CONFIGS["grpo"]()}
+    stored(waiting, "job-2", TrainSpec(agent=base, name="m", output_dir="unused", **acting), running=True)
+    waiting.store.jobs.finish("job-2", 1, JobStatus.SUCCEEDED, waiting.clock(), result=JobResult(agent="agent:m@1"))
+    assert [one.arguments for one in get_job(waiting, "job-2").next_step.calls] == [
+        {"agent": "agent:m@1", **same}, {"agents": ["agent:base@1", "agent:m@1"]},
+    ]  # fmt: skip
 
 
 def test_agents_that_did_the_same_tasks_are_compared_and_not_measured_again(services: Services) -> None:

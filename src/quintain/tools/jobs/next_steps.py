@@ -275,7 +275,8 @@ def _after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
         if suite.pop("opponent", None):
             game = call("evaluate_agent", agent=agent_id, **suite, opponent=began)
             return Hint("Let the new agent play against the one that it began with: ", game, ".")
-        if ("split" in suite or suite.get("environment") is ...) and (known := _played_by(services, began)):
+        known = _played_by(services, began)
+        if known and ("split" in suite or suite.get("environment") in (..., known["environment"])):
             return Hint(
                 "Measure the new agent on the tasks that the one it began with was measured on: ",
                 call("evaluate_agent", agent=agent_id, **known),
