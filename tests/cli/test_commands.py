@@ -84,6 +84,19 @@ def test_help_is_in_sections_and_names_commands_where_tools_name_tools(home: Pat
     assert "replay, talk, export_agent, fetch" in str(helps["jobs list"]), "a choice is no tool"
     assert quintain("jobs", "list", "--help").stdout.count("queued") == 1, "choices are listed once"
     assert "quintain export --scorer SCORER --min-score MIN_SCORE" in str(helps["score"])
+    assert (helps["evolve"][0] or "").startswith("Let an agent explore"), "not the start of any training"
+    assert helps["agents"][0] == "List the agents."
+    assert "Same environment, split, --n-tasks, repeats" in str(helps["evaluate"][0])
+
+
+def test_a_file_that_cannot_take_the_results_is_refused_before_the_demo_begins(tmp_path: Path) -> None:
+    for arguments, word in (
+        (("--json", str(tmp_path / "none" / "a.json")), "cannot be written"),
+        (("a.json",), "add --json"),
+    ):
+        done = quintain("demo", *arguments, "--out", str(tmp_path / "demo"))
+        assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "demo").exists()
 
 
 def test_the_help_names_the_home_and_leaves_out_the_words_of_json() -> None:

@@ -399,6 +399,12 @@ def test_every_tool_has_a_command_with_an_option_for_each_argument() -> None:
         ("evaluate", "export with validation_share=0.1", "export with validation_share=0.1"),
         ("export", "environment='quintain/tasks?seed=3'", "environment='quintain/tasks?seed=3'"),
         ("train", "quintain train --set seed=3", "quintain train --set seed=3"),
+        (
+            "evaluate",
+            "Same split, n_tasks and seed; n_tasks.x, 'n_tasks'",
+            "Same split, --n-tasks and seed; n_tasks.x, 'n_tasks'",
+        ),
+        ("runs", "Of dataset_id; filter.dataset_id, task_id", "Of --dataset; filter.dataset_id, task_id"),
     ],
 )
 def test_an_argument_in_a_text_is_shown_as_the_option_of_its_command(command: str, text: str, shown: str) -> None:

@@ -34,6 +34,8 @@ def test_the_documented_program_trains_measures_and_compares(
             exec(compile(block, str(GUIDE), "exec"), names)
     job, evaluation = names["job"], names["evaluation"]
     assert repr(job).startswith(f"Job('{job.id}', kind='train', status='succeeded'")
+    with q.open() as opened:
+        assert f"Job('{job.id}', work='sft starter -> clerk" in repr(opened.jobs()), "a list names what each does"
     assert (job.agent.id, evaluation.record.environment) == ("agent:clerk@1", "quintain/inventory")
     assert evaluation.record.rate.n == 4
     assert list(names["curve"]["step"]) == list(range(1, len(names["curve"]) + 1))

@@ -47,6 +47,8 @@ def test_the_built_in_environments_are_known_and_described_without_any_entry_poi
 def test_an_unknown_environment_names_the_known_ones() -> None:
     with pytest.raises(NotFound, match=r"'quintain/nope'.*quintain/inventory"):
         registry.task_source("quintain/nope")
+    with pytest.raises(NotFound, match=r"'inventory' \(did you mean 'quintain/inventory'\?\)"):
+        registry.task_source("inventory")
 
 
 def test_another_package_can_bring_an_environment_but_not_replace_a_built_in_one(announced) -> None:

@@ -105,6 +105,7 @@ def test_a_report_of_a_comparison_has_pairs_flips_lineage_and_a_picture() -> Non
     text = as_markdown(report)
     assert "new - old" in text
     assert "McNemar's exact test" in text
+    assert "| b - a | verdict | difference, 95 % interval | p | tasks | left out |" in text, "of one pair, of success"
     assert "| t0 | old | new | traj-a-0-0 | traj-b-0-0 |" in text
     assert "| new | agent:b@1 | agent:a@1 | ds-1 |" in text
     assert "not significant" not in text

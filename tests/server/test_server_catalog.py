@@ -123,7 +123,7 @@ def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Set
         (
             "search_trajectories",
             {"filter": {"since": "yesterday"}},
-            ["filter.since: expected a valid datetime", ", got 'yesterday'; correct"],
+            ["filter.since: expected a date, such as 2026-11-01, or time", ", got 'yesterday'; correct"],
         ),
         (
             "start_training",

@@ -98,6 +98,18 @@ def test_tasks_that_were_played_alike_are_no_proof_that_there_is_no_difference(s
     assert found.verdict == f"No difference is significant; b - a is {points}."
 
 
+def test_of_several_agents_the_fewest_evaluations_make_them_comparable(services: Services) -> None:
+    stored(services, "a", "0101", suite="one")
+    for name in ("b", "c"):
+        stored(services, name, "0111", suite="two", seed=5)
+    message = error_of(compare_agents, services, ["a", "b", "c"]).message
+    assert "in common (a: 4 held-out tasks of test/env, seed 0; b: 4 held-out tasks of test/env, seed 5; c:" in message
+    assert (
+        "Run evaluate_agent(agent='agent:a@1', environment='test/env', split='held_out', n_tasks=4, repeats=1, seed=5), then"
+        in message
+    )
+
+
 def test_a_measured_model_is_compared_by_any_reference_to_it(services: Services) -> None:
     folder = services.settings.inbox_dir / "mine"
     folder.mkdir(parents=True)
@@ -119,6 +131,9 @@ def test_evaluations_on_a_file_are_found_by_the_path_that_was_given_and_the_lead
     found = compare_agents(services, ["a", "b", "c"], environment="quintain/tasks?file=quiz.jsonl")
     assert found.verdict.startswith("c leads, not significantly before b; 2 of 3 differences are significant")
     assert environment_leaderboard(services, "quintain/tasks?file=quiz.jsonl").rows[0].agent == "agent:c@1"
+    stored(services, "b", "1" * 40, environment=played)
+    tied = compare_agents(services, ["a", "b", "c"], environment="quintain/tasks?file=quiz.jsonl")
+    assert tied.verdict.startswith("b and c lead; 2 of 3 differences are significant")
 
 
 def test_agents_of_recorded_runs_are_compared_on_the_tasks_that_both_did(services: Services) -> None:
@@ -335,9 +350,13 @@ def test_rounds_of_a_job_stand_on_the_way_to_its_agent_on_the_suite_that_most_of
     services.store.agents.add(result, services.clock())
     stored(services, "a", "0" * 20, suite="final")
     stored(services, "e", "1" * 15 + "0" * 5, suite="final")
-    (curve,) = comparison_of(services, compare_agents(services, ["a", "e"]).comparison_id).curves
+    comparison = comparison_of(services, compare_agents(services, ["a", "e"]).comparison_id)
+    (curve,) = comparison.curves
     assert (curve.suite_hash, curve.n_tasks) == ("choosing", 10)
     assert [(point.place, point.success_rate) for point in curve.points] == [(0, 0.0), (1, 0.4), (2, 0.3), (3, 0.9)]
+    shorter = curve.model_copy(update={"agent": "s", "points": curve.points[:2]})
+    panel = forest_plot(comparison.model_copy(update={"curves": (curve, shorter)}))["panels"][-1]
+    assert [tick["label"] for tick in panel["ticks"]] == ["before training", "1", "2", "3"], "the end of one of them"
 
 
 def test_agents_of_no_common_way_have_no_curve(services: Services) -> None:

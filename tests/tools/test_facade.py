@@ -162,7 +162,7 @@ BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
         "not_finite",
         ["hyperparameters.lr", "is nan", "must be finite"],
     ),
-    ("train", {"dataset": "d", "hyperparameters": {1: 2}}, "invalid_input", ["a valid string, got 1"]),
+    ("train", {"dataset": "d", "hyperparameters": {1: 2}}, "invalid_input", ["a string, got 1"]),
     (
         "record",
         {"messages": MESSAGES, "task": 3},

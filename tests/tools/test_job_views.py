@@ -242,6 +242,7 @@ def test_the_wait_for_the_end_outlasts_a_change_of_phase_and_a_cancelled_job_is_
             assert "cancel_job" not in said
             waiting.store.jobs.finish(job_id, 1, JobStatus.CANCELLED, now)
     assert looks == [(None, "running"), ("a", "running"), ("b", "running"), ("b", "cancelled")]
+    assert cancel_job(waiting, job_id).next_step.startswith("It had ended before. ")
 
 
 def test_after_episodes_without_a_verdict_the_next_step_plays_one_in_the_environment(waiting: Services) -> None:
@@ -317,9 +318,8 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
         assert compare.arguments == {"agents": [start.arguments["agent"], "agent:n@1"]}
 
 
-@pytest.mark.parametrize("kind", ["text", "runs"])
 def test_an_agent_is_measured_on_the_tasks_of_its_start_where_nothing_else_is_known_or_it_learned_there(
-    waiting: Services, kind: str
+    waiting: Services,
 ) -> None:
     """Rows of logs were played nowhere known: success on tasks is better evidence than the loss of rows that were learned from."""
     base = BASE.model_copy(update={"id": "agent:base@1"})
@@ -328,13 +328,10 @@ def test_an_agent_is_measured_on_the_tasks_of_its_start_where_nothing_else_is_kn
     final = measured.model_copy(update={"id": "eval-final", "job_id": stored(waiting, "job-0", EVOLVE), "seed": 9})
     for evaluation in (measured, of_rows, final):
         waiting.store.evaluations.add(evaluation, waiting.clock())
-    texts = kind == "text"
-    dataset_id = (
-        freeze_rows(waiting, "text", [TextRow(text="a")], "notes") if texts else freeze_runs(waiting, run("t1"))
+    texts = freeze_rows(waiting, "text", [TextRow(text="a")], "notes")
+    spec = TrainSpec(
+        agent=base, name="n", method="pretrain", dataset_id=texts, config=CONFIGS["pretrain"](), output_dir="unused"
     )
-    method = "pretrain" if texts else "sft"
-    given = {"method": method, "dataset_id": dataset_id, "config": CONFIGS[method]()}
-    spec = TrainSpec(agent=base, name="n", output_dir="unused", **given)
     stored(waiting, "job-1", spec, running=True)
     result = JobResult(agent="agent:n@1")
     waiting.store.jobs.finish("job-1", 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
@@ -342,6 +339,12 @@ def test_an_agent_is_measured_on_the_tasks_of_its_start_where_nothing_else_is_kn
     same = {"environment": "quintain/inventory", "n_tasks": 4, "repeats": 2}
     assert evaluate.arguments == {"agent": "agent:n@1", **same}
     assert compare.arguments == {"agents": ["agent:base@1", "agent:n@1"]}
+    acting = {"environment": "quintain/inventory", "method": "grpo", "config": CONFIGS["grpo"]()}
+    stored(waiting, "job-2", TrainSpec(agent=base, name="m", output_dir="unused", **acting), running=True)
+    waiting.store.jobs.finish("job-2", 1, JobStatus.SUCCEEDED, waiting.clock(), result=JobResult(agent="agent:m@1"))
+    assert [one.arguments for one in get_job(waiting, "job-2").next_step.calls] == [
+        {"agent": "agent:m@1", **same}, {"agents": ["agent:base@1", "agent:m@1"]},
+    ]  # fmt: skip
 
 
 def test_agents_that_did_the_same_tasks_are_compared_and_not_measured_again(services: Services) -> None:

@@ -255,7 +255,7 @@ def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: ToolCall
     assert "no run is stored" in ask("get_judging_batch", limit=1)["next_step"]
     (run_id,) = add_runs(services, run("t1"))
     assert (
-        "no stored run matches {'agent': 'nobody'}"
+        "no stored run matches agent='nobody';"
         in ask("get_judging_batch", limit=1, filter={"agent": "nobody"})["next_step"]
     )
     judged(ask, {"skip": True})

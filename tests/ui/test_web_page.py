@@ -289,11 +289,16 @@ def test_verdicts_of_the_page_need_the_token_and_are_the_person_s_own_words(home
         assert site.call("submit_scores", verdict, **site.authorization).json["accepted"] == 1
         again = site.ask(f"/api/resource?uri={quote('judging://' + batch['batch_id'], safe='')}").json
         unknown = site.ask("/api/resource?uri=judging%3A%2F%2Fbatch-nothing")
-        longer = site.ask(f"/api/judging/{batch['batch_id']}/{answer['item_id']}").json["text"]
-        missing = site.ask(f"/api/judging/{batch['batch_id']}/i9")
-    (score,) = store.scores.of_trajectory(stored.id)
+        (score,) = store.scores.of_trajectory(stored.id)
+        of_item = f"/api/judging/{batch['batch_id']}/{answer['item_id']}"
+        assert site.ask(of_item, "POST").status == 401
+        longer = site.ask(of_item, "POST", **site.authorization).json["text"]
+        missing = site.ask(f"/api/judging/{batch['batch_id']}/i9", "POST", **site.authorization)
+        assert site.call("submit_scores", verdict, **site.authorization).json["accepted"] == 1
+        (informed,) = store.scores.current_of(stored.id)
     store.close()
     assert score.rater == "person:Ada"
+    assert informed.feedback == "Fine.", "after the whole run was shown"
     assert score.feedback == (words := "Fine. [shortened] The judge saw long texts cut.")
     assert again["answered"] == {answer["item_id"]: {"scores": answer["scores"], "rationale": words, "skipped": False}}
     assert again["items"] == batch["items"]

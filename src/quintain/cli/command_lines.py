@@ -95,7 +95,12 @@ _CONSTANTS = {"true": "True", "false": "False", "null": "None"}
 
 
 def in_options(text: str, command: str) -> str:
-    """Return a text as `in_commands`, with arguments of a command, as `again` or seed=3, as its options."""
+    """Return a text as `in_commands`, and as `named_options`."""
+    return named_options(in_commands(text), command)
+
+
+def named_options(text: str, command: str) -> str:
+    """Return a text with arguments of a command, as `again`, seed=3 or n_tasks, as its options."""
     options = [option for option in stored_forms().get(command, ()) if option.flag is not None]
 
     def written(found: re.Match[str]) -> str:
@@ -108,10 +113,13 @@ def in_options(text: str, command: str) -> str:
         given = {argument: value if member is None else {member: value}}
         return (shlex.join(_arguments(COMMANDS[command], own, given)) if own else "") or found[0]
 
-    text = _ASSIGNED.sub(written, in_commands(text))
+    text = _ASSIGNED.sub(written, text)
     for option in options:
+        flag, name = str(option.flag).split("/")[0], option.member or option.argument
         if option.member is None:
-            text = text.replace(f"`{option.argument}`", str(option.flag).split("/")[0])
+            text = text.replace(f"`{name}`", flag)
+        if "_" in name and (option.member is None or flag != f"--{name.replace('_', '-')}"):  # a word that is no other
+            text = re.sub(rf"(?<![\w.`'\"/=-]){name}(?![\w='\"`(.])", flag, text)
     return text
 
 

@@ -168,6 +168,8 @@ def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyTyp
     text = printable(f"[{error.code}] {in_options(for_terminal(error.message), command)}")
     for argument, flag in flags.items():
         text = re.sub(rf"`{argument}`|arguments\.{argument}(\[\d+\])?(?=:)", flag, text)
+        if flag == "--set":
+            text = re.sub(rf"\b{argument}\.(?=[a-z_])", "--set ", text)
     plain_console(stderr=True).print(text, style="red")
 
 

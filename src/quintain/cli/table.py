@@ -172,7 +172,8 @@ COMMANDS: Mapping[str, Command] = {
         hidden=("source", "pairs"),
         fixed={"source": "mined"},
         selects=True,
-        summary="Mine preferences from stored values of runs.",
+        helps={"scorer": "Whose stored scores value the runs; default: the outcome"},
+        summary="Mine preferences from stored values of runs, for export --pairs recorded.",
     ),
     "prefer imported": Command(
         "record_preferences",
@@ -181,7 +182,7 @@ COMMANDS: Mapping[str, Command] = {
         hidden=("source", "pairs", "scorer", "mode", "margin", "max_pairs_per_task", "ties"),
         fixed={"source": "imported"},
         selects=True,
-        summary="Record the pairs that imported logs contain.",
+        summary="Record the pairs that imported logs contain, for export --pairs recorded.",
     ),
     "prefer record": Command(
         "record_preferences",
@@ -271,12 +272,13 @@ COMMANDS: Mapping[str, Command] = {
             CommandOption(
                 "iterations", "--iterations", int | None, None, "Rounds of exploring and training at most (5)."
             ),
-            CommandOption("train", "--train", str | None, None, "How a round trains: sft, bc, dpo, grpo."),
+            CommandOption("train", "--train", str | None, None, "How a round trains: sft, bc, dpo, grpo or ppo."),
             _CONFIG,
         ),
         waits=True,
         title="Let an agent improve, round after round.",
-        summary="Let an agent explore, train on its best runs and be measured, round after round.",
+        summary="Let an agent explore, train on its best runs and be measured, round after round, as a background job. The "
+        "result is a new agent.",
     ),
     "register": Command("register_agent", positional=("name",)),
     "talk": Command(
@@ -325,9 +327,7 @@ COMMANDS: Mapping[str, Command] = {
         names={"hyperparameters": "set"},
     ),
     "plot": Command("plot_job", positional=("job_id",), names={"job_id": "id"}, own=(_PICTURE,)),
-    "dashboard": Command(
-        "show_training_dashboard", names={"job_id": "id"}, own=(_PICTURE,), summary="`quintain ui` has the live page."
-    ),
+    "dashboard": Command("show_training_dashboard", names={"job_id": "id"}, own=(_PICTURE,)),
 }
 """Command -> its tool and options. A name of two words is a command of a group."""
 

@@ -21,7 +21,10 @@ class Calls:
         return Job(self, self.session.call(tool, arguments).job_id)._loaded()
 
     def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[Job]:
-        jobs = [Job(self, one.job_id) for one in self.session.call(tool, arguments).items]
+        jobs = []
+        for one in self.session.call(tool, arguments).items:
+            jobs.append(Job(self, one.job_id))
+            jobs[-1]._listed = {"work": one.label}
         for job in () if self.session.blocking else jobs:
             job.load()
         return jobs

@@ -27,6 +27,9 @@ _CHARS = 200
 class Thing(ABC, Generic[R]):
     """Something in the store, by its id. Its record is read when it is first needed."""
 
+    _listed: Mapping[str, Any] = {}
+    """What a list had of it, to show before its record is read."""
+
     def __init__(self, home: Any, id: str, record: R | None = None) -> None:
         self.id = id
         self._home = home
@@ -78,7 +81,7 @@ class Thing(ABC, Generic[R]):
         return {}
 
     def __repr__(self) -> str:
-        facts = self._facts() if self._record is not None else {}
+        facts = self._facts() if self._record is not None else self._listed
         shown = "".join(f", {name}={value!r}" for name, value in facts.items() if value not in (None, (), {}))
         return f"{type(self).__name__}({self.id!r}{shown})"
 

@@ -155,8 +155,13 @@ class ImportSummary:
             notes.insert(0, "The folder has no file to read.")
         elif not found and not self.unchanged and not self.stopped:
             notes.insert(0, f"None of {len(files):,} files contains a trajectory; see `rejected` for the reasons.")
-        file_notes = Counter(note for file in files if file.is_log for note in file.notes)
-        notes += [note if n == 1 else f"{note} ({n:,} files)" for note, n in file_notes.items()]
+        places: dict[str, list[str]] = {}
+        for file in files:
+            for note in file.notes if file.is_log else ():
+                places.setdefault(note, []).append(file.name)
+        for note, names in places.items():
+            one = note if len(files) == 1 else f"{printable(names[0])}: {note}"
+            notes.append(one if len(names) == 1 else f"{note} ({len(names):,} files)")
         if len(notes) > MAX_NOTES:
             notes[MAX_NOTES - 1 :] = [f"and {len(notes) - MAX_NOTES + 1:,} more notes"]
         return tuple(notes)

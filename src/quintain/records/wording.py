@@ -190,6 +190,10 @@ def _expectation(message: str, got: str) -> str:
     if not found or " " in subject or verb not in _VERBS:
         return message if message.startswith("expected ") else f"{message} (got {got})"
     if verb == "be":
+        article, valid, noun = expected.partition("valid ")  # "a valid number, unable to parse string as a number"
+        if valid and article == "a ":
+            noun = noun.partition(",")[0].replace("datetime or date", "date, such as 2026-11-01, or time")
+            return f"expected {'an' if noun[:1] in 'aeiou' else 'a'} {noun}, got {got}"
         value = "a value " if expected.startswith(("greater", "less")) else ""
         return f"expected {value}{expected}, got {got}"
     return f"expected a {subject.lower()} {_VERBS[verb]} {expected}, got {actual or got}"

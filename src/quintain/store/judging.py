@@ -65,6 +65,14 @@ class JudgingBatches:
             connection.execute(update(table).where(table.c.id == batch_id).values(document=encode(batch, "batch")))
         return batch
 
+    def show_longer(self, batch_id: str, item_id: str) -> JudgingBatch:
+        """Record that the person sees more of an item from now on."""
+        with write_transaction(self.engine) as connection:
+            batch = fetch(connection, table, JudgingBatch, batch_id, "judging batch")
+            batch = batch.model_copy(update={"longer": tuple(dict.fromkeys((*batch.longer, item_id)))})
+            connection.execute(update(table).where(table.c.id == batch_id).values(document=encode(batch, "batch")))
+        return batch
+
     def iterate(self, rater: str | None = None) -> Iterator[JudgingBatch]:
         """Yield every batch, oldest first, optionally of one rater only."""
         query = select(table.c.id).order_by(table.c.seq)

@@ -74,7 +74,8 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
 def why_none(services: Services, filter: TrajectoryFilter) -> Hint:
     """Return why a filter finds no run, with the remedy."""
     if services.store.trajectories.count(TrajectoryFilter()):
-        asked = filter.model_dump(mode="json", exclude_defaults=True)
+        conditions = filter.model_dump(mode="json", exclude_defaults=True)
+        asked = ", ".join(f"{name}={value!r}" for name, value in conditions.items())
         step = Hint(f"no stored run matches {asked}; loosen the filter, or look with ", call("search_trajectories"))
         if filter.environment is not None and "?" in filter.environment:
             plain = TrajectoryFilter(environment=filter.environment.partition("?")[0])

@@ -68,7 +68,7 @@ def web_app(server: QuintainServer, access: Access, command_line: Written) -> St
         Route("/api/resource", endpoint(_read_resource), methods=["GET"]),
         Route("/api/events", endpoint(_stream_events), methods=["GET"]),
         Route("/api/jobs/{job_id}", endpoint(_job), methods=["GET"]),
-        Route("/api/judging/{batch_id}/{item_id}", endpoint(_longer_item), methods=["GET"]),
+        Route("/api/judging/{batch_id}/{item_id}", endpoint(_longer_item, changes=True), methods=["POST"]),
         Route("/api/overview", endpoint(_overview), methods=["GET"]),
         Route("/api/session", endpoint(_session, changes=None), methods=["GET"]),
         Mount("/static", StaticFiles(directory=STATIC)),

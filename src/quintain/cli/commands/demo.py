@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from quintain.cli.layout import Column, print_table
-from quintain.errors import QuintainError, Unavailable
+from quintain.cli.session import Session, write_file
+from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.jobs.job import UNFINISHED
 
 ENVIRONMENT = "quintain/inventory"
@@ -74,13 +75,24 @@ FAST = Scale(
 
 
 def demo(
+    json_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="With --json: file for the results; default: standard output."),
+    ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="The short form: fewer episodes and tasks.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks, sampling and training.")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the results to this file.")] = None,
+    json_out: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON; what happens goes to stderr.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the demo's home folder and its picture.")] = Path("demo-out"),
 ) -> None:
     """Watch an agent get better: collect, score, export, train, evaluate, compare, all through a real MCP client."""
-    console = Console()
+    with Session(None):  # a wrong path is refused before the work
+        if json_file is not None and not json_out:
+            raise InvalidInput(f"expected --json with a file, got {str(json_file)!r} alone; add --json")
+        if json_file is not None:
+            write_file(json_file, "", "the results")
+    console = Console(stderr=json_out and json_file is None)
     folder = (out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}").resolve()
     folder.mkdir(parents=True, exist_ok=False)
     began = time.monotonic()
@@ -92,7 +104,9 @@ def demo(
         raise typer.Exit(1) from None
     summary = {**result, "duration_s": round(time.monotonic() - began, 1)}
     if json_file is not None:
-        json_file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        write_file(json_file, json.dumps(summary, indent=2) + "\n", "the results")
+    elif json_out:
+        print(json.dumps(summary))
     _print_result(console, summary, folder)
 
 

@@ -17,9 +17,6 @@ from quintain.records.text import printable
 from quintain.tools.evaluation.comparison import comparison_of
 from quintain.tools.results import Contrast
 
-_LISTED = 10
-"""Rows of a table of a report that the terminal shows."""
-
 
 def run_evaluate(use: CommandRun) -> int:
     """Evaluate and show the result."""
@@ -77,8 +74,8 @@ def print_report(console: Console, report: Report) -> None:
         if section.table is not None and not any(section.table.header):
             print_facts(console, {row[0]: row[1] for row in section.table.rows})
         elif section.table is not None:
-            print_table(console, section.table.header, section.table.rows[:_LISTED])
-            if (left := len(section.table.rows) - _LISTED) > 0:
+            print_table(console, section.table.header, section.table.rows[: section.shown])
+            if (left := len(section.table.rows) - section.shown) > 0:
                 console.print(f"{left:,} more are in the output of --json.")
 
 

@@ -94,7 +94,7 @@ def _tree(thing: LineageNode, what: str, nodes: Sequence[LineageNode], steps: Se
         current, branch = waiting.pop(0)
         for after in dict.fromkeys(end for start, end in steps if start == current and end in by_id):
             if after in shown:
-                branch.add(f"[dim]{escape(by_id[after].kind)} {_safe(after)} (see above)[/dim]")
+                branch.add(f"[dim]{escape(by_id[after].kind)} {_safe(after)} (see its own line)[/dim]")
             else:
                 shown.add(after)
                 waiting.append((after, branch.add(_line(by_id[after]))))

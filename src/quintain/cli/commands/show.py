@@ -92,11 +92,11 @@ def _show_other(use: CommandRun, services: Services, node: LineageNode) -> None:
             use.show(agent, lambda console, one: _show_agent(console, one, evaluations))
         case _:
             other = store.datasets.get(node.id) if node.kind == "dataset" else node
-            use.show(other, lambda console, one: print_facts(console, one.model_dump(mode="json", exclude={"files"})))
+            use.show(other, lambda console, one: print_facts(console, one.model_dump(exclude={"files"})))
 
 
 def _show_agent(console: Console, agent: Agent, found: Sequence[Evaluation]) -> None:
-    print_facts(console, agent.model_dump(mode="json", exclude={"name", "version"}))
+    print_facts(console, agent.model_dump(exclude={"name", "version"}))
     rows = [
         (one.id, one.environment, share(one.rate.value), one.rate.n, one.split, moment(one.created_at)) for one in found
     ]

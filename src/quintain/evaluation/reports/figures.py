@@ -242,7 +242,9 @@ def _curves(comparison: Comparison) -> Panel:
     """Return the panel of success rates along each training, their points side by side."""
     curves = comparison.curves[:MOST_CURVES]
     places = sorted({point.place for curve in curves for point in curve.points})
-    ends = {places[0]: "before training", places[-1]: "after"}
+    ends = {places[0]: "before training"}
+    if all(curve.points[-1].place == places[-1] for curve in curves):
+        ends[places[-1]] = "after"
     apart = _APART * (places[-1] - places[0])
     lines = [
         Line(
@@ -257,7 +259,7 @@ def _curves(comparison: Comparison) -> Panel:
     ]
     return Panel(
         title="Success along the training, 95 % interval",
-        xlabel="position in the training",
+        xlabel="stages or rounds of training",
         ylabel="share of tasks solved",
         format="percent",
         lines=lines,

@@ -5,6 +5,7 @@ Stored text is untrusted, and escaped where it is rendered.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -42,6 +43,8 @@ class Section(NamedTuple):
     heading: str
     lines: tuple[str, ...] = ()
     table: Table | None = None
+    shown: int = 10
+    """Rows of the table that the terminal shows."""
 
 
 class Report(NamedTuple):
@@ -88,7 +91,7 @@ def comparison_report(comparison: Comparison) -> Report:
         more = len(comparison.flips) - len(flips)
         lines = (f"{more} more are in the JSON.",) if more > 0 else ()
         table = Table(("task", "solved by", "failed by", "run that solved it", "run that failed"), flips)
-        sections.append(Section(f"Flips ({len(comparison.flips)})", lines, table))
+        sections.append(Section(f"Flips ({len(comparison.flips)})", lines, table, shown=3))
     if comparison.curves:
         sections.append(_curve_section(comparison))
     if comparison.lineage:
@@ -122,14 +125,24 @@ def _curve_section(comparison: Comparison) -> Section:
 
 
 def _leaderboard_table(comparison: Comparison) -> Table:
-    header = ("rank", "agent", "success, 95 % interval", "mean reward", "loss", "episodes", "group", "evaluation")
+    has_loss = any(row.loss is not None for row in comparison.leaderboard)
+    header = (
+        "rank",
+        "agent",
+        "success, 95 % interval",
+        "mean reward",
+        *["loss"] * has_loss,
+        "episodes",
+        "group",
+        "evaluation",
+    )
     rows = tuple(
         (
             str(row.rank),
             row.agent,
             "unknown" if row.success_rate is None else f"{row.success_rate:.1%} {_interval(row.ci_low, row.ci_high)}",
             _number(row.mean_reward),
-            "" if row.loss is None else _number(row.loss),
+            *["" if row.loss is None else _number(row.loss)] * has_loss,
             str(row.n),
             row.group,
             row.evaluation_id,
@@ -197,23 +210,24 @@ def _attempt_sections(at_least_one: Sequence[AtK], all_of: Iterable[AtK]) -> Ite
 
 
 def _pair_section(comparison: Comparison) -> Section:
-    header = (
-        *("b - a", "verdict", "difference, 95 % interval of the pair", "95 % interval of all pairs together"),
-        *("p", "p corrected", "tasks", "left out", "reward"),
+    pairs = comparison.comparisons
+    methods = sorted({f"{pair.p_method}; interval by {pair.ci_method}" for pair in pairs})
+    lines = [] if comparison.sequential is None else [sequential_verdict(comparison)]
+    lines.append(f"Paired by task: {' or '.join(methods)}.")
+    if len(pairs) > 1:
+        lines.append(
+            "The first interval is not corrected for the number of pairs, the second is (Bonferroni), and so are the p-values "
+            f"({comparison.correction})."
+        )
+    if any(pair.measure == "loss" for pair in pairs):
+        lines.append("Differences are of the loss in nats a token: below 0, b is better.")
+    if comparison.sequential is None:
+        lines += [_power_note(pair) for pair in pairs if not pair.significant]
+    cells = [_pair(pair, one_of=len(pairs)) for pair in pairs]
+    columns = [name for name in cells[0] if any(row[name] for row in cells)]
+    return Section(
+        "Differences", tuple(lines), Table(tuple(columns), tuple(tuple(row[name] for name in columns) for row in cells))
     )
-    lines: tuple[str, ...] = (
-        "Intervals and tests are paired by task. The first interval is not corrected for the number of pairs, the second is "
-        f"(Bonferroni), and so are the p-values ({comparison.correction}).",
-        *(
-            ["Differences are of the loss in nats a token: below 0, b is better."]
-            if any(pair.measure == "loss" for pair in comparison.comparisons)
-            else []
-        ),
-        *(_power_note(pair) for pair in comparison.comparisons if not pair.significant),
-    )
-    if comparison.sequential is not None:
-        lines = (sequential_verdict(comparison),)
-    return Section("Differences", lines, Table(header, tuple(map(_pair, comparison.comparisons))))
 
 
 def sequential_verdict(comparison: Comparison) -> str:
@@ -238,21 +252,28 @@ def sequential_verdict(comparison: Comparison) -> str:
             return f"Undecided {after}: {found}. Ask with a larger n_tasks."
 
 
-def _pair(pair: PairedComparison) -> tuple[str, ...]:
-    reward = pair.reward
-    return (
-        f"{pair.b} - {pair.a}",
-        "significant" if pair.significant else "not significant",
-        f"{_change(pair, pair.difference)} [{_change(pair, pair.ci_low)}, {_change(pair, pair.ci_high)}] ({pair.ci_method})",
-        ""
-        if pair.simultaneous_low is None or pair.simultaneous_high is None
-        else f"[{_change(pair, pair.simultaneous_low)}, {_change(pair, pair.simultaneous_high)}]",
-        f"{pair.p:.2g} ({pair.p_method}{'' if pair.p_mid is None else f'; mid-p {pair.p_mid:.2g}'})",
-        f"{pair.p_corrected:.2g}",
-        str(pair.n_tasks) if pair.n_distinct is None else f"{pair.n_tasks}, {pair.n_distinct} different",
-        str(pair.n_excluded),
-        "" if reward is None else f"{reward.difference:+.3f} [{reward.ci_low:+.3f}, {reward.ci_high:+.3f}]",
-    )
+def _pair(pair: PairedComparison, *, one_of: int) -> dict[str, str]:
+    """Return the cells of a pair by column; empty: nothing to add, as the mean reward where it is the success."""
+    low, high, reward = pair.simultaneous_low, pair.simultaneous_high, pair.reward
+    is_corrected = one_of > 1
+    adds = reward is not None and not math.isclose(reward.difference, pair.difference, abs_tol=1e-9)
+    return {
+        "b - a": f"{pair.b} - {pair.a}",
+        "verdict": "significant" if pair.significant else "not significant",
+        "difference, 95 % interval": f"{_change(pair, pair.difference)} {_bounds(pair, pair.ci_low, pair.ci_high)}",
+        "of all pairs together": _bounds(pair, low, high)
+        if is_corrected and low is not None and high is not None
+        else "",
+        "p": f"{pair.p:.2g}",
+        "p corrected": f"{pair.p_corrected:.2g}" if is_corrected else "",
+        "tasks": str(pair.n_tasks) if pair.n_distinct is None else f"{pair.n_tasks}, {pair.n_distinct} different",
+        "left out": str(pair.n_excluded),
+        "reward": f"{reward.difference:+.3f} [{reward.ci_low:+.3f}, {reward.ci_high:+.3f}]" if reward and adds else "",
+    }
+
+
+def _bounds(pair: PairedComparison, low: float, high: float) -> str:
+    return f"[{_change(pair, low)}, {_change(pair, high)}]"
 
 
 def _change(pair: PairedComparison, value: float) -> str:

@@ -101,6 +101,7 @@ class JudgingBatch(Record):
         default_factory=dict, description="Item -> id of the run created from its correction."
     )
     forms: tuple[str, ...] = Field(default=(), description="Items asked in a form, which only the user can answer.")
+    longer: tuple[str, ...] = Field(default=(), description="Items that the person asked to see more of.")
     created_at: Instant | None = None
 
     @model_validator(mode="before")

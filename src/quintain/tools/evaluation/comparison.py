@@ -240,11 +240,13 @@ def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[E
     """The refusal, with the overlap of the newest suites and the calls after which the agents can be compared."""
     suites = "; ".join(f"{name}: {_suites(items)}" for name, items in zip(agents, candidates, strict=True))
     places = set.intersection(*({item.environment for item in items} for items in candidates))
-    wanted = next((item for item in candidates[0] if item.environment in places), candidates[0][0])
+    suites_of = [{item.suite_hash for item in items} for items in candidates]
+    usable = [item for items in candidates for item in items if item.environment in places] or candidates[0][:1]
+    wanted = max(usable, key=lambda item: sum(item.suite_hash in found for found in suites_of))
     lacking = [
         next((item for item in items if item.environment == wanted.environment), items[0])
-        for items in candidates
-        if wanted.suite_hash not in {item.suite_hash for item in items}
+        for items, found in zip(candidates, suites_of, strict=True)
+        if wanted.suite_hash not in found
     ]
     tasks = {result.task_id for result in wanted.results}
     overlap = min(len(tasks & {result.task_id for result in item.results}) for item in lacking)
@@ -283,8 +285,9 @@ def _call_for(agent: str, like: Evaluation) -> ToolCall:
 
 def _suites(items: Sequence[Evaluation]) -> str:
     return ", ".join(
-        f"{item.environment} {item.split} n_tasks={item.n_tasks} repeats={item.repeats} seed={item.seed}"
-        + (f" opponent={item.opponent_id}" if item.opponent_id else "")
+        counted(item.n_tasks, f"{item.split.replace('_', '-')} task")
+        + f" of {item.environment}{f', {item.repeats} times each' * (item.repeats > 1)}, seed {item.seed}"
+        + (f", against {item.opponent_id}" if item.opponent_id else "")
         for item in items[:3]
     )
 
@@ -305,7 +308,6 @@ def _next_step(comparison: Comparison, *, with_picture: bool) -> Hint:
 def _verdict(comparison: Comparison) -> str:
     if comparison.sequential is not None:
         return sequential_verdict(comparison)
-    best = comparison.leaderboard[0]
     pairs = [pair for pair in comparison.comparisons if pair.significant]
     unsolved = all(row.success_rate == 0 for row in comparison.leaderboard)
     if comparison.comparisons[0].measure == "loss":
@@ -314,7 +316,7 @@ def _verdict(comparison: Comparison) -> str:
         if not pairs:
             return f"{why}, and no difference of the losses is significant on {rows}."
         best = min(comparison.leaderboard, key=lambda row: math.inf if row.loss is None else row.loss)
-        return f"{why}; by the loss on {rows}, {_lead(best.agent, comparison)}."
+        return f"{why}; by the loss on {rows}, {_lead([best.agent], comparison)}."
     if unsolved:
         shown_how = "" if comparison.environment.startswith("dataset:") else ", or train on runs of `expert`"
         return f"No agent solved a task, so these tasks cannot tell them apart: choose easier ones{shown_how}."
@@ -331,17 +333,18 @@ def _verdict(comparison: Comparison) -> str:
         return (
             f"No difference is significant; about {needed} tasks (n_tasks) would show one of 5 points, these are {n}."
         )
-    return f"{_lead(best.agent, comparison)}. The flips are runs to read."
+    best_rank = comparison.leaderboard[0].rank
+    return f"{_lead([row.agent for row in comparison.leaderboard if row.rank == best_rank], comparison)}."
 
 
-def _lead(best: str, comparison: Comparison) -> str:
+def _lead(best: Sequence[str], comparison: Comparison) -> str:
     """Return who leads, and before whom that is not significant."""
     pairs = comparison.comparisons
-    near = [pair.b if pair.a == best else pair.a for pair in pairs if best in {pair.a, pair.b} and not pair.significant]
+    alike = [pair for pair in pairs if not pair.significant and len({pair.a, pair.b} & {*best}) == 1]
+    near = dict.fromkeys(pair.b if pair.a in best else pair.a for pair in alike)
     before = f", not significantly before {' and '.join(near)}" if near else ""
-    return (
-        f"{best} leads{before}; {sum(pair.significant for pair in pairs)} of {len(pairs)} differences are significant"
-    )
+    lead = f"{' and '.join(best)} lead{'s' * (len(best) == 1)}{before}"
+    return f"{lead}; {sum(pair.significant for pair in pairs)} of {len(pairs)} differences are significant"
 
 
 _LINES = 24

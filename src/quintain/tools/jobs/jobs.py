@@ -15,6 +15,7 @@ from quintain.next_step import Hint, call
 from quintain.records.hyperparameters.methods import PLACEMENT
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import (
+    TERMINAL,
     UNFINISHED,
     Job,
     JobSpec,
@@ -198,7 +199,9 @@ def cancel_job(services: Services, job_id: JobId) -> JobView:
 
     A queued job ends at once; an ended one stays.
     """
-    return view_of(services, services.jobs.cancel(job_id))
+    has_ended = services.store.jobs.get(job_id).status in TERMINAL
+    view = view_of(services, services.jobs.cancel(job_id))
+    return view.model_copy(update={"next_step": Hint("It had ended before. ", view.next_step)}) if has_ended else view
 
 
 def annotate_job(

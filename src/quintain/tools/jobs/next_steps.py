@@ -180,11 +180,11 @@ def _after_evolution(job: Job, result: JobResult) -> Hint:
     return Hint(
         "The proof, on tasks that no round was chosen by: ",
         call("compare_agents", agents=list(evaluations), show=True),
-        ". ",
+        ". Success by round: ",
         call("plot_job", job_id=job.id),
-        " shows the success of each round; ",
+        ". The runs that it learned from: ",
         call("get_lineage", id=result.agent),
-        " shows the runs that it learned from.",
+        ".",
     )
 
 

@@ -12,7 +12,7 @@ from quintain.evaluation.reports.figures import Figure, Line, Mark, Panel, Point
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
 from quintain.records.hyperparameters.methods import ROLES
-from quintain.records.jobs.job import EvolveSpec, Job, RecipeSpec, TrainSpec
+from quintain.records.jobs.job import EvaluateSpec, EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.wording import counted
 from quintain.tools.jobs.descriptions import Points, StepReport, points_of, resumptions, step_reports
 from quintain.tools.services import Services, find
@@ -80,7 +80,8 @@ def subtitle(job: Job, *more: str) -> str:
     """Return the facts of a job in one line: id, state, steps, duration."""
     parts = [job.id, str(job.status)]
     if job.total_steps:
-        parts.append(f"{job.step} of {counted(job.total_steps, 'step')}")
+        unit = "episode" if isinstance(job.spec, RolloutSpec | EvaluateSpec) else "step"
+        parts.append(f"{job.step:,} of {counted(job.total_steps, unit)}")
     if job.started_at is not None and job.ended_at is not None:
         parts.append(f"{(job.ended_at - job.started_at).total_seconds():.0f} s")
     return ", ".join([*parts, *(one for one in more if one)])
@@ -216,8 +217,8 @@ def evolution_figure(services: Services, job: Job) -> Figure:
     spec, note = job.spec, ""
     if (final := report.get("final")) and final.get("gain") is not None:
         note = (
-            f"new tasks: {final['before']:.0%} at the start, {final['after']:.0%} now ({final['gain']:+.0%}, "
-            f"95 % interval {final['ci_low']:+.0%} to {final['ci_high']:+.0%})"
+            f"new tasks: {final['before']:.0%} at the start, {final['after']:.0%} now ({100 * final['gain']:+.0f} points, "
+            f"95 % interval {100 * final['ci_low']:+.0f} to {100 * final['ci_high']:+.0f})"
         )
     rounds = counted(spec.config.iterations, "round")
     title = f"Self-improvement: {spec.agent.name} \N{RIGHTWARDS ARROW} {spec.name}, {rounds} in {short_reference(spec.environment)}"

@@ -72,6 +72,7 @@ async function connectToServer() {
     read: (uri) => ask(`/api/resource?uri=${encodeURIComponent(uri)}`),
     // Data of the page itself, such as /api/overview.
     get: (path) => ask(path),
+    post: (path) => ask(path, { method: "POST" }),
     subscribe: sharedStream(() => fetch(address("/api/events"), { headers })),
   };
 }

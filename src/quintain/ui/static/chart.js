@@ -226,14 +226,11 @@ function marks(u, panel, paint) {
     if (!line.best) return;
     const [x, y] = [u.valToPos(line.best.x, "x", true), u.valToPos(line.best.y, "y", true)];
     if (x < bbox.left - 1 || x > bbox.left + bbox.width + 1) return;
-    ctx.fillStyle = ctx.strokeStyle = paint.series[(line.colour ?? i) % SERIES];
+    ctx.strokeStyle = paint.series[(line.colour ?? i) % SERIES];
     ctx.lineWidth = 2 * ratio;
     ctx.beginPath();
     ctx.arc(x, y, 5 * ratio, 0, 2 * Math.PI);
     ctx.stroke();
-    const wide = ctx.measureText(line.best.label).width;
-    const left = x + wide + 9 * ratio > bbox.left + bbox.width ? x - wide - 9 * ratio : x + 9 * ratio;
-    ctx.fillText(line.best.label, left, Math.max(y - 7 * ratio, bbox.top + 11 * ratio));
   });
   ctx.restore();
 }
@@ -264,6 +261,7 @@ function errorBars(u, panel, paint) {
 function showValues(legend, entries, panel, x, text) {
   legend.replaceChildren(...entries.map((entry, i) => h("span", { class: "key" },
     h("i", { style: { background: entry.colour } }), entry.label ?? "", x === null ? null : h("b", null, ` ${text(nearest(panel.lines[i], x))}`))));
+  panel.lines.forEach((line, i) => line.best && legend.append(h("span", { class: "key" }, h("i", { class: "ring", style: { "border-color": entries[i].colour } }), line.best.label)));
   if (x !== null) legend.append(h("span", { class: "quiet" }, `${panel.xlabel ?? "step"} ${number(x)}`));
 }
 

@@ -134,33 +134,37 @@ function rank(name) {
 }
 
 function panelOf(name, jobs) {
-  const several = jobs.length > 1;
+  const several = jobs.length > 1, isStaged = jobs.some((job) => STAGED.includes(job.kind));
   const lines = jobs.filter((job) => job.curves?.[name]).map((job) => {
-    const curve = withGaps(job.curves[name]);
-    const [low, high] = ["low", "high"].map((side) => job.curves[`${name}_${side}`]).map((one) => one && curve.x.map((x) => one.values[one.steps.indexOf(x)] ?? null));
+    const { steps, ...curve } = withGaps(job.curves[name], isStaged);
+    const [low, high] = ["low", "high"].map((side) => job.curves[`${name}_${side}`]).map((one) => one && steps.map((step) => one.values[one.steps.indexOf(step)] ?? null));
     const best = job.curves[name].best_step;
     return {
       ...curve, ...(low && high && { low, high }), label: several ? `${job.label} (${job.job_id})` : name.replaceAll("_", " "), colour: jobs.indexOf(job),
-      best: best === null || best === undefined ? undefined : { x: best, y: job.curves[name].values[job.curves[name].steps.indexOf(best)], label: `best step ${best}` },
+      best: best === null || best === undefined ? undefined : { x: curve.x[steps.indexOf(best)], y: job.curves[name].values[job.curves[name].steps.indexOf(best)], label: `best step ${best}` },
     };
   });
   const values = lines.flatMap((line) => line.y).filter((value) => value !== null);
   const isShare = /(_rate|accuracy|_share)$/.test(name) && name !== "learning_rate" && values.every((value) => value >= 0 && value <= 1);
-  return { title: name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()), xlabel: jobs.some((job) => STAGED.includes(job.kind)) ? "step, counted over all stages" : "step", ylabel: "", format: isShare ? "percent" : "number", lines };
+  return { title: name.replaceAll("_", " ").replace(/^./, (letter) => letter.toUpperCase()), xlabel: isStaged ? "reported step, over all stages" : "step", ylabel: "", format: isShare ? "percent" : "number", lines };
 }
 
-// Breaks a line where steps are missing: where the distance is more than one and a half times the usual one.
-function withGaps(curve) {
+// Breaks a line where steps are missing: where the distance is more than one and a half times the usual one. `counted`: a
+// value's place is its number, for the steps of other stages between two trainings would leave their lines no width.
+function withGaps(curve, counted) {
   const distances = curve.steps.slice(1).map((step, i) => step - curve.steps[i]).sort((a, b) => a - b);
   const usual = distances[Math.floor(distances.length / 2)] ?? 1;
-  const x = [], y = [];
+  const place = (i) => (counted ? i + 1 : curve.steps[i]);
+  const x = [], y = [], steps = [];
   curve.steps.forEach((step, i) => {
     if (i > 0 && step - curve.steps[i - 1] > 1.5 * usual) {
-      x.push((step + curve.steps[i - 1]) / 2);
+      x.push((place(i) + place(i - 1)) / 2);
       y.push(null);
+      steps.push(null);
     }
-    x.push(step);
+    x.push(place(i));
     y.push(curve.values[i]);
+    steps.push(step);
   });
-  return { x, y };
+  return { x, y, steps };
 }

@@ -76,7 +76,8 @@ export function differences(compared) {
     h("tbody", null, names.map((name) => h("tr", null, h("th", { scope: "row" }, name), all.map((one) => h("td", { class: "mono" }, one.get(name) ?? "–"))))))));
 }
 
-const RESULTS = ["round", "stage", "success", "gain", "ci_low", "ci_high", "decision"];
+const RESULTS = ["round", "stage", "success", "gain", "decision"];
+const BOUNDS = ["ci_low", "ci_high"]; // of the gain, beside which they are shown
 
 // Stages of a recipe, rounds of an evolution: what each reported, its result first.
 export function stages(job, page) {
@@ -88,14 +89,20 @@ export function stages(job, page) {
   }
   const known = new Set([...RESULTS, ...done.flatMap((one) => Object.keys(one))]);
   const isOfJob = (name) => done.every((one) => one[name] === page.settings[name]);
-  const columns = [...known].filter((name) => done.some((one) => isShort(one[name])) && !isOfJob(name));
+  const columns = [...known].filter((name) => done.some((one) => isShort(one[name])) && !isOfJob(name) && !BOUNDS.includes(name));
   return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
     h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name.replaceAll("_", " "))))),
-    h("tbody", null, done.map((one) => h("tr", null, columns.map((name) => h("td", null, cell(name, one[name])))))))));
+    h("tbody", null, done.map((one) => h("tr", null, columns.map((name) => h("td", null, name === "gain" ? gain(one) : cell(name, one[name])))))))));
 }
 
 function isShort(value) {
   return value !== null && value !== undefined && typeof value !== "object" && String(value).length < 60;
+}
+
+function gain(one) {
+  if (!isShort(one.gain)) return "";
+  const points = (share) => `${share > 0 ? "+" : ""}${number(Math.round(1000 * share) / 10)}`;
+  return [`${points(one.gain)} points`, isShort(one.ci_low) && h("small", { class: "quiet", style: { display: "block", "white-space": "nowrap" } }, `${points(one.ci_low)} to ${points(one.ci_high)}`)];
 }
 
 function cell(name, value) {

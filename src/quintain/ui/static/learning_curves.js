@@ -19,10 +19,11 @@ export function learningCurves(curves) {
 function picture(curves) {
   const places = [...new Set(curves.flatMap((curve) => curve.points.map((point) => point.place)))].sort((a, b) => a - b);
   const apart = APART * (places.at(-1) - places[0]);
-  const ticks = places.map((x, i) => ({ x, label: i === 0 ? "before training" : i === places.length - 1 ? "after" : String(x) }));
+  const end = curves.every((curve) => curve.points.at(-1).place === places.at(-1)) ? places.at(-1) : null;
+  const ticks = places.map((x, i) => ({ x, label: i === 0 ? "before training" : x === end ? "after" : String(x) }));
   const lines = curves.map(({ agent, points }, i) => ({
     label: agent, style: "measured", x: points.map((point) => point.place + apart * (i - (curves.length - 1) / 2)), y: points.map((point) => point.success_rate),
     low: points.map((point) => point.ci_low), high: points.map((point) => point.ci_high),
   }));
-  return chart({ xlabel: "position in the training", ylabel: "share of tasks solved", format: "percent", lines, ticks });
+  return chart({ xlabel: "stages or rounds of training", ylabel: "share of tasks solved", format: "percent", lines, ticks });
 }

@@ -289,6 +289,9 @@ def show_item(services: Services, asked: BatchRequest | JudgingBatch, item: Batc
     digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
     if item.shown not in {None, digest}:
         return None
+    if isinstance(asked, JudgingBatch) and item.item_id in asked.longer:
+        views = _views(asked.mode, runs, _LONGER_CHARS)
+        plain = "\n\n".join(view.text for view in views)
     text = (
         plain
         if asked.judge == "person"
@@ -300,12 +303,6 @@ def show_item(services: Services, asked: BatchRequest | JudgingBatch, item: Batc
 def names_of(mode: JudgingMode, n: int) -> list[str]:
     """Return the names of an item's runs, in the order in which they are shown."""
     return ["A", "B"] if mode == "pairwise" else [str(place + 1) for place in range(n)]
-
-
-def show_longer(services: Services, batch: JudgingBatch, item: BatchItem) -> str | None:
-    """Return the runs of an item at more length than they were given out with, as blind; None as `show_item`."""
-    given = show_item(services, batch, item)
-    return None if given is None else "\n\n".join(view.text for view in _views(batch.mode, given.runs, _LONGER_CHARS))
 
 
 def _views(mode: JudgingMode, runs: Sequence[Trajectory], chars: int) -> tuple[ShownRun, ...]:

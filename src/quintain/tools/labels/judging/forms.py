@@ -21,7 +21,7 @@ from quintain.records.wording import shown
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.tools.catalog import Answer, Entry, Question
 from quintain.tools.labels.judging.answers import checked_correction, run_changed, store_answers
-from quintain.tools.labels.judging.batches import ShownItem, names_of, show_item, show_longer
+from quintain.tools.labels.judging.batches import ShownItem, names_of, show_item
 from quintain.tools.labels.judging.results import AnswerContext, JudgingItem, RejectedItem, SubmissionReport
 from quintain.tools.labels.scorer_resolution import used_rubrics
 from quintain.tools.services import Services
@@ -336,15 +336,16 @@ def stored_batch(services: Services, batch_id: str) -> StoredBatch:
 
 
 def longer_text(services: Services, batch_id: str, item_id: str) -> str:
-    """Return the runs of a person's item at more length, blind as they were given out.
+    """Return the runs of a person's item at more length, blind as they were given out; its verdict is of that length.
 
     Raises:
         NotFound: the batch has no such item, or it can no longer be judged.
     """
-    batch = services.store.judging.get(batch_id)
-    for item in batch.items:
-        if item.item_id == item_id and (text := show_longer(services, batch, item)) is not None:
-            return text
+    items = {item.item_id: item for item in services.store.judging.get(batch_id).items}
+    if item_id in items:
+        batch = services.store.judging.show_longer(batch_id, item_id)
+        if (found := show_item(services, batch, items[item_id])) is not None:
+            return found.text
     raise NotFound(f"expected an open item of {batch_id}, got {shown(item_id)}; begin a new batch")
 
 

@@ -136,7 +136,7 @@ class Queue {
     const { batch, item, api } = this;
     return batch.shortened.includes(item.item_id) && h("button", { type: "button", onclick: async () => {
       try {
-        item.text = (await api.get(`/api/judging/${encodeURIComponent(batch.batch_id)}/${encodeURIComponent(item.item_id)}`)).text;
+        item.text = (await api.post(`/api/judging/${encodeURIComponent(batch.batch_id)}/${encodeURIComponent(item.item_id)}`)).text;
         batch.shortened = batch.shortened.filter((one) => one !== item.item_id);
         if (this.item === item) this.show();
       } catch (error) {
