@@ -22,6 +22,7 @@ from quintain.environments.registry import task_source
 from quintain.environments.tasks.task_files import FileTasks, read_tasks, split_of, task_of
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.evaluation.suites import plan_suite
+from quintain.records.jobs.job import EvaluateSpec
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
 from quintain.tools.data.row_references import has_questions
@@ -214,20 +215,20 @@ def test_a_row_that_repeats_another_is_the_same_task(tmp_path: Path) -> None:
         read_tasks(written(tmp_path / "torn.jsonl", rows[0], {**rows[0], "answer": "#### 5"}))
 
 
-def test_a_call_for_more_tasks_than_a_file_has_takes_all_that_it_has(waiting: Services) -> None:
-    """The default number of tasks is no bound for a smaller file; a split without tasks is refused before the job."""
-    rows = [*numbered(7, split="train"), *numbered(9)[7:]]
-    for name, found in {"few": [row | {"split": row.get("split", "test")} for row in rows], "train": rows[:7]}.items():
-        written(waiting.settings.inbox_dir / f"{name}.jsonl", *found)
+def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(waiting: Services) -> None:
+    """With split='all' the default number of tasks is no bound for a smaller file."""
+    written(waiting.settings.inbox_dir / "few.jsonl", *numbered(9))
     few = "quintain/tasks?file=few.jsonl"
-    started = [collect_rollouts(waiting, "starter", few), evaluate_agent(waiting, "starter", few)]
-    started.append(evaluate_agent(waiting, "starter", few, split="all"))
-    assert [getattr(waiting.store.jobs.get(job.job_id).spec, "n_tasks", None) for job in started] == [7, 2, 9]
-    with pytest.raises(
-        InvalidInput, match=r"too_many_tasks.*got none: 'train.jsonl' has 0 tasks in held_out and 7 in"
-    ) as refused:
-        evaluate_agent(waiting, "starter", "quintain/tasks?file=train.jsonl")
+    with pytest.raises(InvalidInput, match="too_many_tasks") as refused:
+        evaluate_agent(waiting, "starter", few)
     assert "`split`" not in str(refused.value), "the terminal would show the name of a column as an option"
+    with pytest.raises(InvalidInput, match="too_many_tasks"):
+        collect_rollouts(waiting, "starter", few)
+    assert waiting.store.jobs.page().items == ()
+    started = evaluate_agent(waiting, "starter", few, split="all")
+    spec = waiting.store.jobs.get(started.job_id).spec
+    assert isinstance(spec, EvaluateSpec)
+    assert spec.n_tasks == 9
 
 
 def test_an_empty_file_and_a_missing_file_are_different_errors(tmp_path: Path) -> None:

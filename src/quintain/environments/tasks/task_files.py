@@ -257,11 +257,10 @@ class TaskFile:
             (task for task in self.tasks if task.metadata["split"] in wanted), key=lambda task: task.id or ""
         )
         if n < 0 or (n > len(found) and split != ALL):
-            here, others = len(found), len(self.tasks) - len(found)
-            fault = f"n_tasks of at most {here}, got {n}" if here else "tasks in this split, got none"
             raise InvalidInput(
-                f"expected {fault}: {clip(self.path.name)!r} has {counted(here, 'task')} in {split} and {others} in the other split; "
-                f"{'take fewer, ' if here else ''}evaluate with split='{ALL}', or change the split that its rows name",
+                f"expected n_tasks of at most {len(found)}, got {n}: {clip(self.path.name)!r} has {counted(len(found), 'task')} in "
+                f"{split} and {len(self.tasks) - len(found)} in the other split; take fewer, evaluate with split='{ALL}', or "
+                "change the split that its rows name",
                 code="too_many_tasks",
             )
         Random(stable_seed(self.digest, split, seed)).shuffle(found)

@@ -25,7 +25,6 @@ from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.evaluation.environment_references import (
     Environments,
     require_opponent,
-    tasks_there,
     usable_reference,
 )
 from quintain.tools.evaluation.suites import benchmark_reference, store_tasks, trained_on_tasks
@@ -206,15 +205,14 @@ def evaluate_agent(
 
 
 def task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
-    """Return how many tasks will be played: no more than a file has."""
+    """Return how many tasks will be played: of all tasks of a file, no more than it has."""
     if parts_of(reference) is not None:
         return n_tasks
     if not reads_tasks(reference):
         if "file" in option_names(parse_reference(reference).id):  # refused where it has only tasks of a file
             task_source(reference).tasks(split, 1, seed)
         return n_tasks
-    there = tasks_there(reference, split, n_tasks)
-    return len(task_source(reference).tasks(split, there or n_tasks, seed))  # refused where the split has none
+    return len(task_source(reference).tasks(split, n_tasks, seed))
 
 
 class MeasuredSuite(NamedTuple):
