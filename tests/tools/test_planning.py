@@ -16,6 +16,7 @@ from sqlalchemy import update
 from mcp_client import ToolCaller
 from quintain.datasets.splits import split_of, task_key
 from quintain.errors import InvalidInput, NotFound
+from quintain.next_step import ToolCall
 from quintain.next_step import call as tool_call
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import BenchmarkRow, Curation, LabelledRow, PairRow, SplitName
@@ -30,7 +31,7 @@ from quintain.records.hyperparameters.methods import (
     PPOConfig,
     SFTConfig,
 )
-from quintain.records.jobs.job import EvolveSpec
+from quintain.records.jobs.job import EvolveSpec, JobResult, JobStatus
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.jobs.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
@@ -39,6 +40,7 @@ from quintain.store.database.tables import jobs
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_spec
+from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.invocation import check
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.judging.tools import get_judging_batch
@@ -182,6 +184,28 @@ def test_runs_of_unknown_outcome_are_sent_to_a_scorer_that_tells_them_apart(serv
         assert found.scored == 12
         assert found.summary.minimum < found.summary.maximum
         assert "which values 12 of 12 runs looked at" in note
+        chosen = TrajectoryFilter(dataset_id=dataset_id)
+        scored = export_dataset(services, "sft", "scored", chosen, scorer=kind, min_score=0).dataset_id
+        assert not [one for one in plan_training(services, dataset_id=scored).notes if "outcome" in one]
+
+
+def test_stored_runs_of_unknown_outcome_are_what_a_plan_makes_a_dataset_of(services: Services) -> None:
+    """The advised calls are made as they are: scoring, the choice by the scores, and all runs as they are."""
+    add_runs(services, *_unknown("checker"))
+    for purpose, rows in (("imitate", [6, 12]), ("learn_from_marks", [12])):
+        (missing,) = plan_training(services, goal=(purpose,)).blockers
+        score, *exports = missing.remedy.calls
+        assert score.tool == "score_trajectories"
+        run_call(services, score)
+        made = [run_call(services, one, **({"min_score": 0.5} if "scorer" in one.arguments else {})) for one in exports]
+        assert [one.rows for one in made] == rows
+
+
+def run_call(services: Services, advised: ToolCall, **given: Any) -> Any:
+    arguments = advised.arguments | given
+    chosen = TrajectoryFilter.model_validate(arguments.pop("filter"))
+    advise = {"score_trajectories": score_trajectories, "export_dataset": export_dataset}[advised.tool]
+    return advise(services, **arguments, filter=chosen)
 
 
 def test_a_validation_split_is_advised_by_whether_one_was_asked_for(services: Services) -> None:
@@ -471,6 +495,25 @@ def test_an_evolution_in_a_file_of_few_tasks_takes_no_more_than_it_has(waiting: 
     stated = {"tasks_per_iteration": 30, "final_tasks": 2}
     plan = plan_training(waiting, method="evolve", environment=place, hyperparameters=stated)
     assert stated.items() <= plan.hyperparameters.items()
+
+
+def test_a_plan_knows_what_rollouts_have_measured(waiting: Services) -> None:
+    goal: Purpose = "improve_by_acting"
+    assert plan_training(waiting, goal=(goal,), environment=INVENTORY).method == "evolve"
+    played(waiting, 0.25)
+    plan = plan_training(waiting, goal=(goal,), environment=INVENTORY)
+    assert (plan.method, plan.notes) == ("grpo", ())
+    assert "It solves 25% of 20 episodes of rollouts there." in plan.why
+    played(waiting, 0.0)
+    assert codes(plan_training(waiting, goal=(goal,), environment=INVENTORY)) == ["no_successes"]
+
+
+def played(services: Services, success_rate: float) -> None:
+    """Store rollouts of 20 episodes that have ended."""
+    job_id = collect_rollouts(services, "starter", INVENTORY, n_tasks=20, seed=round(success_rate * 100)).job_id
+    services.store.jobs.begin_attempt(job_id, 0, 1, services.clock())
+    result = JobResult(n=20, success_rate=success_rate)
+    services.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, services.clock(), result=result)
 
 
 @pytest.mark.parametrize("method", ["grpo", "evolve"])

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from quintain.datasets.manifest import manifest_entries, notes_of
 from quintain.datasets.step_labels import score_labels, unweighted_reason
-from quintain.endpoints.profiles import read_profiles
 from quintain.errors import QuintainError
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Dataset
-from quintain.records.evaluation import Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, GRPOConfig, TrainingConfig
-from quintain.records.jobs.job import EvolveSpec, RecipeSpec, TrainSpec
+from quintain.records.jobs.job import EvolveSpec, JobStatus, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.jobs.plan import Blocker
 from quintain.records.jobs.recipe import TrainStage
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.trajectory import OutcomeStatus
 from quintain.records.wording import counted
-from quintain.scoring.outcomes.answer_scorers import CheckerScorer
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.tools.data.lineage import export_again
 from quintain.tools.services import Services
@@ -40,6 +36,7 @@ from quintain.tools.training.planning.estimate import (
 )
 from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.settings import fitting_batch, idle_settings, planned_steps, small_batch
+from quintain.tools.training.planning.unknown_outcomes import scoring_note
 
 
 def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hint, ...]:
@@ -81,6 +78,8 @@ def _pays_failures(reward: RewardSpec | None) -> bool:
     return "outcome" not in counted if reward and reward.combine == "product" else counted != {"outcome"}
 
 
+_NEWEST_JOBS = 100
+"""Rollouts among which those of an agent are looked for."""
 _FEWEST_EPISODES = 20
 """Episodes from which on a success rate of 0 counts as `never`."""
 
@@ -88,9 +87,9 @@ _FEWEST_EPISODES = 20
 def never_succeeds(services: Services, method: str, agent: Agent | None, environment: str) -> list[Blocker]:
     """Return a blocker if the agent solved no task of an environment in which it would learn from its successes."""
     measured = newest_measurement(services, agent, environment)
-    if measured is None or method == "distill" or measured.rate.value or measured.rate.n < _FEWEST_EPISODES:
+    if measured is None or method == "distill" or measured.rate or measured.n < _FEWEST_EPISODES:
         return []
-    never = f"the agent solved none of {measured.rate.n} tasks in {environment}, so all runs of a task earn the same"
+    never = f"the agent solved none of {measured.of} in {environment}, so all runs of a task earn the same"
     export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"})
     remedy = Hint("train it on good runs first: ", export, ", then plan that training")
     return [
@@ -98,10 +97,31 @@ def never_succeeds(services: Services, method: str, agent: Agent | None, environ
     ]
 
 
-def newest_measurement(services: Services, agent: Agent | None, environment: str) -> Evaluation | None:
-    """Return the newest evaluation of an agent in an environment that has a success rate."""
-    known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
-    return next((one for one in known if one.environment == environment and one.rate.value is not None), None)
+class Measurement(NamedTuple):
+    """How often an agent succeeded in an environment."""
+
+    rate: float
+    n: int
+    of: str
+    """What it was measured on, such as `100 tasks`."""
+    temperature: float
+
+
+def newest_measurement(services: Services, agent: Agent | None, environment: str) -> Measurement | None:
+    """Return what an agent's newest rollouts in an environment show, which sample as it learns, else its newest evaluation."""
+    if agent is None or agent.id is None:
+        return None
+    for job in services.store.jobs.page(kind="rollout", status=JobStatus.SUCCEEDED, limit=_NEWEST_JOBS).items:
+        spec, result = job.spec, job.result
+        if not isinstance(spec, RolloutSpec) or (spec.agent.id, spec.environment) != (agent.id, environment):
+            continue
+        if result is not None and result.n and result.success_rate is not None:
+            of = f"{counted(result.n, 'episode')} of rollouts"
+            return Measurement(result.success_rate, result.n, of, spec.sampling.temperature)
+    for one in services.store.evaluations.of_agent(agent.id):
+        if one.environment == environment and one.rate.value is not None:
+            return Measurement(one.rate.value, one.rate.n, counted(one.rate.n, "task"), one.sampling.temperature)
+    return None
 
 
 def settings_warnings(configs: Iterable[TrainingConfig], agent: Agent) -> tuple[Hint, ...]:
@@ -189,10 +209,6 @@ FEWEST_ROWS = 10
 """Minimum of training rows; a run on fewer memorises them."""
 
 
-_SAMPLED = 50
-"""Runs of unknown outcome that scorers are tried on."""
-
-
 class Concerns(NamedTuple):
     """Return the reasons against training on a dataset."""
 
@@ -219,7 +235,7 @@ def data_concerns(services: Services, method: str, dataset: Dataset) -> Concerns
                 )
             )
         elif not outcomes["success"] and outcomes["unknown"]:
-            notes += _scoring_note(services, dataset)
+            notes += scoring_note(services, dataset)
     if not dataset.splits.get("validation"):
         notes += _no_validation(dataset)
     return Concerns(tuple(blockers), tuple(notes))
@@ -255,30 +271,6 @@ def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hi
         return (Hint(f"{alike}; those of the others are weighed."),)
     setting = "step_level" if isinstance(config, GRPOConfig) and config.step_level else "step_weighting"
     return (Hint(f"{alike}: `rules` ranks no steps of them either, so leave `{setting}` out."),)
-
-
-def _scoring_note(services: Services, dataset: Dataset) -> list[Hint]:
-    """Return how to score runs of unknown outcome: by a scorer that tells a sample of them apart, else by a judge.
-
-    Nothing where their log labels them good, which is a verdict.
-    """
-    unknown = "The outcome of these runs is unknown: score them before you rely on them, with "
-    filter = TrajectoryFilter(dataset_id=dataset.id, outcome=OutcomeStatus.UNKNOWN)
-    runs = list(islice(services.store.trajectories.iterate(filter), _SAMPLED))
-    if all(run.logged_label for run in runs):
-        return []
-    named = {"filter": {"dataset_id": dataset.id}}
-    for scorer in (CheckerScorer(), RulesScorer()):
-        values = [value for run in runs if (value := scorer.score(run).value) is not None]
-        if len(set(values)) > 1:
-            score = call("score_trajectories", scorer=scorer.name, **named)
-            return [Hint(unknown, score, f", which values {len(values)} of {counted(len(runs), 'run')} looked at.")]
-    alike = f"; `checker` and `rules` tell none of {counted(len(runs), 'run')} looked at apart."
-    if profiles := sorted(read_profiles(services.settings.endpoints_file)):
-        judge = call("score_trajectories", scorer="judge", judge=f"endpoint:{profiles[0]}", **named)
-    else:
-        judge = call("get_judging_batch", limit=10, **named)
-    return [Hint(unknown, judge, alike)]
 
 
 def _too_few(dataset: Dataset, rows: int) -> Blocker:
