@@ -29,7 +29,7 @@ class EvaluateMethods(Calls):
         Args:
             agent: Agent, `starter`, `expert`, a model folder or endpoint:NAME.
             environment: Id of library(kind='environments'); or {id: weight}.
-            n_tasks: Tasks; None: 100, or all of a file.
+            n_tasks: Tasks; None: 100 at most.
             attempts: Episodes per task.
             split: held_out is for evaluation.
             temperature: 0: greedy; [low, high]: rising over attempts.

@@ -77,7 +77,7 @@ def collect_rollouts(
     services: Services,
     agent: AgentName,
     environment: EnvironmentId,
-    n_tasks: Annotated[int | None, Field(ge=1, le=MAX_TASKS, description="Tasks; null: 100, or all of a file.")] = None,
+    n_tasks: Annotated[int | None, Field(ge=1, le=MAX_TASKS, description="Tasks; null: 100 at most.")] = None,
     attempts: Annotated[int, Field(ge=1, le=256, description="Episodes per task.")] = 1,
     split: Annotated[Literal["train", "held_out"], Field(description="held_out is for evaluation.")] = "train",
     temperature: Annotated[
