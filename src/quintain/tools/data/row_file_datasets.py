@@ -221,7 +221,9 @@ def _require_readable(
         raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}", code="no_rows")
     if not runs:
         raise InvalidInput(
-            f"none of the rows in {clip(path)} can be read: {examples}; {unread_remedy(columns)}", code="no_rows"
+            f"none of the rows in {clip(path)} can be read: {examples}; "
+            f"{unread_remedy(columns, [row.reason for row in tally.rejected])}",
+            code="no_rows",
         )
     by_marks = options.kind == "kto" and options.criteria.scorer is None
     if by_marks and not any(run.good is not None or run.ended for run in runs):

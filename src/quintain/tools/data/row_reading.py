@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,6 +20,7 @@ from quintain.importers.log_file import NumberedValue
 from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
+from quintain.importers.run_builder import NO_RUN
 from quintain.importers.run_sink import RunSink
 from quintain.importers.training_data.preference import VERDICTS
 from quintain.importers.transcripts.chat_messages import ROLES
@@ -170,8 +171,10 @@ def note_unread_verdict(rows: Iterable[Any], columns: Mapping[str, str]) -> list
     ]
 
 
-def unread_remedy(columns: Mapping[str, str]) -> str:
-    """Return what to state in `columns` where no row could be read with these."""
+def unread_remedy(columns: Mapping[str, str], reasons: Collection[str]) -> str:
+    """Return what to state in `columns` where no row could be read with these, for these reasons."""
+    if set(reasons) == {NO_RUN}:
+        return TASKS
     if "role" in columns and "assistant" not in columns:
         return 'state the role of the agent to train, such as columns={"assistant": "Support"}: others are users then'
     if "messages" in columns and not set(SPEAKERS) <= columns.keys():
@@ -183,8 +186,7 @@ def unread_remedy(columns: Mapping[str, str]) -> str:
         return "correct `columns`, or the rows in the file"
     return (
         'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
-        "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
-        "environment='quintain/tasks?file=PATH'"
+        f"text, or session_id, role and content of one message a row; {TASKS}"
     )
 
 
@@ -233,6 +235,7 @@ MARKS = ("good", "bad")
 VALUES = {**dict.fromkeys(MARKS, ("label",)), "assistant": ("role", "messages"), "user": ("messages",)}
 """Name in `columns` that states a value -> names of the columns that may have it."""
 NO_LABELS = "no_labels"
+TASKS = "rows that only ask are tasks, which an agent plays as environment='quintain/tasks?file=PATH'"
 
 _COUNTED = 1_000
 """Most different values that are counted."""
@@ -277,9 +280,11 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
         example = (
             f'"good": ">={max(numbers):g}", "bad": "<={min(numbers):g}"' if is_scale else '"good": ..., "bad": ...'
         )
+        rated = f'; kinds dpo, grpo and reward compare numbers as they are: columns={{"reward": "{column}"}}'
         raise InvalidInput(
             f"columns: expected true, false, 1, 0 or -1 in {column!r}, the label, got {_listed(values)}; state in `columns` which "
-            f'values are good and which bad, such as columns={{"label": "{column}", {example}}}',
+            f'values are good and which bad, such as columns={{"label": "{column}", {example}}}'
+            f"{rated if is_scale else ''}",
             code=NO_LABELS,
         )
 
