@@ -192,13 +192,18 @@ def test_runs_of_unknown_outcome_are_sent_to_a_scorer_that_tells_them_apart(serv
 def test_stored_runs_of_unknown_outcome_are_what_a_plan_makes_a_dataset_of(services: Services) -> None:
     """The advised calls are made as they are: scoring, the choice by the scores, and all runs as they are."""
     add_runs(services, *_unknown("checker"))
-    for purpose, rows in (("imitate", [6, 12]), ("learn_from_marks", [12])):
+    advised: list[tuple[Purpose, list[int]]] = [("imitate", [6, 12]), ("learn_from_marks", [12])]
+    for purpose, rows in advised:
         (missing,) = plan_training(services, goal=(purpose,)).blockers
         score, *exports = missing.remedy.calls
         assert score.tool == "score_trajectories"
         run_call(services, score)
-        made = [run_call(services, one, **({"min_score": 0.5} if "scorer" in one.arguments else {})) for one in exports]
+        made = [
+            run_call(services, one, **({"min_score": 0.5} if "min_score" in one.arguments else {})) for one in exports
+        ]
         assert [one.rows for one in made] == rows
+    (missing,) = plan_training(services, goal=("prefer",)).blockers
+    assert [(one.tool, "min_score" in one.arguments) for one in missing.remedy.calls][-1] == ("export_dataset", False)
 
 
 def run_call(services: Services, advised: ToolCall, **given: Any) -> Any:

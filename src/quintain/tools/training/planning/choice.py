@@ -359,8 +359,8 @@ def _making(services: Services, kind: str, environment: str | None) -> Hint:
     collect = call("collect_rollouts", agent="starter", environment=environment or "quintain/inventory", attempts=4)
     if kind == "text":
         return Hint("name files of text: ", call("export_dataset", kind="text", name="texts", path=...))
-    decided = outcomes["success"] + outcomes["failure"]
-    if outcomes["unknown"] and ((kind == "sft" and not outcomes["success"]) or (kind == "kto" and not decided)):
+    decided = outcomes["success"] + (0 if kind == "sft" else outcomes["failure"])
+    if outcomes["unknown"] and not decided and kind != "prm":
         return valuing(services, kind, environment, outcomes["unknown"])
     if kind == "sft":
         if not outcomes["success"]:

@@ -45,7 +45,8 @@ def valuing(services: Services, kind: str, environment: str | None, n: int) -> H
     found = f"{counted(n, 'run')} of unknown outcome"
     if (scoring := _scoring(services, runs, chosen)) is None:
         return Hint(call("export_dataset", **named), f" takes {found} by the labels of their log")
-    export = call("export_dataset", **named, scorer=scoring.scorer, min_score=...)
+    bound: dict[str, Any] = {"min_score": ...} if kind in {"sft", "kto"} else {}
+    export = call("export_dataset", **named, scorer=scoring.scorer, **bound)
     remedy = Hint(f"{found} can be scored: ", scoring.how, "; then ", export)
     if kind != "sft":
         return remedy
