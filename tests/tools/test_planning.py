@@ -493,7 +493,13 @@ def test_an_evolution_in_a_file_of_few_tasks_takes_no_more_than_it_has(waiting: 
     plan = plan_training(waiting, method="evolve", environment=place)
     fitting = {"tasks_per_iteration": 12, "evaluation_tasks": 4, "final_tasks": 8}
     assert fitting.items() <= plan.hyperparameters.items()
-    spec = waiting.store.jobs.get(start_training(waiting, "evolve", "starter", environment=place).job_id).spec
+    (note,) = (one for one in plan.notes if "significant" in one)
+    assert note.startswith(
+        "evaluation_tasks is 4 and final_tasks is 8: a gain is significant from 6 tasks solved more on"
+    )
+    started = start_training(waiting, "evolve", "starter", environment=place)
+    assert started.warnings == (f"[few_held_out] {note}",)
+    spec = waiting.store.jobs.get(started.job_id).spec
     assert isinstance(spec, EvolveSpec)
     assert fitting.items() <= spec.config.model_dump().items()
     assert selection_tasks(spec)

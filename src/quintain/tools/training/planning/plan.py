@@ -54,7 +54,7 @@ from quintain.tools.training.planning.estimate import (
 )
 from quintain.tools.training.planning.model_files import ModelFacts, read_model, stored_quantization
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
-from quintain.tools.training.planning.warnings import step_value_notes
+from quintain.tools.training.planning.warnings import few_held_out, step_value_notes
 from quintain.tools.training.requests import AgentReference, Request, Source, start_agent
 from quintain.tools.training.start import evolution_spec, training_inputs, with_tasks_there
 
@@ -185,7 +185,7 @@ def _planned(
         estimate=taken.estimate,
         blockers=found,
         reward=choice.reward,
-        notes=(*choice.notes, *step_value_notes(settled.config, data)),
+        notes=(*choice.notes, *step_value_notes(settled.config, data), *few_held_out(settled.hyperparameters)),
         why=join_hints(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
         branches=(*choice.branches, *settled.branches),
         fields=_described(method, settled.hyperparameters, acts=choice.environment is not None),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quintain.datasets.manifest import manifest_entries, notes_of
 from quintain.datasets.step_labels import score_labels, unweighted_reason
@@ -43,6 +43,7 @@ def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hi
     """Return the notes of the export, and what `plan_training` would call a blocker of a training that can be started."""
     blockers, notes = list[Blocker](), tuple[Hint, ...]()
     if isinstance(spec, EvolveSpec):
+        notes = tuple(Hint(f"[few_held_out] {note}") for note in few_held_out(spec.config.model_dump()))
         device, model = look_at_device(), read_model(spec.agent.model)
         asked = EstimateRequest(EVOLVE, spec.training, spec.agent, spec.environment, None, None, model, device, None)
     else:
@@ -58,6 +59,22 @@ def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hi
         blockers += never_succeeds(services, asked.method, spec.agent, spec.environment)
     blockers += shortages(size_estimate(services, asked))
     return (*notes, *_hints(blockers), *settings_warnings([asked.config], spec.agent))
+
+
+_FEWEST_FLIPS = 6
+"""Tasks that must change for the better until a paired gain is significant, however few there are."""
+_FEWEST_HELD_OUT = 5 * _FEWEST_FLIPS
+"""Held-out tasks below which only a gain of more than 20 points is significant."""
+
+
+def few_held_out(settings: Mapping[str, Any]) -> tuple[Hint, ...]:
+    """Return a note if an evolution measures on so few tasks that hardly any gain is significant."""
+    counts = {name: settings.get(name) or _FEWEST_HELD_OUT for name in ("evaluation_tasks", "final_tasks")}
+    few = [f"{name} is {n}" for name, n in counts.items() if n < _FEWEST_HELD_OUT]
+    if not few:
+        return ()
+    why = f"a gain is significant from {_FEWEST_FLIPS} tasks solved more on, so chance may choose the best round"
+    return (Hint(f"{' and '.join(few)}: {why}, and `patience` may end it early; give the file more held-out tasks."),)
 
 
 def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
