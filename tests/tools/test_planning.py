@@ -549,6 +549,21 @@ def test_an_agent_that_never_succeeds_is_a_warning_of_a_training_that_pays_for_s
         assert started.warnings == (() if pays else (f"[no_successes] {blocker.message}; {blocker.remedy}",))
 
 
+def test_what_an_agent_lost_to_another_does_not_speak_against_a_game_with_itself(waiting: Services) -> None:
+    never = Rate(successes=0, n=20, value=0.0, ci_low=0, ci_high=0.2)
+    for place in ("quintain/nim", INVENTORY):
+        measured = evaluation(f"eval-{place[-1]}", "agent:starter@1", environment=place, rate=never)
+        waiting.store.evaluations.add(measured, waiting.clock())
+    game = plan_training(waiting, method="grpo", environment="quintain/nim")
+    assert (game.blockers, game.notes) == ((), ())
+    (lost,) = plan_training(waiting, method="grpo", environment=INVENTORY).blockers
+    assert [one.tool for one in lost.remedy.calls] == ["collect_rollouts", "export_dataset"], "no good run is stored"
+    add_runs(waiting, good := made(1), good.model_copy(update={"task": Task(prompt="Find it.", environment=INVENTORY)}))
+    (lost,) = plan_training(waiting, method="grpo", environment=INVENTORY).blockers
+    (export,) = lost.remedy.calls
+    assert export.arguments["filter"] == {"environment": INVENTORY, "outcome": "success"}
+
+
 def test_an_evolution_that_does_not_fit_into_memory_starts_with_a_warning(
     waiting: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -273,8 +273,8 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
     question, measured = "Does the agent succeed sometimes?", newest_measurement(services, agent, environment)
     blockers = never_succeeds(services, method, agent, environment)
     name: Any = agent.id_or_name if agent else ...
+    opponent = "expert" if players_in(environment) else None
     if measured is None:
-        opponent = "expert" if players_in(environment) else None
         measure = call("evaluate_agent", agent=name, environment=environment, opponent=opponent)
         notes.append(
             Hint(
@@ -283,7 +283,7 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
                 "; an agent that never succeeds learns nothing by acting.",
             )
         )
-    elif not blockers:
+    elif not blockers and opponent is None:  # in a game it meets itself
         answer = f"It solves {measured.rate:.0%} of {measured.of} there."
         other = "an agent that never succeeds needs good runs to imitate first"
         branches = (*branches, Branch(question=question, answer=answer, otherwise=other))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from quintain.datasets.manifest import manifest_entries, notes_of
 from quintain.datasets.step_labels import score_labels, unweighted_reason
 from quintain.errors import QuintainError
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
@@ -22,6 +22,7 @@ from quintain.records.trajectory import OutcomeStatus
 from quintain.records.wording import counted
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.tools.data.lineage import export_again
+from quintain.tools.evaluation.environment_references import players_in
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
@@ -102,13 +103,22 @@ _FEWEST_EPISODES = 20
 
 
 def never_succeeds(services: Services, method: str, agent: Agent | None, environment: str) -> list[Blocker]:
-    """Return a blocker if the agent solved no task of an environment in which it would learn from its successes."""
+    """Return a blocker if the agent solved no task of an environment in which it would learn from its successes.
+
+    In a game that is no reason: against itself it wins as often as it loses.
+    """
     measured = newest_measurement(services, agent, environment)
     if measured is None or method == "distill" or measured.rate or measured.n < _FEWEST_EPISODES:
         return []
+    if players_in(environment):
+        return []
     never = f"the agent solved none of {measured.of} in {environment}, so all runs of a task earn the same"
-    export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"})
-    remedy = Hint("train it on good runs first: ", export, ", then plan that training")
+    good = {"environment": environment.partition("?")[0], "outcome": "success"}
+    export = call("export_dataset", kind="sft", name="good-runs", filter=good)
+    shown: tuple[str | ToolCall, ...] = ()
+    if not services.store.trajectories.count(TrajectoryFilter.model_validate(good), most=1):
+        shown = (call("collect_rollouts", agent="expert", environment=environment), ", then ")
+    remedy = Hint("train it on good runs first: ", *shown, export, ", then plan that training")
     return [
         Blocker(code="no_successes", message=f"{never} and {method} has nothing to learn from", remedy=remedy),
     ]
