@@ -485,6 +485,10 @@ def test_a_label_beside_two_answers_states_which_one_is_better(services: Service
     first = _export(services, "dpo", "ab.csv", columns=columns)
     (warning,) = first.warnings
     assert "columns={'label': 'winner', 'good': VALUE, 'bad': VALUE} too" in warning
+    rated = [f"{n}+1?,yes {n},no {n},{'AB'[n % 2]},anna,{n}" for n in range(10)]
+    _write(services, "besser.csv", ["ask,A,B,besser,rater,row", *rated])
+    (warning,) = _export(services, "dpo", "besser.csv", columns=columns).warnings
+    assert "and the column 'besser' was not read; if it names the better one: columns={'label': 'besser'" in warning
     with pytest.raises(InvalidInput, match="state both, so that ties are left out"):
         _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A"})
     made = _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A", "bad": "B"})

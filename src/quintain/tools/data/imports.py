@@ -23,7 +23,7 @@ from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip, counted, list_names
-from quintain.tools.data.row_reading import TASKS
+from quintain.tools.data.unread_columns import TASKS
 from quintain.tools.results import ImportResult
 from quintain.tools.roots import nothing_at, readable, url_of
 from quintain.tools.services import Services

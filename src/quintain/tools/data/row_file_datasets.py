@@ -39,8 +39,6 @@ from quintain.tools.data.row_reading import (
     has_fields,
     is_rated,
     note_left_out,
-    note_unread_splits,
-    note_unread_verdict,
     of_split,
     place_of,
     require_marks,
@@ -48,8 +46,8 @@ from quintain.tools.data.row_reading import (
     safe_name,
     splits_beside_train,
     text_files,
-    unread_remedy,
 )
+from quintain.tools.data.unread_columns import note_unread_splits, note_unread_verdict, unread_remedy
 from quintain.tools.roots import url_of
 from quintain.tools.services import Services
 
