@@ -508,6 +508,16 @@ def test_an_evolution_in_a_file_of_few_tasks_takes_no_more_than_it_has(waiting: 
     assert stated.items() <= plan.hyperparameters.items()
 
 
+def test_a_plan_that_takes_longer_than_it_may_says_so(services: Services) -> None:
+    dataset_id = good_runs(services)
+
+    def notes(**settings: float) -> list[str]:
+        plan = plan_training(services, dataset_id=dataset_id, hyperparameters=settings)
+        return [note for note in plan.notes if note.startswith("max_minutes is 0.01, and its ")]
+
+    assert (len(notes(max_minutes=0.01, epochs=1000)), notes(max_minutes=600, epochs=1)) == (1, [])
+
+
 def test_a_plan_knows_what_rollouts_have_measured(waiting: Services) -> None:
     goal: Purpose = "improve_by_acting"
     assert plan_training(waiting, goal=(goal,), environment=INVENTORY).method == "evolve"
