@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -82,6 +82,18 @@ def usable_reference(services: Services, reference: str | Mapping[str, float], *
 def players_in(reference: str) -> tuple[str, ...]:
     """Return the roles of a game; empty where an agent acts alone, and for a mixture."""
     return () if parts_of(reference) is not None else players_of(task_source(reference))
+
+
+def offered_tools(reference: str) -> set[str]:
+    """Return the names of the tools that an environment offers; empty where one states them only once a task has begun."""
+    offered = set[str]()
+    for part in parts_of(reference) or (reference,):
+        with closing(task_source(part).make()) as made:
+            names = {tool["function"]["name"] for tool in made.tools}
+        if not names:
+            return set()
+        offered |= names
+    return offered
 
 
 def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple[str, ...]:

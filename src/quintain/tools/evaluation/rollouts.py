@@ -18,12 +18,14 @@ from quintain.records.jobs.evolve import Temperature
 from quintain.records.jobs.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.tags import require_tags
+from quintain.records.wording import list_names, nearest, shown
 from quintain.tools.catalog import DEPRECATED
 from quintain.tools.data.lineage import export_again, require_remembered
 from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.evaluation.environment_references import (
     USUAL_TASKS,
     Environments,
+    offered_tools,
     require_opponent,
     task_count,
     usable_reference,
@@ -175,7 +177,6 @@ def evaluate_agent(
     """
     suite = measured_suite(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:
-        assert suite.dataset is not None
         if (
             repeats > 1
             or max_turns is not None
@@ -188,6 +189,7 @@ def evaluate_agent(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden, "
                 "opponent, actors and a temperature out, or name an environment"
             )
+        assert suite.dataset is not None
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks or USUAL_TASKS, seed, sampling)
         return start(services, rows, request_key, warnings=_row_notes(services, suite, rows))
     acting = playing_fields(services, agent, suite.environment, opponent, actors)
@@ -202,9 +204,27 @@ def evaluate_agent(
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    known = suite.dataset and trained_on_tasks(services, played.agent.id, suite.dataset.id, suite.dataset.name)
-    warnings = (*([Hint(known)] if known else []), *acting_warnings(played.agent, played.sampling, repeats))
-    return start(services, played, request_key, warnings=warnings)
+    return start(services, played, request_key, warnings=_play_notes(services, suite, played))
+
+
+def _play_notes(services: Services, suite: MeasuredSuite, spec: EvaluateSpec) -> tuple[Hint, ...]:
+    """Return whether the agent knows tasks, which forbidden tools do not exist, and what speaks against the sampling."""
+    known = suite.dataset and trained_on_tasks(services, spec.agent.id, suite.dataset.id, suite.dataset.name)
+    notes = map(Hint, filter(None, (known, _never_called(spec))))
+    return (*notes, *acting_warnings(spec.agent, spec.sampling, spec.repeats))
+
+
+def _never_called(spec: EvaluateSpec) -> str:
+    """Return a note on forbidden tools that the environment does not offer; empty if there are none."""
+    offered = offered_tools(spec.environment) if spec.forbidden else set()
+    absent = [name for name in spec.forbidden if offered and name not in offered]
+    if not absent:
+        return ""
+    listed = ", ".join(f"{shown(name)}{nearest(name, offered)}" for name in absent)
+    return (
+        f"[unknown_tool] {spec.environment} offers no tool {listed}, so that no call of it proves nothing; it offers "
+        + list_names(sorted(offered))
+    )
 
 
 class MeasuredSuite(NamedTuple):

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from quintain.endpoints.profiles import find_profile
-from quintain.environments.references import parts_of
-from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, ModelRef
@@ -28,7 +25,12 @@ from quintain.records.hyperparameters.methods import (
 from quintain.records.labels.judging import Endpoint
 from quintain.records.labels.reward import CallsReward
 from quintain.records.wording import list_names, nearest, shown
-from quintain.tools.evaluation.environment_references import require_opponent, task_count, usable_reference
+from quintain.tools.evaluation.environment_references import (
+    offered_tools,
+    require_opponent,
+    task_count,
+    usable_reference,
+)
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     ENDPOINT,
@@ -215,15 +217,8 @@ def _require_countable(environment: str, constraint: ConstraintConfig | None) ->
     """
     if constraint is None or not isinstance(constraint.cost, CallsReward) or constraint.cost.tool is None:
         return
-    offered = set[str]()
-    for part in parts_of(environment) or (environment,):
-        with closing(task_source(part).make()) as made:
-            names = {tool["function"]["name"] for tool in made.tools}
-        if not names:
-            return
-        offered |= names
-    wanted = constraint.cost.tool
-    if wanted not in offered:
+    wanted, offered = constraint.cost.tool, offered_tools(environment)
+    if offered and wanted not in offered:
         raise InvalidInput(
             f"expected constraint.cost.tool to be one of {list_names(sorted(offered))}, which {environment} offers, got {shown(wanted)}"
             f"{nearest(wanted, offered)}; correct it",
