@@ -210,7 +210,7 @@ def evaluate_agent(
 def _play_notes(services: Services, suite: MeasuredSuite, spec: EvaluateSpec) -> tuple[Hint, ...]:
     """Return whether the agent knows tasks, which forbidden tools do not exist, and what speaks against the sampling."""
     known = suite.dataset and trained_on_tasks(services, spec.agent.id, suite.dataset.id, suite.dataset.name)
-    notes = map(Hint, filter(None, (known, _never_called(spec))))
+    notes = [Hint(note) for note in (known, _never_called(spec)) if note]
     return (*notes, *acting_warnings(spec.agent, spec.sampling, spec.repeats))
 
 
