@@ -89,8 +89,12 @@ def test_bad_rows_are_listed_with_their_line_and_the_rest_comes_in(services: Ser
             b'{"ask": "2+2?", "say": "4"}',
             r"no_rows.*ask, say.*name their fields, such as columns=.*quintain/tasks\?file=PATH",
         ),
+        (
+            b'{"prompt": "2+2?", "ground_truth": "4"}',
+            r"no_rows.*without an agent turn; rows that only ask are tasks, which an agent plays as environment='quintain/tasks",
+        ),
     ],
-    ids=["empty", "unreadable as a whole", "other fields"],
+    ids=["empty", "unreadable as a whole", "other fields", "tasks"],
 )
 def test_a_file_without_a_good_row_is_refused_by_its_cause_and_leaves_nothing(
     services: Services, content: bytes, said: str
@@ -481,6 +485,10 @@ def test_a_label_beside_two_answers_states_which_one_is_better(services: Service
     first = _export(services, "dpo", "ab.csv", columns=columns)
     (warning,) = first.warnings
     assert "columns={'label': 'winner', 'good': VALUE, 'bad': VALUE} too" in warning
+    rated = [f"{n}+1?,yes {n},no {n},{'AB'[n % 2]},anna,{n}" for n in range(10)]
+    _write(services, "besser.csv", ["ask,A,B,besser,rater,row", *rated])
+    (warning,) = _export(services, "dpo", "besser.csv", columns=columns).warnings
+    assert "and the column 'besser' was not read; if it names the better one: columns={'label': 'besser'" in warning
     with pytest.raises(InvalidInput, match="state both, so that ties are left out"):
         _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A"})
     made = _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A", "bad": "B"})
@@ -583,7 +591,7 @@ def test_ratings_become_marks_by_bounds(
 @pytest.mark.parametrize(
     ("bounds", "fault"),
     [
-        ({}, r"no_labels.*got '1' \(1\), '2' \(1\).*\"good\": \">=5\", \"bad\": \"<=1\""),
+        ({}, r"no_labels.*got '1' \(1\), '2' \(1\).*\"good\": \">=5\", \"bad\": \"<=1\".*\{\"reward\": \"stars\"\}"),
         ({"good": ">=3", "bad": "<=3"}, "expected `good` and `bad` apart, got '3' in both"),
     ],
 )
@@ -595,6 +603,10 @@ def test_ratings_without_bounds_that_tell_them_apart_are_refused(
     with pytest.raises(InvalidInput, match=fault):
         _export(services, "kto", "stars.jsonl", columns={"label": "stars", **bounds})
     assert not list(services.store.trajectories.iterate())
+    with pytest.raises(
+        InvalidInput, match=r"kind grpo goes by what each answer is worth: .*columns=\{'reward': \.\.\.\}"
+    ):
+        _export(services, "grpo", "stars.jsonl")
 
 
 def test_preference_rows_keep_their_other_columns(services: Services) -> None:

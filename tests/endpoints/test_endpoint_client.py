@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, claude_says, fails, says, serving
 from quintain.endpoints import client as client_module
@@ -353,3 +354,23 @@ def test_cost_is_counted_by_the_prices_and_unknown_where_prices_or_tokens_are() 
         assert client.spent.usd(fake.profile()) is None
         client.complete(HELLO)
         assert client.spent.usd(client.endpoint) is None
+
+
+def test_a_profile_with_a_limit_of_costs_is_asked_until_requests_have_cost_it() -> None:
+    """100 tokens at 1 USD a million and 10 at 2 cost 0.00012: two requests pass a limit of 0.0002, earlier ones count."""
+    prices = {"input_usd_per_mtok": 1.0, "output_usd_per_mtok": 2.0}
+    with serving(in_turn(says("hi", tokens=(100, 10)), says("hi", tokens=(100, 10)), says("hi", tokens=None))) as fake:
+        limited = client_of(fake, max_usd=0.0002, **prices)
+        limited.complete(HELLO)
+        limited.complete(HELLO)
+        with pytest.raises(Refused, match=r"cost_limit\].*has cost this job 0.00024 USD, and max_usd .* is 0.0002"):
+            limited.complete(HELLO)
+        resumed = EndpointClient(limited.endpoint, Waits().clock(), before=Spent(input_tokens=200))
+        _OPEN.append(resumed)
+        with pytest.raises(Refused, match="cost_limit"):
+            resumed.complete(HELLO)
+        assert len(fake.asked) == 2
+        with pytest.raises(InvalidInput, match=r"unmetered\].*reports no tokens, so that max_usd cannot be kept"):
+            client_of(fake, max_usd=1.0, **prices).complete(HELLO)
+    with pytest.raises(ValidationError, match="expected input_usd_per_mtok and output_usd_per_mtok beside max_usd"):
+        fake.profile(max_usd=1.0)

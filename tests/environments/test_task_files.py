@@ -22,15 +22,17 @@ from quintain.environments.registry import task_source
 from quintain.environments.tasks.task_files import FileTasks, read_tasks, split_of, task_of
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.evaluation.suites import plan_suite
-from quintain.records.jobs.job import EvaluateSpec
+from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
 from quintain.tools.data.row_references import has_questions
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
+from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.config_files import start_recipe
 from quintain.tools.training.requests import training_source
+from quintain.tools.training.start import start_training
 
 TRUSTED = False  # the services are a client's
 
@@ -216,19 +218,35 @@ def test_a_row_that_repeats_another_is_the_same_task(tmp_path: Path) -> None:
 
 
 def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(waiting: Services) -> None:
-    """With split='all' the default number of tasks is no bound for a smaller file."""
+    """A call that names no number of tasks plays those of a smaller file, in each of its splits."""
     written(waiting.settings.inbox_dir / "few.jsonl", *numbered(9))
     few = "quintain/tasks?file=few.jsonl"
     with pytest.raises(InvalidInput, match="too_many_tasks") as refused:
-        evaluate_agent(waiting, "starter", few)
+        evaluate_agent(waiting, "starter", few, n_tasks=100)
     assert "`split`" not in str(refused.value), "the terminal would show the name of a column as an option"
     with pytest.raises(InvalidInput, match="too_many_tasks"):
-        collect_rollouts(waiting, "starter", few)
+        collect_rollouts(waiting, "starter", few, n_tasks=100)
     assert waiting.store.jobs.page().items == ()
-    started = evaluate_agent(waiting, "starter", few, split="all")
-    spec = waiting.store.jobs.get(started.job_id).spec
-    assert isinstance(spec, EvaluateSpec)
-    assert spec.n_tasks == 9
+    counts = [
+        asked_tasks(waiting, evaluate_agent(waiting, "starter", few, split=split)) for split in ("held_out", "all")
+    ]
+    counts.append(asked_tasks(waiting, collect_rollouts(waiting, "starter", few)))
+    counts.append(asked_tasks(waiting, evaluate_agent(waiting, "starter", {few: 1, "quintain/inventory": 1})))
+    counts.append(asked_tasks(waiting, evaluate_agent(waiting, "starter", "quintain/inventory")))
+    assert counts == [2, 9, 7, 5, 100]
+    every = {"evaluate_every_steps": 1}
+    job = start_training(waiting, "grpo", "starter", environment=few, hyperparameters=every).job_id
+    spec = waiting.store.jobs.get(job).spec
+    assert isinstance(spec, TrainSpec)
+    assert spec.config.evaluate_tasks == 2
+    with pytest.raises(InvalidInput, match="evaluate_tasks: expected n_tasks of at most 2, got 3"):
+        start_training(waiting, "grpo", "starter", environment=few, hyperparameters={**every, "evaluate_tasks": 3})
+
+
+def asked_tasks(services: Services, started: JobStarted) -> int:
+    spec = services.store.jobs.get(started.job_id).spec
+    assert isinstance(spec, EvaluateSpec | RolloutSpec)
+    return spec.n_tasks
 
 
 def test_an_empty_file_and_a_missing_file_are_different_errors(tmp_path: Path) -> None:

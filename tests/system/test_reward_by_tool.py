@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 
 from jobs_in_process import jobs_in_process  # noqa: F401
-from mcp_client import call, finished
+from mcp_client import call, ended, finished, until
 from quintain import extensions
 from quintain.server.app import create_server
 from quintain.settings import Settings
@@ -45,16 +45,17 @@ async def talk(settings: Settings) -> dict[str, Any]:
         result["plan"] = await call(
             client, "plan_training", goal=["short_answers"], environment="quintain/inventory", method="grpo"
         )
+        small = {"rollouts": 1, "tasks_per_step": 3, "group_size": 4}
+        where = {"method": "grpo", "model": "starter", "environment": "quintain/inventory", "hyperparameters": small}
         result["job"] = await finished(
             client,
             "start_training",
-            method="grpo",
-            model="starter",
-            environment="quintain/inventory",
             reward={**result["plan"]["reward"], "parts": {**result["plan"]["reward"]["parts"], "brevity": 0.5}},
-            hyperparameters={"rollouts": 1, "tasks_per_step": 3, "group_size": 4},
             name="short",
+            **where,
         )
+        started = await call(client, "start_training", reward="length", **where)
+        result["constant"] = await until(client, started["job_id"], ended)
         chosen = {"job_id": result["job"]["job_id"]}
         result["runs"] = (await call(client, "search_trajectories", filter=chosen))["items"]
         scorer = result["job"]["result"]["report"]["reward"]["reward"]
@@ -77,6 +78,14 @@ def test_short_answers_are_planned_and_rewarded_in_grpo_by_named_parts(settings:
         "constant_reward_part: part 'length' of the reward"
     ]
     assert {"reward/outcome", "reward/length", "reward/brevity"} <= job["metrics"].keys()
+    failed = result["constant"]
+    assert (failed["error"]["code"], "a `reward` that ranks" in failed["error"]["message"]) == (
+        "nothing_supervised",
+        True,
+    )
+    assert "part 'length' of the reward was 1 in all 12 runs" in failed["warnings"][0], (
+        "the cause, though the job failed"
+    )
     found = job["result"]["report"]["reward"]
     assert (found["reward"], len(result["runs"])) == ("mix(brevity=0.5, length=1, outcome=1, product)", 12)
     assert found["scored"] + sum(found["unscored"].values()) == 12

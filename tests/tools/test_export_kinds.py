@@ -12,7 +12,7 @@ import pytest
 
 from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.splits import task_key
-from quintain.errors import InvalidInput, QuintainError
+from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.exporters.protocol import Export
 from quintain.exporters.registry import EXPORTERS
 from quintain.files import sha256_of
@@ -145,8 +145,11 @@ def test_stored_scores_decide_in_place_of_outcomes_and_a_margin_bounds_them(serv
     assert _manifest(result)["selection"]["scorer"] == "rules"
     mix = "mix(outcome=0.5, rules=0.5)"
     _score(services, ids[:2], [0.2, 0.4], mix)
-    (row,) = _rows(_export(services, "dpo", scorer=mix))
-    assert (row.chosen.id, row.margin) == (ids[1], 0.2)
+    for named in (mix, {"rules": 0.5, "outcome": 0.5}):
+        (row,) = _rows(_export(services, "dpo", scorer=named))
+        assert (row.chosen.id, row.margin) == (ids[1], 0.2)
+    with pytest.raises(NotFound, match=r"by 'mix\(rules=1, cap=0.9\)'; first score_trajectories\(scorer=.*, filter=\{"):
+        _export(services, "dpo", scorer={"parts": {"rules": 1}, "cap": 0.9})
 
 
 def test_good_and_bad_runs_are_labelled_without_pairs(services: Services) -> None:

@@ -78,6 +78,14 @@ def test_columns_that_may_state_how_runs_ended_are_named_where_nothing_else_does
     assert not any(words in known for words in ("unknown", "of few values", "may be failures"))
 
 
+def test_a_file_of_tasks_is_sent_to_the_environment_that_plays_them(inbox: Path, ask: ToolCaller) -> None:
+    write_rows(inbox / "sums.jsonl", {"prompt": "2 + 2?", "ground_truth": "4"})
+    for dry_run in (True, False):
+        step = ask("import_trajectories", path="sums.jsonl", dry_run=dry_run)["next_step"]
+        assert "which an agent plays as environment='quintain/tasks?file=PATH'" in step
+        assert "without a dry run" not in step
+
+
 def test_a_dry_run_stores_nothing_and_reports_files_that_are_unchanged(inbox: Path, ask: ToolCaller) -> None:
     write_rows(inbox / "logs" / "a.jsonl", chat("One."), chat("Two."))
     write_rows(inbox / "logs" / "b.jsonl", chat("Two."))

@@ -384,10 +384,16 @@ def test_a_name_and_a_note_stay_until_they_are_taken_back_without_their_secrets(
 
 
 def test_an_evaluation_without_verdicts_and_losses_is_not_to_be_compared(waiting: Services) -> None:
-    job_id, result = stored(waiting, "job-1", EVALUATE, running=True), JobResult(evaluation_id="eval-1", n=0, n_error=2)
-    waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
-    hint = next_step(waiting, waiting.store.jobs.get(job_id))
-    assert hint == "No task has a verdict, so there is nothing to compare; 2 episodes ended with an error."
+    """Runs that nothing judged, as of prompts without an answer, can be scored."""
+    for name, counts, said in (
+        ("job-1", {"n_error": 2}, "; 2 episodes ended with an error."),
+        ("job-2", {"n_unknown": 4}, ". score_trajectories(scorer=..., filter={'job_id': 'job-2'}) values its runs."),
+    ):
+        job_id = stored(waiting, name, EVALUATE, running=True)
+        result = JobResult.model_validate({"evaluation_id": f"eval-{name}", "n": 0, **counts})
+        waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
+        hint = next_step(waiting, waiting.store.jobs.get(job_id))
+        assert hint == f"No task has a verdict, so there is nothing to compare{said}"
 
 
 KEY = "ghp_" + "x7Q2aB" * 6

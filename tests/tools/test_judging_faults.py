@@ -254,10 +254,9 @@ def test_to_skip_takes_a_ranking_back(services: Services, ask: ToolCaller) -> No
 def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: ToolCaller) -> None:
     assert "no run is stored" in ask("get_judging_batch", limit=1)["next_step"]
     (run_id,) = add_runs(services, run("t1"))
-    assert (
-        "no stored run matches agent='nobody';"
-        in ask("get_judging_batch", limit=1, filter={"agent": "nobody"})["next_step"]
-    )
+    nobody = ask("get_judging_batch", limit=1, filter={"agent": "unknow", "outcome": "success"})["next_step"]
+    assert "no stored run matches agent='unknow', outcome='success'" in nobody
+    assert "; no run has the agent 'unknow' (did you mean 'unknown'?), they have 'unknown'; curation.source" in nobody
     judged(ask, {"skip": True})
     assert (
         "'assistant' has judged all runs by rubric 'default', of 1 run"

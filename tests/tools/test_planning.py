@@ -16,6 +16,7 @@ from sqlalchemy import update
 from mcp_client import ToolCaller
 from quintain.datasets.splits import split_of, task_key
 from quintain.errors import InvalidInput, NotFound
+from quintain.next_step import ToolCall
 from quintain.next_step import call as tool_call
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import BenchmarkRow, Curation, LabelledRow, PairRow, SplitName
@@ -30,7 +31,7 @@ from quintain.records.hyperparameters.methods import (
     PPOConfig,
     SFTConfig,
 )
-from quintain.records.jobs.job import EvolveSpec
+from quintain.records.jobs.job import EvolveSpec, JobResult, JobStatus
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.jobs.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
@@ -39,6 +40,7 @@ from quintain.store.database.tables import jobs
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_spec
+from quintain.tools.evaluation.rollouts import collect_rollouts
 from quintain.tools.invocation import check
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.labels.judging.tools import get_judging_batch
@@ -182,6 +184,33 @@ def test_runs_of_unknown_outcome_are_sent_to_a_scorer_that_tells_them_apart(serv
         assert found.scored == 12
         assert found.summary.minimum < found.summary.maximum
         assert "which values 12 of 12 runs looked at" in note
+        chosen = TrajectoryFilter(dataset_id=dataset_id)
+        scored = export_dataset(services, "sft", "scored", chosen, scorer=kind, min_score=0).dataset_id
+        assert not [one for one in plan_training(services, dataset_id=scored).notes if "outcome" in one]
+
+
+def test_stored_runs_of_unknown_outcome_are_what_a_plan_makes_a_dataset_of(services: Services) -> None:
+    """The advised calls are made as they are: scoring, the choice by the scores, and all runs as they are."""
+    add_runs(services, *_unknown("checker"))
+    advised: list[tuple[Purpose, list[int]]] = [("imitate", [6, 12]), ("learn_from_marks", [12])]
+    for purpose, rows in advised:
+        (missing,) = plan_training(services, goal=(purpose,)).blockers
+        score, *exports = missing.remedy.calls
+        assert score.tool == "score_trajectories"
+        run_call(services, score)
+        made = [
+            run_call(services, one, **({"min_score": 0.5} if "min_score" in one.arguments else {})) for one in exports
+        ]
+        assert [one.rows for one in made] == rows
+    (missing,) = plan_training(services, goal=("prefer",)).blockers
+    assert [(one.tool, "min_score" in one.arguments) for one in missing.remedy.calls][-1] == ("export_dataset", False)
+
+
+def run_call(services: Services, advised: ToolCall, **given: Any) -> Any:
+    arguments = advised.arguments | given
+    chosen = TrajectoryFilter.model_validate(arguments.pop("filter"))
+    advise = {"score_trajectories": score_trajectories, "export_dataset": export_dataset}[advised.tool]
+    return advise(services, **arguments, filter=chosen)
 
 
 def test_a_validation_split_is_advised_by_whether_one_was_asked_for(services: Services) -> None:
@@ -464,13 +493,48 @@ def test_an_evolution_in_a_file_of_few_tasks_takes_no_more_than_it_has(waiting: 
     plan = plan_training(waiting, method="evolve", environment=place)
     fitting = {"tasks_per_iteration": 12, "evaluation_tasks": 4, "final_tasks": 8}
     assert fitting.items() <= plan.hyperparameters.items()
-    spec = waiting.store.jobs.get(start_training(waiting, "evolve", "starter", environment=place).job_id).spec
+    (note,) = (one for one in plan.notes if "significant" in one)
+    assert note.startswith(
+        "evaluation_tasks is 4 and final_tasks is 8: a gain is significant from 6 tasks solved more on"
+    )
+    started = start_training(waiting, "evolve", "starter", environment=place)
+    assert started.warnings == (f"[few_held_out] {note}",)
+    spec = waiting.store.jobs.get(started.job_id).spec
     assert isinstance(spec, EvolveSpec)
     assert fitting.items() <= spec.config.model_dump().items()
     assert selection_tasks(spec)
     stated = {"tasks_per_iteration": 30, "final_tasks": 2}
     plan = plan_training(waiting, method="evolve", environment=place, hyperparameters=stated)
     assert stated.items() <= plan.hyperparameters.items()
+
+
+def test_a_plan_that_takes_longer_than_it_may_says_so(services: Services) -> None:
+    dataset_id = good_runs(services)
+
+    def notes(**settings: float) -> list[str]:
+        plan = plan_training(services, dataset_id=dataset_id, hyperparameters=settings)
+        return [note for note in plan.notes if note.startswith("max_minutes is 0.01, and its ")]
+
+    assert (len(notes(max_minutes=0.01, epochs=1000)), notes(max_minutes=600, epochs=1)) == (1, [])
+
+
+def test_a_plan_knows_what_rollouts_have_measured(waiting: Services) -> None:
+    goal: Purpose = "improve_by_acting"
+    assert plan_training(waiting, goal=(goal,), environment=INVENTORY).method == "evolve"
+    played(waiting, 0.25)
+    plan = plan_training(waiting, goal=(goal,), environment=INVENTORY)
+    assert (plan.method, plan.notes) == ("grpo", ())
+    assert "It solves 25% of 20 episodes of rollouts there." in plan.why
+    played(waiting, 0.0)
+    assert codes(plan_training(waiting, goal=(goal,), environment=INVENTORY)) == ["no_successes"]
+
+
+def played(services: Services, success_rate: float) -> None:
+    """Store rollouts of 20 episodes that have ended."""
+    job_id = collect_rollouts(services, "starter", INVENTORY, n_tasks=20, seed=round(success_rate * 100)).job_id
+    services.store.jobs.begin_attempt(job_id, 0, 1, services.clock())
+    result = JobResult(n=20, success_rate=success_rate)
+    services.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, services.clock(), result=result)
 
 
 @pytest.mark.parametrize("method", ["grpo", "evolve"])
@@ -493,6 +557,21 @@ def test_an_agent_that_never_succeeds_is_a_warning_of_a_training_that_pays_for_s
     for reward, pays in pays_failures:
         started = start_training(waiting, method, agent, environment=INVENTORY, reward=reward)
         assert started.warnings == (() if pays else (f"[no_successes] {blocker.message}; {blocker.remedy}",))
+
+
+def test_what_an_agent_lost_to_another_does_not_speak_against_a_game_with_itself(waiting: Services) -> None:
+    never = Rate(successes=0, n=20, value=0.0, ci_low=0, ci_high=0.2)
+    for place in ("quintain/nim", INVENTORY):
+        measured = evaluation(f"eval-{place[-1]}", "agent:starter@1", environment=place, rate=never)
+        waiting.store.evaluations.add(measured, waiting.clock())
+    game = plan_training(waiting, method="grpo", environment="quintain/nim")
+    assert (game.blockers, game.notes) == ((), ())
+    (lost,) = plan_training(waiting, method="grpo", environment=INVENTORY).blockers
+    assert [one.tool for one in lost.remedy.calls] == ["collect_rollouts", "export_dataset"], "no good run is stored"
+    add_runs(waiting, good := made(1), good.model_copy(update={"task": Task(prompt="Find it.", environment=INVENTORY)}))
+    (lost,) = plan_training(waiting, method="grpo", environment=INVENTORY).blockers
+    (export,) = lost.remedy.calls
+    assert export.arguments["filter"] == {"environment": INVENTORY, "outcome": "success"}
 
 
 def test_an_evolution_that_does_not_fit_into_memory_starts_with_a_warning(

@@ -238,7 +238,11 @@ def test_answers_that_an_imported_log_rejects_are_no_examples_to_imitate(service
         **dict.fromkeys(("4", "6", "8"), True),
         **dict.fromkeys(("5", "7", "eight"), False),
     }
-    assert labelled["warnings"] == ["6 runs of unknown outcome: the label in the log decides good or bad"]
+    mined, grouped = _exported(ask, name="siblings"), _exported(ask, "grpo", name="groups")
+    sides = [(row.chosen.steps[-1].message, row.rejected.steps[-1].message) for row in _rows(mined)]
+    assert (sorted(sides), grouped["rows"]) == ([("4", "5"), ("6", "7"), ("8", "eight")], 3)
+    for by_labels in (labelled, mined, grouped):
+        assert by_labels["warnings"] == ["6 runs of unknown outcome: the label in the log decides good or bad"]
     labelled_good = _exported(ask, "sft", name="good")
     assert {row.trajectory.steps[-1].message for row in _rows(labelled_good)} == {"4", "6", "8"}
     plan = ask("plan_training", dataset_id=labelled_good["dataset_id"])

@@ -93,6 +93,15 @@ def test_episodes_that_repeat_each_other_are_warned_of(services: Services) -> No
     assert not collect_rollouts(services, "starter", INVENTORY, n_tasks=2, attempts=4).warnings
 
 
+def test_forbidden_tools_that_an_environment_does_not_offer_are_warned_of(services: Services) -> None:
+    """Otherwise an agent would seem to obey: a tool that is not there is never called."""
+    place = "quintain/inventory"
+    (warning,) = evaluate_agent(services, "expert", place, n_tasks=2, forbidden=["serch", "open"]).warnings
+    assert "offers no tool 'serch' (did you mean 'search'?), so that no call of it proves nothing" in warning
+    for known in (["open"], []):
+        assert evaluate_agent(services, "expert", place, n_tasks=3, forbidden=known).warnings == ()
+
+
 def test_scorers_that_need_more_than_the_run_are_refused_with_the_way_to_use_them(services: Services) -> None:
     register("mine", lambda run: 1.0)
     try:

@@ -25,7 +25,7 @@ from quintain.datasets.splits import KeyedRow, check_shares, split_of, stratifyi
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
 from quintain.importers.files.garbage_collection import gc_relaxed
 from quintain.next_step import Hint
-from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, LabelledRow, PairRow, Row, SplitName
+from quintain.records.dataset import PAIRED, BenchmarkRow, Dataset, DatasetKind, LabelledRow, PairRow, Row, SplitName
 from quintain.records.trajectory import Actor, ImagePart, OutcomeStatus, Step, Trajectory, text_of
 from quintain.records.wording import counted
 
@@ -107,7 +107,6 @@ class _Contents:
             self.task_labels.setdefault(key, set()).add(row.desirable)
             self.keys.setdefault(split, []).append(key)
             self.labels["desirable" if row.desirable else "undesirable"] += 1
-            self.logged_labels += row.trajectory.outcome.status is OutcomeStatus.UNKNOWN
         if isinstance(row, PairRow):
             self.unlike_prompts += _prompt(row.chosen) != _prompt(row.rejected)
         if isinstance(row, BenchmarkRow):
@@ -117,6 +116,8 @@ class _Contents:
             if member not in self.members:
                 self.members[member] = key
                 self._count_sources(trajectory)
+                is_unknown = trajectory.outcome.status is OutcomeStatus.UNKNOWN
+                self.logged_labels += is_unknown and trajectory.logged_label is not None
                 self.with_images += any(map(_has_image, trajectory.steps))
 
     def move(self, moves: Mapping[str, SplitName]) -> None:
@@ -307,7 +308,8 @@ def _row_warnings(contents: _Contents, options: ExportOptions) -> Iterator[str]:
             "trains on its own prompt, and formats that write one prompt a pair leave these out"
         )
     # Ready-made rows are always labelled by their file.
-    if contents.logged_labels and options.criteria.scorer is None and not options.about:
+    by_label = options.criteria.scorer is None and not options.about and "sources" not in options.making
+    if contents.logged_labels and by_label and options.kind in {*PAIRED, "kto", "grpo"}:
         yield f"{counted(contents.logged_labels, 'run')} of unknown outcome: the label in the log decides good or bad"
     if tasks := contents.leaks.tasks:
         ask, look = (

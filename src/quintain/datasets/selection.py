@@ -255,6 +255,11 @@ def drop_remedy(
             "each prompt has a single answer: kinds sft and kto take those; pairs need fields chosen and rejected, or a label and "
             "several answers of each prompt"
         )
+    if reason == "outcome_unknown" and is_ready_made and criteria.needs_value:
+        return Hint(
+            f"kind {kind} goes by what each answer is worth: name its column, as columns={{'reward': ...}} for numbers of any scale, "
+            "or columns={'label': ..., 'good': ..., 'bad': ...}"
+        )
     score = call("score_trajectories", scorer="rules", filter=...)
     by_scorer = Hint(
         "score them (",

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, Type
 from urllib.parse import urlsplit
 
 from quintain.endpoints import anthropic, openai, prompt_logprobs, sampled_tokens
-from quintain.endpoints.completion import Ask, BadAnswer, Completion, Spent
+from quintain.endpoints.completion import Ask, BadAnswer, Completion, Spent, price
 from quintain.endpoints.faults import BUSY, STOPPED, KeyMask, Trouble, excerpt, reports_failure, trouble_of
 from quintain.endpoints.profiles import is_loopback, require_safe_url
-from quintain.errors import InvalidInput, QuintainError, Unavailable
+from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.labels.judging import Endpoint
 from quintain.records.seeds import stable_seed
 from quintain.records.wording import counted
@@ -106,6 +106,8 @@ class EndpointClient:
     spent: Spent = field(default_factory=Spent)
     asks_for: Literal["answers", "scores", "samples"] = "answers"
     """Answers to conversations, log-probs of given tokens, or continuations of token ids."""
+    before: Spent = field(default_factory=Spent)
+    """What earlier attempts of the job used, which counts towards the profile's limit of costs."""
     note: Callable[[Mapping[str, int]], None] | None = field(default=None, repr=False)
     """Hears of everything that is spent as it is spent, one call at a time: what a request will have used when its process dies."""
 
@@ -175,6 +177,7 @@ class EndpointClient:
         while True:
             attempt += 1
             self._wait_until_welcome()
+            self._require_budget()
             found = send(attempt > 1)
             if not isinstance(found, Trouble):
                 return found
@@ -292,6 +295,9 @@ class EndpointClient:
             "output_tokens": usage.output_tokens or 0,
             "unmetered": int(not metered),
         }
+        if not metered and self.endpoint.max_usd is not None:
+            about = f"endpoint {self.endpoint.name!r} reports no tokens, so that max_usd cannot be kept; leave it out of the profile"
+            return Trouble(InvalidInput(about, code="unmetered"), False)
         if found.blocked:
             about = f"endpoint {self.endpoint.name!r} withheld its answer: filter or refusal"
             return Trouble(InvalidInput(about, code="blocked"), False)
@@ -313,6 +319,19 @@ class EndpointClient:
         with self._lock:
             left = self._not_before - self.clock.monotonic()
         self._sleep(max(0.0, left))
+
+    def _require_budget(self) -> None:
+        """Refuse a request where those that have ended cost the profile's limit."""
+        limit = self.endpoint.max_usd
+        with self._lock:
+            used = self.before.plus(input_tokens=self.spent.input_tokens, output_tokens=self.spent.output_tokens)
+        cost = price(self.endpoint, used.input_tokens, used.output_tokens)
+        if limit is not None and cost is not None and cost >= limit:
+            raise Refused(
+                f"endpoint {self.endpoint.name!r} has cost this job {cost:.4g} USD, and max_usd of its profile is {limit:g}; what "
+                "it answered is kept: resume the job for as much again, or raise max_usd in endpoints.toml and start anew",
+                code="cost_limit",
+            )
 
     def _sleep(self, seconds: float) -> None:
         stopped = self.clock.pause(self._stop, seconds) if seconds > 0 else self._stop.is_set()

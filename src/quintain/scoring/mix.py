@@ -131,16 +131,17 @@ def _mixed_steps(verdicts: Sequence[tuple[Score, float]]) -> tuple[StepScore, ..
     return tuple(StepScore(step=step, value=means.get(step)) for step in sorted(values))
 
 
+def capped_name(name: str, cap: float) -> str:
+    """Return the name of a scorer whose values are at most `cap`."""
+    return f"{name[:-1]}, cap={exact(cap)})" if name.startswith("mix(") else f"mix({name}=1, cap={exact(cap)})"
+
+
 def cap_score(score: Score, cap: float) -> Score:
     """Return a score with its value at most `cap`, above 0 and at most 1, so that exploiting the scorer gains nothing beyond it.
 
     The capped score has another name than the scorer's, and no `raw` value to calibrate.
     """
-    name = score.scorer
-    update: dict[str, object] = {"raw": None, "calibration": None}
-    update |= {
-        "scorer": f"{name[:-1]}, cap={exact(cap)})" if name.startswith("mix(") else f"mix({name}=1, cap={exact(cap)})"
-    }
+    update: dict[str, object] = {"raw": None, "calibration": None, "scorer": capped_name(score.scorer, cap)}
     if score.value is None or score.value <= cap:
         return score.model_copy(update=update)
     feedback = f"Capped at {cap:g} from {score.value:.4g}. {score.feedback}".strip()

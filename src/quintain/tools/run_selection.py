@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import to_jsonable_python
@@ -14,6 +14,7 @@ from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import require_number
 from quintain.records.trajectory import Trajectory
+from quintain.records.wording import clip, list_names, nearest, shown
 from quintain.tools.services import Services
 
 FILTER_FIELDS = len(TrajectoryFilter.model_fields)
@@ -82,11 +83,29 @@ def why_none(services: Services, filter: TrajectoryFilter) -> Hint:
             same = call("search_trajectories", filter=plain.model_dump(mode="json", exclude_defaults=True))
             return Hint(step, "; runs are stored under the id of the environment, without its options: ", same)
         if filter.text is None:
-            return step
+            return Hint(step, *_unknown_names(services, filter))
         named = [call("search_trajectories", filter={name: filter.text}) for name in ("session_id", "task_id")]
         return Hint(step, "; `text` is not looked for in ids: ", named[0], " and ", named[1], " find those")
     collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
     return Hint("no run is stored; record or import runs, or let an agent make some with ", collect)
+
+
+_NAMES: tuple[Literal["agent", "environment", "task_type"], ...] = ("agent", "environment", "task_type")
+_SHOWN = 6
+
+
+def _unknown_names(services: Services, filter: TrajectoryFilter) -> Iterator[str]:
+    """Yield what the runs are called instead, for each name in a filter that none of them has."""
+    store = services.store.trajectories
+    for name in _NAMES:
+        asked = getattr(filter, name)
+        if asked is None or store.count(TrajectoryFilter.model_validate({name: asked}), most=1):
+            continue
+        known = store.names(name)
+        listed = list_names([shown(clip(one, 60)) for one in known], _SHOWN) or "none"
+        yield f"; no run has the {name} {shown(asked)}{nearest(asked, known)}, they have {listed}"
+        if name == "agent":
+            yield "; curation.source_models of export_dataset chooses runs by the models that wrote them"
 
 
 Item = TypeVar("Item")

@@ -89,16 +89,17 @@ class DataMethods(Calls):
 
     def create_dataset(self, kind: Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "benchmark"],
         name: str, *, filter: RunFilter | None = None, trajectories: Sequence[Reference] | None = None,
-        data: RowSource | None = None, columns: Mapping[str, str] | None = None, scorer: str | None = None,
-        min_score: float | None = None, margin: float | None = None, max_pairs_per_task: int | None = None, pairs:
-        Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"] =
-        "mined", outcomes: Sequence[Literal["success", "failure", "error", "truncated", "unknown"]] | None = None,
+        data: RowSource | None = None, columns: Mapping[str, str] | None = None,
+        scorer: str | Mapping[str, Any] | None = None, min_score: float | None = None, margin: float | None = None,
+        max_pairs_per_task: int | None = None, pairs: Literal["mined", "recorded", "recorded:mined", "person",
+        "assistant", "endpoint", "agent", "imported"] = "mined",
+        outcomes: Sequence[Literal["success", "failure", "error", "truncated", "unknown"]] | None = None,
         curation: Curation | Mapping[str, Any] | None = None, validation_share: float = 0.0, test_share: float = 0.0,
         include_held_out: bool = False, seed: int = 0, format: str = "quintain", push_to: str | None = None) -> Dataset:
         """Freeze chosen runs into a dataset for train; every run left out is counted with its reason.
 
-        By default, runs on held-out (evaluation) tasks and runs without a verdict are left out. dpo and grpo compare
-        several attempts of one task.
+        By default, runs on held-out tasks and runs without a verdict are left out. dpo and grpo compare several
+        attempts of one task.
 
         Args:
             kind: sft: good runs; dpo, reward: pairs of a task; kto: runs marked good or bad; grpo: groups of a task;
@@ -107,9 +108,9 @@ class DataMethods(Calls):
             filter: As of runs, not empty.
             trajectories: Runs by id.
             data: Rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name; a+b: datasets.
-            columns: prompt, response, chosen, label ... -> its name in the file; good, bad -> label's value, values
-                (a|b) or bound (>=4); assistant -> role's.
-            scorer: Whose stored scores value the runs; None: the outcome. sft: needs `min_score`.
+            columns: prompt, response, chosen, label, reward ... -> its column; good, bad -> label's value, values (a|b)
+                or bound (>=4); assistant -> role's.
+            scorer: Whose stored scores value runs (outcomes); sft: with `min_score`.
             min_score: sft: keep from here on; kto: good from here on (0.5).
             margin: dpo: chosen is better by more (0).
             max_pairs_per_task: dpo: at most so many (4).

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class EvaluateMethods(Calls):
     """Tools of the set `evaluate` as methods."""
 
-    def collect(self, agent: Reference, environment: str | Mapping[str, float], *, n_tasks: int = 100,
+    def collect(self, agent: Reference, environment: str | Mapping[str, float], *, n_tasks: int | None = None,
         attempts: int = 1, split: Literal["train", "held_out"] = "train", temperature: float | Sequence[float] = 1.0,
         diversity: float = 0.0, scorer: str | Mapping[str, Any] | None = None,
         reward: str | Mapping[str, Any] | None = None, max_turns: int | None = None, tags: Sequence[str] | None = None,
@@ -29,7 +29,7 @@ class EvaluateMethods(Calls):
         Args:
             agent: Agent, `starter`, `expert`, a model folder or endpoint:NAME.
             environment: Id of library(kind='environments'); or {id: weight}.
-            n_tasks: Distinct tasks.
+            n_tasks: Tasks; None: 100 at most.
             attempts: Episodes per task.
             split: held_out is for evaluation.
             temperature: 0: greedy; [low, high]: rising over attempts.
@@ -50,7 +50,7 @@ class EvaluateMethods(Calls):
             "request_key": request_key, "tasks": tasks, "actors": actors})
 
     def evaluate(self, agent: Reference, *, environment: str | Mapping[str, float] | None = None,
-        dataset: Reference | None = None, n_tasks: int = 100, repeats: int = 1,
+        dataset: Reference | None = None, n_tasks: int | None = None, repeats: int = 1,
         split: Literal["held_out", "train", "all", "test", "validation"] = "held_out",
         sampling: Sampling | Mapping[str, Any] | None = None, max_turns: int | None = None,
         forbidden: Sequence[str] | None = None, opponent: Reference | None = None, seed: int = 0,
@@ -63,7 +63,7 @@ class EvaluateMethods(Calls):
             agent: Agent, `starter`, `expert`, a model folder or endpoint:NAME.
             environment: Id, or {id: weight}; or give dataset.
             dataset: A benchmark is played; of others loss and next actions are measured.
-            n_tasks: Tasks, or rows.
+            n_tasks: Tasks, or rows; None: 100 at most.
             repeats: Episodes per task.
             split: all: every task of a file; test, validation: a dataset's, else held_out.
             sampling: Left out: as registered.

@@ -34,7 +34,7 @@ class AgentMethods(Generic[JobT]):
         return result
 
     def evaluate(self, *, environment: str | Mapping[str, float] | None = None, dataset: Reference | None = None,
-        n_tasks: int = 100, repeats: int = 1,
+        n_tasks: int | None = None, repeats: int = 1,
         split: Literal["held_out", "train", "all", "test", "validation"] = "held_out",
         sampling: Sampling | Mapping[str, Any] | None = None, max_turns: int | None = None,
         forbidden: Sequence[str] | None = None, opponent: Reference | None = None, seed: int = 0,
@@ -48,7 +48,7 @@ class AgentMethods(Generic[JobT]):
             opponent=opponent, seed=seed, request_key=request_key, actors=actors)
         return result
 
-    def collect(self, environment: str | Mapping[str, float], *, n_tasks: int = 100, attempts: int = 1,
+    def collect(self, environment: str | Mapping[str, float], *, n_tasks: int | None = None, attempts: int = 1,
         split: Literal["train", "held_out"] = "train", temperature: float | Sequence[float] = 1.0,
         diversity: float = 0.0, scorer: str | Mapping[str, Any] | None = None,
         reward: str | Mapping[str, Any] | None = None, max_turns: int | None = None, tags: Sequence[str] | None = None,

@@ -128,6 +128,9 @@ class Endpoint(Record):
     max_attempts: int = Field(default=4, ge=1, le=20, description="Attempts per request, with increasing delays.")
     input_usd_per_mtok: float | None = Field(default=None, ge=0, description="Price per million input tokens.")
     output_usd_per_mtok: float | None = Field(default=None, ge=0, description="Price per million output tokens.")
+    max_usd: float | None = Field(
+        default=None, gt=0, description="Most that a job may spend here, over all its attempts. Null: no limit."
+    )
     extra: dict[str, Any] = Field(default_factory=dict, description="Additional fields of the request body.")
     omit: tuple[str, ...] = Field(
         default=(), description="Fields of the body that the model rejects, such as `temperature`."
@@ -146,6 +149,15 @@ class Endpoint(Record):
         description="Folder for adapters under training, which the server reads under the same path. Null: the job's folder.",
     )
     allow_http: bool = Field(default=False, description="Allow unencrypted requests to other machines.")
+
+    @model_validator(mode="after")
+    def _has_prices(self) -> Self:
+        if self.max_usd is not None and None in (self.input_usd_per_mtok, self.output_usd_per_mtok):
+            raise ValueError(
+                "expected input_usd_per_mtok and output_usd_per_mtok beside max_usd, by which costs are known; set both, or "
+                "leave max_usd out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_a_tokenizer(self) -> Self:

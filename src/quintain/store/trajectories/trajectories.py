@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, Engine, func, select
@@ -213,6 +213,13 @@ class Trajectories:
         counted = select(func.count()).select_from(found.subquery())
         with read_transaction(self.engine) as connection:
             return connection.scalar(counted) or 0
+
+    def names(self, field: Literal["agent", "environment", "task_type"]) -> list[str]:
+        """Return the different values of a field of all trajectories, sorted."""
+        column = _c[field]
+        known = select(column).where(_c.forgotten_at.is_(None), column.is_not(None)).distinct().order_by(column)
+        with read_transaction(self.engine) as connection:
+            return list(connection.scalars(known))
 
 
 def _fetch(connection: Connection, trajectory_id: str) -> Trajectory:

@@ -383,7 +383,7 @@ def _worth(options: ExportOptions) -> Callable[[Trajectory], float | None]:
     """Return the function that values a run without a scorer."""
     if options.kind == "grpo":
         return group_reward
-    if options.kind == "kto" and not options.about:  # ready-made rows state their labels themselves
+    if options.kind in {"kto", *PAIRED} and not options.about:  # ready-made rows state their labels themselves
         return label
     if options.kind in PAIRED and options.about:  # and their ratings
         return lambda run: verdict(run) if (rated := reward(run)) is None else rated

@@ -27,7 +27,9 @@ from quintain.tools.data.dataset_folders import ROW_DEFAULTS, convert_or_remove,
 from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.lineage import note_other_splits
 from quintain.tools.data.row_references import freeze_path
+from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.scorer_resolution import full_scorer_name
+from quintain.tools.labels.scoring import name_of_mix
 from quintain.tools.results import ExportResult
 from quintain.tools.roots import PushTo, destination_of
 from quintain.tools.run_selection import RunFilter, select, short_schema
@@ -74,7 +76,7 @@ Columns = Annotated[
         lambda given: {name: as_cell(one) for name, one in given.items()} if isinstance(given, dict) else given
     ),
     Field(
-        description="prompt, response, chosen, label ... -> its name in the file; "
+        description="prompt, response, chosen, label, reward ... -> its column; "
         "good, bad -> label's value, values (a|b) or bound (>=4); assistant -> role's."
     ),
 ]
@@ -84,7 +86,7 @@ Pairs = Annotated[
     Field(description="dpo, reward: mined from the runs, else recorded preferences, all or of one source."),
 ]
 Scorer = Annotated[
-    str | None, Field(description="Whose stored scores value the runs; null: the outcome. sft: needs `min_score`.")
+    RewardInput | None, Field(description="Whose stored scores value runs (outcomes); sft: with `min_score`.")
 ]
 _number = BeforeValidator(require_number)
 MinScore = Annotated[
@@ -134,14 +136,14 @@ def export_dataset(
 ) -> ExportResult:
     """Freeze chosen runs into a dataset for start_training; every run left out is counted with its reason.
 
-    By default, runs on held-out (evaluation) tasks and runs without a verdict are left out. dpo and grpo compare several
+    By default, runs on held-out tasks and runs without a verdict are left out. dpo and grpo compare several
     attempts of one task.
     """
     curation = _checked_curation(kind, curation, scorer if path is None else None)
     mining = {"margin": margin, "max_pairs_per_task": max_pairs_per_task}
     _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)
-    scorer, tally = _named(services, scorer, filter, trajectory_ids, curation)
-    making = _making(kind, scorer, min_score, curation, mining) if pairs == "mined" else _recorded(pairs)
+    named, tally = _named(services, scorer, filter, trajectory_ids, curation)
+    making = _making(kind, named, min_score, curation, mining) if pairs == "mined" else _recorded(pairs)
     selection = {
         "outcomes": outcomes,
         "include_held_out": include_held_out,
@@ -152,7 +154,7 @@ def export_dataset(
         new_options(services, name, kind),
         seed=seed,
         shares=_shares(kind, {"validation": validation_share, "test": test_share}),
-        criteria=_criteria(kind, scorer, min_score, curation, selection),
+        criteria=_criteria(kind, named, min_score, curation, selection),
         making=making,
     )
     destination, format = _destination(services, push_to, format)
@@ -170,7 +172,7 @@ def export_dataset(
     return _pushed(services, _converted(services, _result(services, written, tally), written, format), destination)
 
 
-def _checked_curation(kind: str, curation: Curation | None, scorer: str | None) -> Curation:
+def _checked_curation(kind: str, curation: Curation | None, scorer: RewardInput | None) -> Curation:
     """Return the curation; a scorer of stored runs gives the step labels of `prm` unless they are named.
 
     Raises:
@@ -192,7 +194,7 @@ def _checked_curation(kind: str, curation: Curation | None, scorer: str | None) 
 
 def _named(
     services: Services,
-    scorer: str | None,
+    scorer: RewardInput | None,
     filter: TrajectoryFilter | None,
     ids: Sequence[str] | None,
     curation: Curation,
@@ -200,6 +202,8 @@ def _named(
     """Return the full name of the scorer, None if outcomes decide, and counts that begin with its warnings."""
     if scorer is None:
         return None, ExportCounts()
+    if not isinstance(scorer, str):
+        return name_of_mix(services, scorer, filter, ids), ExportCounts()
     found = full_scorer_name(services, scorer, filter, ids, steps=curation.step_labels == "scores")
     return found.name, ExportCounts(notes=list(found.warnings))
 

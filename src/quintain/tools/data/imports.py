@@ -14,6 +14,7 @@ from quintain.artifacts.locations import is_url
 from quintain.errors import Unavailable
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
+from quintain.importers.run_builder import NO_RUN
 from quintain.importers.run_sink import DryRun, RunSink, same_file
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
@@ -22,6 +23,7 @@ from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip, counted, list_names
+from quintain.tools.data.unread_columns import TASKS
 from quintain.tools.results import ImportResult
 from quintain.tools.roots import nothing_at, readable, url_of
 from quintain.tools.services import Services
@@ -167,8 +169,11 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
     these: Any = {"tags": list(tags)} if tags else ...
     unread = _unread_step(report)
     first = Hint(unread, " ") if unread else unread
-    if not report.imported and report.n_refused == report.n_files:
-        return Hint("No run was found. ", first, "Set `format` if the logs have a known format.")
+    met_before = report.updated or report.duplicates or report.unchanged or report.forgotten
+    if not (report.imported or met_before):
+        only_ask = {one.reason for one in report.rejected} == {NO_RUN}
+        other = f"{TASKS[0].upper()}{TASKS[1:]}." if only_ask else "Set `format` if the logs have a known format."
+        return Hint("No run was found. ", first, other)
     if dry_run and not (report.unchanged and not report.imported):
         return Hint(
             first, "Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong."
@@ -187,13 +192,11 @@ def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> H
         is_all = not report.n_rejected and not report.n_refused
         known = "Nothing new: these runs were imported before. " if is_all else "No run is new. "
         return Hint(gone, known, first, "With `again`, unchanged files are read again.")
-    if gone:
-        return Hint(
-            f"{gone}Nothing else was in these logs; ",
-            call("get_lineage", id=...),
-            " shows what a forgotten run had touched.",
-        )
-    return Hint("No run was imported. ", first, "Set `format` if the logs have a known format.")
+    return Hint(
+        f"{gone}Nothing else was in these logs; ",
+        call("get_lineage", id=...),
+        " shows what a forgotten run had touched.",
+    )
 
 
 def _unread_step(report: ImportReport) -> Hint:

@@ -39,8 +39,6 @@ from quintain.tools.data.row_reading import (
     has_fields,
     is_rated,
     note_left_out,
-    note_unread_splits,
-    note_unread_verdict,
     of_split,
     place_of,
     require_marks,
@@ -48,8 +46,8 @@ from quintain.tools.data.row_reading import (
     safe_name,
     splits_beside_train,
     text_files,
-    unread_remedy,
 )
+from quintain.tools.data.unread_columns import note_unread_splits, note_unread_verdict, unread_remedy
 from quintain.tools.roots import url_of
 from quintain.tools.services import Services
 
@@ -221,7 +219,9 @@ def _require_readable(
         raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}", code="no_rows")
     if not runs:
         raise InvalidInput(
-            f"none of the rows in {clip(path)} can be read: {examples}; {unread_remedy(columns)}", code="no_rows"
+            f"none of the rows in {clip(path)} can be read: {examples}; "
+            f"{unread_remedy(columns, [row.reason for row in tally.rejected])}",
+            code="no_rows",
         )
     by_marks = options.kind == "kto" and options.criteria.scorer is None
     if by_marks and not any(run.good is not None or run.ended for run in runs):

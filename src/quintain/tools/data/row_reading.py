@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,15 @@ from quintain.importers.outcome_fields import as_label
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
-from quintain.importers.training_data.preference import VERDICTS
 from quintain.importers.transcripts.chat_messages import ROLES
 from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
-from quintain.records.wording import clip, counted, list_names, nearest, shown
+from quintain.records.wording import clip, list_names, nearest, shown
 from quintain.redaction.redact import redact_text
 from quintain.tools.data.row_bounds import bound_of, fits, number_in
-from quintain.tools.data.speaker_lines import SPEAKERS, chat_reader
+from quintain.tools.data.speaker_lines import chat_reader
 from quintain.tools.roots import nothing_at, readable
 from quintain.tools.services import Services
 
@@ -74,7 +72,7 @@ def require_read_columns(columns: Mapping[str, str], rows: Sequence[Any], folder
     """
     found = [row for row in rows if isinstance(row, Mapping)]
     for ours, theirs in columns.items():
-        if ours == "label" and columns.keys() >= _RIVALS:
+        if ours == "label" and columns.keys() >= RIVALS:
             continue
         filled = [row for row in found if row.get(theirs) not in (None, "", [])][:_SAMPLE]
         is_read = ours == "text" if text else not filled or _changes_runs(ours, columns, filled, folder)
@@ -151,42 +149,6 @@ def splits_beside_train(runs: Iterable[Trajectory]) -> Iterator[str]:
             yield named
 
 
-def note_unread_splits(splits: Mapping[str, int]) -> str:
-    """Return a note that rows of other splits became those of train."""
-    found = ", ".join(f"{counted(n, 'row')} of {name}" for name, n in sorted(splits.items()))
-    return f"the column {SPLIT!r} was not read, so {found} are like all others; columns={{'split': 'split'}} reads it"
-
-
-def note_unread_verdict(rows: Iterable[Any], columns: Mapping[str, str]) -> list[str]:
-    """Return a note on a column that may state which of two named answers is better, where no label is named."""
-    if "label" in columns or not columns.keys() >= _RIVALS:
-        return []
-    found = (name for row in rows if isinstance(row, Mapping) for name in VERDICTS if name in row)
-    return [
-        f"{columns['chosen']!r} was taken as the better answer in all rows, and the column {name!r} was not read; if it names the "
-        f"better one: columns={{'label': {name!r}, 'good': VALUE, 'bad': VALUE}} too"
-        for name in islice(found, 1)
-    ]
-
-
-def unread_remedy(columns: Mapping[str, str]) -> str:
-    """Return what to state in `columns` where no row could be read with these."""
-    if "role" in columns and "assistant" not in columns:
-        return 'state the role of the agent to train, such as columns={"assistant": "Support"}: others are users then'
-    if "messages" in columns and not set(SPEAKERS) <= columns.keys():
-        return (
-            'if the messages are a text, state how the lines of its speakers begin, such as columns={"user": "Customer", '
-            '"assistant": "Bot"}'
-        )
-    if columns:
-        return "correct `columns`, or the rows in the file"
-    return (
-        'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
-        "text, or session_id, role and content of one message a row; rows that only ask are tasks, played as "
-        "environment='quintain/tasks?file=PATH'"
-    )
-
-
 def safe_name(text: str) -> str:
     """Return a name or reason for display: printable, without secrets."""
     return redact_text(printable(text))[0]
@@ -225,7 +187,7 @@ def note_left_out(files: Sequence[Path], folder: Path) -> str:
     return f"the folder has a training split, so these were left out: {list_names(names, 5)}; name a file as `path` to take it"
 
 
-_RIVALS = {"chosen", "rejected"}
+RIVALS = {"chosen", "rejected"}
 """Names in `columns` of two answers; a label beside them states whether chosen is the better one."""
 MARKS = ("good", "bad")
 """Names in `columns` that state a value of the label, or a bound on it such as `>=4`, not a column."""
@@ -263,7 +225,7 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
             f"columns: expected values or bounds that {column!r}, the label, has, got {shown(dict(marks))}; it has {_listed(values)}",
             code=NO_LABELS,
         )
-    if len(marks) == 1 and len(values) > len(MARKS) and columns.keys() >= _RIVALS:
+    if len(marks) == 1 and len(values) > len(MARKS) and columns.keys() >= RIVALS:
         raise InvalidInput(
             f"columns: expected `good` and `bad` beside two answers, got {shown(dict(marks))} and {_listed(values)} in {column!r}; "
             "state both, so that ties are left out"
@@ -276,9 +238,11 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
         example = (
             f'"good": ">={max(numbers):g}", "bad": "<={min(numbers):g}"' if is_scale else '"good": ..., "bad": ...'
         )
+        rated = f'; kinds dpo, grpo and reward compare numbers as they are: columns={{"reward": "{column}"}}'
         raise InvalidInput(
             f"columns: expected true, false, 1, 0 or -1 in {column!r}, the label, got {_listed(values)}; state in `columns` which "
-            f'values are good and which bad, such as columns={{"label": "{column}", {example}}}',
+            f'values are good and which bad, such as columns={{"label": "{column}", {example}}}'
+            f"{rated if is_scale else ''}",
             code=NO_LABELS,
         )
 
@@ -350,7 +314,7 @@ def restated(
             role = str(row[column])
             known = "assistant" if role == agent else role if ROLES.get(role) in ("system", "tool") else "user"
             row = {**row, column: known}
-        if columns.keys() >= _RIVALS and isinstance(row, Mapping) and row.get(columns.get("label", "")) is False:
+        if columns.keys() >= RIVALS and isinstance(row, Mapping) and row.get(columns.get("label", "")) is False:
             chosen, rejected = columns["chosen"], columns["rejected"]
             row = {**row, chosen: row.get(rejected), rejected: row.get(chosen)}
         yield NumberedValue(number, row)

@@ -11,8 +11,15 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from quintain.environments.configuration import AGENT_OPTIONS, BM25
-from quintain.environments.references import Reference, parse_reference, parts_of, write_mixture, write_reference
-from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, task_source
+from quintain.environments.references import (
+    Reference,
+    parse_reference,
+    parts_of,
+    reads_tasks,
+    write_mixture,
+    write_reference,
+)
+from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, option_names, task_source
 from quintain.errors import InvalidInput, QuintainError, Refused
 from quintain.evaluation.games import players_of
 from quintain.records.protocols import TaskSource, tool_function
@@ -94,6 +101,17 @@ def face_of(source: TaskSource) -> Face:
     finally:
         with suppress(Exception):
             environment.close()
+
+
+def offered_tools(reference: str) -> set[str]:
+    """Return the names of the tools that an environment offers; empty where one states them only once a task has begun."""
+    offered = set[str]()
+    for part in parts_of(reference) or (reference,):
+        names = face_of(task_source(part)).tools
+        if not names:
+            return set()
+        offered.update(names)
+    return offered
 
 
 def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple[str, ...]:
@@ -243,3 +261,20 @@ def tasks_there(reference: str, split: str, wanted: int) -> int:
             return True
 
     return bisect_left(range(1, wanted + 1), True, key=lacks)
+
+
+USUAL_TASKS = 100
+"""Tasks that are played, and rows that are measured, where the caller does not say how many."""
+
+
+def task_count(reference: str, split: str, n_tasks: int | None, seed: int, at_most: int = USUAL_TASKS) -> int:
+    """Return how many tasks will be played: without `n_tasks`, and of all tasks of a file, no more than there are.
+
+    Raises:
+        InvalidInput: a file has fewer than `n_tasks`, or none in this split.
+    """
+    if reads_tasks(reference):
+        return len(task_source(reference).tasks(split, n_tasks or tasks_there(reference, split, at_most) or 1, seed))
+    if parts_of(reference) is None and "file" in option_names(parse_reference(reference).id):
+        task_source(reference).tasks(split, 1, seed)  # refused where it has only tasks of a file
+    return n_tasks or at_most

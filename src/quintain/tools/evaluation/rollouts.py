@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from quintain.environments.references import parse_reference, parts_of, reads_tasks
-from quintain.environments.registry import option_names, task_source
+from quintain.environments.registry import task_source
 from quintain.environments.scripted_policy import expert_of
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint
@@ -19,12 +18,16 @@ from quintain.records.jobs.evolve import Temperature
 from quintain.records.jobs.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.tags import require_tags
+from quintain.records.wording import list_names, nearest, shown
 from quintain.tools.catalog import DEPRECATED
 from quintain.tools.data.lineage import export_again, require_remembered
 from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.evaluation.environment_references import (
+    USUAL_TASKS,
     Environments,
+    offered_tools,
     require_opponent,
+    task_count,
     usable_reference,
 )
 from quintain.tools.evaluation.suites import benchmark_reference, store_tasks, trained_on_tasks
@@ -46,6 +49,8 @@ from quintain.tools.training.agents import (
 )
 from quintain.tools.training.planning.warnings import acting_warnings
 from quintain.tools.training.requests import RequestKey, require_intact
+
+MAX_TASKS = 100_000
 
 SELF = "self"
 """The opponent that is the agent itself."""
@@ -74,7 +79,7 @@ def collect_rollouts(
     services: Services,
     agent: AgentName,
     environment: EnvironmentId,
-    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks.")] = 100,
+    n_tasks: Annotated[int | None, Field(ge=1, le=MAX_TASKS, description="Tasks; null: 100 at most.")] = None,
     attempts: Annotated[int, Field(ge=1, le=256, description="Episodes per task.")] = 1,
     split: Annotated[Literal["train", "held_out"], Field(description="held_out is for evaluation.")] = "train",
     temperature: Annotated[
@@ -102,12 +107,11 @@ def collect_rollouts(
     if tasks is not None:
         environment, n_tasks = store_tasks(services, environment, tasks, split), len(tasks)
     acting = playing_fields(services, agent, environment, opponent, actors)
-    n_tasks = task_count(acting["environment"], split, n_tasks, seed)
     spec = RolloutSpec(
         written=tasks is not None,
         **acting,
         split=split,
-        n_tasks=n_tasks,
+        n_tasks=task_count(acting["environment"], split, n_tasks, seed),
         attempts=attempts,
         seed=seed,
         sampling=acting["agent"].sampling.model_copy(update={"temperature": temperatures[0]}),
@@ -150,7 +154,7 @@ def evaluate_agent(
         str | None,
         Field(description="A benchmark is played; of others loss and next actions are measured."),
     ] = None,
-    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks, or rows.")] = 100,
+    n_tasks: Annotated[int | None, Field(ge=1, le=MAX_TASKS, description="Tasks, or rows; null: 100 at most.")] = None,
     repeats: Annotated[int, Field(ge=1, le=256, description="Episodes per task.")] = 1,
     split: Annotated[
         Literal["held_out", "train", "all", "test", "validation"],
@@ -172,7 +176,6 @@ def evaluate_agent(
     """
     suite = measured_suite(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:
-        assert suite.dataset is not None
         if (
             repeats > 1
             or max_turns is not None
@@ -185,7 +188,8 @@ def evaluate_agent(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden, "
                 "opponent, actors and a temperature out, or name an environment"
             )
-        rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
+        assert suite.dataset is not None
+        rows = _on_dataset(services, agent, suite.dataset, split, n_tasks or USUAL_TASKS, seed, sampling)
         return start(services, rows, request_key, warnings=_row_notes(services, suite, rows))
     acting = playing_fields(services, agent, suite.environment, opponent, actors)
     played = EvaluateSpec(
@@ -199,20 +203,27 @@ def evaluate_agent(
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
-    known = suite.dataset and trained_on_tasks(services, played.agent.id, suite.dataset.id, suite.dataset.name)
-    warnings = (*([Hint(known)] if known else []), *acting_warnings(played.agent, played.sampling, repeats))
-    return start(services, played, request_key, warnings=warnings)
+    return start(services, played, request_key, warnings=_play_notes(services, suite, played))
 
 
-def task_count(reference: str, split: str, n_tasks: int, seed: int) -> int:
-    """Return how many tasks will be played: of all tasks of a file, no more than it has."""
-    if parts_of(reference) is not None:
-        return n_tasks
-    if not reads_tasks(reference):
-        if "file" in option_names(parse_reference(reference).id):  # refused where it has only tasks of a file
-            task_source(reference).tasks(split, 1, seed)
-        return n_tasks
-    return len(task_source(reference).tasks(split, n_tasks, seed))
+def _play_notes(services: Services, suite: MeasuredSuite, spec: EvaluateSpec) -> tuple[Hint, ...]:
+    """Return whether the agent knows tasks, which forbidden tools do not exist, and what speaks against the sampling."""
+    known = suite.dataset and trained_on_tasks(services, spec.agent.id, suite.dataset.id, suite.dataset.name)
+    notes = [Hint(note) for note in (known, _never_called(spec)) if note]
+    return (*notes, *acting_warnings(spec.agent, spec.sampling, spec.repeats))
+
+
+def _never_called(spec: EvaluateSpec) -> str:
+    """Return a note on forbidden tools that the environment does not offer; empty if there are none."""
+    offered = offered_tools(spec.environment) if spec.forbidden else set()
+    absent = [name for name in spec.forbidden if offered and name not in offered]
+    if not absent:
+        return ""
+    listed = ", ".join(f"{shown(name)}{nearest(name, offered)}" for name in absent)
+    return (
+        f"[unknown_tool] {spec.environment} offers no tool {listed}, so that no call of it proves nothing; it offers "
+        + list_names(sorted(offered))
+    )
 
 
 class MeasuredSuite(NamedTuple):
@@ -222,7 +233,7 @@ class MeasuredSuite(NamedTuple):
     """Plays the tasks; None: the rows of the dataset are compared."""
     dataset: Dataset | None
     split: Literal["train", "held_out", "all"]
-    n_tasks: int
+    n_tasks: int | None
     warnings: tuple[Hint, ...] = ()
 
 
@@ -231,7 +242,7 @@ def measured_suite(
     environment: str | Mapping[str, float] | None,
     dataset_id: str | None,
     split: str,
-    n_tasks: int,
+    n_tasks: int | None,
 ) -> MeasuredSuite:
     """Return what to measure on. The tasks of a benchmark are played if their environments are here."""
     asked: Literal["train", "held_out", "all"] = (
@@ -249,7 +260,7 @@ def measured_suite(
         part = _split_of(dataset, split)
         reference = benchmark_reference(services, dataset, part, environment)
         if isinstance(reference, str):
-            return MeasuredSuite(reference, dataset, "all", min(n_tasks, dataset.splits[part]))
+            return MeasuredSuite(reference, dataset, "all", min(n_tasks or USUAL_TASKS, dataset.splits[part]))
         fault = reference.message.partition("; ")[0]  # of the first row: a benchmark may have thousands
         note = Hint(f"Its tasks cannot be played, so only the first call is compared: {fault}")
         return MeasuredSuite(None, dataset, asked, n_tasks, (note,))

@@ -9,7 +9,8 @@ from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Comparison
 from quintain.records.jobs.job import CompareSpec, EvaluateSpec
-from quintain.tools.evaluation.rollouts import MeasuredSuite, acting_fields, measured_suite, task_count
+from quintain.tools.evaluation.environment_references import task_count
+from quintain.tools.evaluation.rollouts import MeasuredSuite, acting_fields, measured_suite
 from quintain.tools.jobs.jobs import spec_key, start
 from quintain.tools.results import CompareResult
 from quintain.tools.services import Services, find
@@ -42,7 +43,7 @@ def compare_sequentially(
             code="not_playable",
         )
     suite = _played_suite(services, environment, n_tasks)
-    a, b = (_side(services, name, suite, repeats) for name in agents)
+    a, b = (_side(services, name, suite, n_tasks, repeats) for name in agents)
     spec = CompareSpec(comparison_id="", a=a, b=b)
     comparison_id = f"cmp-{spec_key(spec)[:16]}"
     if (known := services.store.evaluations.find_comparison(comparison_id)) is not None:
@@ -82,14 +83,14 @@ def named_dataset(services: Services, environment: str | Mapping[str, float]) ->
     return find(services.store.datasets.get, environment) if isinstance(environment, str) else None
 
 
-def _side(services: Services, agent: str, suite: MeasuredSuite, repeats: int) -> EvaluateSpec:
+def _side(services: Services, agent: str, suite: MeasuredSuite, n_tasks: int, repeats: int) -> EvaluateSpec:
     assert suite.environment is not None
     acting = acting_fields(services, agent, suite.environment)
     return EvaluateSpec(
         **acting,
         dataset_id=None if suite.dataset is None else suite.dataset.id,
         split=suite.split,
-        n_tasks=task_count(acting["environment"], suite.split, suite.n_tasks, seed=0),
+        n_tasks=task_count(acting["environment"], suite.split, None, seed=0, at_most=n_tasks),
         repeats=repeats,
         sampling=acting["agent"].sampling,
         purpose="sequential",

@@ -94,7 +94,9 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         return Hint(f"Decision after {test.get('n_tasks')} tasks: {test.get('decision')}. Draw it: ", plot, ".")
     if result.evaluation_id and not result.n and result.report.get("loss") is None:
         errors = f"; {counted(result.n_error, 'episode')} ended with an error" if result.n_error else ""
-        return Hint(f"No task has a verdict, so there is nothing to compare{errors}.")
+        score = call("score_trajectories", scorer=..., filter={"job_id": job.id})
+        scored = (" ", score, " values its runs.") if result.n_unknown else ()
+        return Hint(f"No task has a verdict, so there is nothing to compare{errors}.", *scored)
     if result.evaluation_id:
         # The agent of a recipe is the one that it began with, else the one that was measured.
         agent = getattr(job.spec, "agent", None)

@@ -209,10 +209,10 @@ def reward(run: Trajectory) -> float | None:
 
 
 def group_reward(run: Trajectory) -> float | None:
-    """The environment's reward, else the verdict; a crash of the environment is not a verdict on the agent."""
+    """The environment's reward, else the label; a crash of the environment is not a verdict on the agent."""
     if run.outcome.status is OutcomeStatus.ERROR:
         return None
-    return verdict(run) if run.outcome.reward is None else run.outcome.reward
+    return label(run) if run.outcome.reward is None else run.outcome.reward
 
 
 def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> ScorerName:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.judging import JudgingMode
@@ -26,7 +26,7 @@ from quintain.records.wording import clip, shown
 from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.calibration.calibrated import CalibratedScorer, without_calibration
 from quintain.scoring.declared import DeclaredScorer
-from quintain.scoring.mix import cap_score
+from quintain.scoring.mix import cap_score, capped_name
 from quintain.scoring.profiles import PROFILES
 from quintain.scoring.profiles import profile as find_profile
 from quintain.scoring.recorded import AGENT, INFLUENCE, MONTECARLO, RAW, REPLAY, TOURNAMENT, is_recorded, source_of
@@ -105,6 +105,26 @@ def score_trajectories(
     rule = _Rule.of(services, parsed, asked, domain, calibrate=calibrate)
     runs = select(services, filter, trajectory_ids)
     return _score(services, _after(runs, cursor), rule, asked, audit=audit)
+
+
+def name_of_mix(
+    services: Services, mix: dict[str, Any], filter: TrajectoryFilter | None, ids: Sequence[str] | None
+) -> str:
+    """Return the name under which the values of a mix are stored.
+
+    Raises:
+        NotFound: nothing was scored by it, or by one of its parts; names the call that does.
+        InvalidInput: as of `score_trajectories`.
+    """
+    asked = _Asked(filter, None if ids is None else tuple(ids), ())
+    parsed = parse_reward(mix, "scorer")
+    rule = _Rule.of(services, parsed, asked, None, calibrate=True)
+    name = rule.scorer.name if parsed.cap is None else capped_name(rule.scorer.name, parsed.cap)
+    if name not in services.store.scores.scorers():
+        runs = asked.arguments() if filter is not None or ids else {"filter": ...}
+        score = call("score_trajectories", scorer=mix, **runs)
+        raise NotFound(Hint(f"nothing was scored by {clip(name, 200)!r}; first ", score))
+    return name
 
 
 def _require_judge(rubric: str | dict[str, Any] | None, mode: JudgingMode, target: str | None) -> None:

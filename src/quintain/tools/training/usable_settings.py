@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from quintain.endpoints.profiles import find_profile
-from quintain.environments.references import parts_of
-from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, ModelRef
@@ -27,7 +25,12 @@ from quintain.records.hyperparameters.methods import (
 from quintain.records.labels.judging import Endpoint
 from quintain.records.labels.reward import CallsReward
 from quintain.records.wording import list_names, nearest, shown
-from quintain.tools.evaluation.environment_references import face_of, require_opponent, usable_reference
+from quintain.tools.evaluation.environment_references import (
+    offered_tools,
+    require_opponent,
+    task_count,
+    usable_reference,
+)
 from quintain.tools.services import Services
 from quintain.tools.training.agents import (
     ENDPOINT,
@@ -175,17 +178,17 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
 def usable_settings(services: Services, config: TrainingConfig, environment: str | None) -> TrainingConfig:
     """Return settings that all have an effect, with `evaluate_environment` as a usable reference.
 
+    The default of `evaluate_tasks` is no more than a file holds out.
+
     Raises:
-        InvalidInput: Tasks are to be played and no environment is named (`no_environment`), or as `require_effect` and
-            `usable_reference`.
+        InvalidInput: Tasks are to be played and no environment is named (`no_environment`), or more than a file has
+            (`too_many_tasks`), or as `require_effect` and `usable_reference`.
     """
     require_effect(config, environment)
     if config.evaluate_every_steps is None:
         return config
-    if config.evaluate_environment is not None:
-        reference = usable_reference(services, config.evaluate_environment)
-        return config.model_copy(update={"evaluate_environment": reference})
-    if environment is None:
+    reference = config.evaluate_environment and usable_reference(services, config.evaluate_environment)
+    if (played := reference or environment) is None:
         raise InvalidInput(
             Hint(
                 f"evaluate_every_steps is {config.evaluate_every_steps}, and a training on a dataset names no environment whose "
@@ -194,7 +197,14 @@ def usable_settings(services: Services, config: TrainingConfig, environment: str
             ),
             code="no_environment",
         )
-    return config
+    given = config.evaluate_tasks if "evaluate_tasks" in config.model_fields_set else None
+    try:
+        tasks = task_count(played, "held_out", given, seed=0, at_most=config.evaluate_tasks)
+    except InvalidInput as error:
+        raise InvalidInput(f"hyperparameters.evaluate_tasks: {error.message}", code=error.code) from None
+    return config.model_copy(
+        update={"evaluate_tasks": tasks} | ({"evaluate_environment": reference} if reference else {})
+    )
 
 
 def _require_countable(environment: str, constraint: ConstraintConfig | None) -> None:
@@ -207,14 +217,8 @@ def _require_countable(environment: str, constraint: ConstraintConfig | None) ->
     """
     if constraint is None or not isinstance(constraint.cost, CallsReward) or constraint.cost.tool is None:
         return
-    offered = set[str]()
-    for part in parts_of(environment) or (environment,):
-        names = face_of(task_source(part)).tools
-        if not names:
-            return
-        offered.update(names)
-    wanted = constraint.cost.tool
-    if wanted not in offered:
+    wanted, offered = constraint.cost.tool, offered_tools(environment)
+    if offered and wanted not in offered:
         raise InvalidInput(
             f"expected constraint.cost.tool to be one of {list_names(sorted(offered))}, which {environment} offers, got {shown(wanted)}"
             f"{nearest(wanted, offered)}; correct it",

@@ -55,7 +55,7 @@ REMEDIES = {
 
 ONLINE = {
     "no_variance": "all runs of a task earned the same reward: raise the temperature or group_size, choose tasks that the "
-    "agent solves sometimes, or begin with sft on good runs",
+    "agent solves sometimes or a `reward` that ranks their runs, or begin with sft on good runs",
     "group_of_one": "raise group_size, or choose an environment that gives a verdict to every episode",
 }
 """The same where the model acts while it learns."""

@@ -54,14 +54,14 @@ def _run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
         report = _train(spec, inputs, directory, reporter, rewards, _earlier_rows(spec, directory))
     finally:
         if rewards is not None:
+            for warning in rewards.constant_parts():
+                reporter.warn("constant_reward_part", warning)
             rewards.close()
     if report is None:
         return JobResult(report={"reward": rewards and rewards.report()})
     details = report.model_dump(mode="json", exclude={"held_out"})
     if rewards is not None:
         details["reward"] = rewards.report()
-        for warning in rewards.constant_parts():
-            reporter.warn("constant_reward_part", warning)
     if report.stopped:
         return JobResult(report=details)
     agreement = None

@@ -72,7 +72,8 @@ def open_client(
         asks_for: See `EndpointClient`.
     """
     clock, key, ledger = Clock(now=lambda: datetime.now(UTC)), read_key(endpoint, secret), Ledger(folder)
-    return EndpointClient(endpoint, clock, key, seed, asks_for=asks_for, note=ledger.note), ledger
+    client = EndpointClient(endpoint, clock, key, seed, asks_for=asks_for, before=ledger.spent, note=ledger.note)
+    return client, ledger
 
 
 def close_after(owner: object, client: EndpointClient, ledger: Ledger) -> None:

@@ -176,14 +176,12 @@ class Rewards:
         return report
 
     def constant_parts(self) -> list[str]:
-        """Return a warning for each part of several that had one value in all runs, and so ranked none of them."""
+        """Return a warning for each part that had one value in all runs, and so ranked none of them."""
         return [
             f"part {name!r} of the reward was {values[0]:g} in all {len(values):,} runs and ranked none of them; choose "
             "other bounds or tasks, or leave it out"
             for name in self._spec.names
-            if len(values := self._values[name]) >= _FEWEST_ALIKE
-            and len(set(values)) == 1
-            and len(self._spec.parts) > 1
+            if len(values := self._values[name]) >= _FEWEST_ALIKE and len(set(values)) == 1
         ]
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from quintain.records.wording import counted, shown
 from quintain.tools.evaluation.environment_references import players_in
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE, learning_from
+from quintain.tools.training.planning.unknown_outcomes import valuing
 from quintain.tools.training.planning.warnings import (
     FEWEST_ROWS,
     count_outcomes,
@@ -272,8 +273,8 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
     question, measured = "Does the agent succeed sometimes?", newest_measurement(services, agent, environment)
     blockers = never_succeeds(services, method, agent, environment)
     name: Any = agent.id_or_name if agent else ...
+    opponent = "expert" if players_in(environment) else None
     if measured is None:
-        opponent = "expert" if players_in(environment) else None
         measure = call("evaluate_agent", agent=name, environment=environment, opponent=opponent)
         notes.append(
             Hint(
@@ -282,11 +283,11 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
                 "; an agent that never succeeds learns nothing by acting.",
             )
         )
-    elif not blockers:
-        answer = f"It solves {measured.rate.value or 0.0:.0%} of {measured.rate.n} tasks there."
+    elif not blockers and opponent is None:  # in a game it meets itself
+        answer = f"It solves {measured.rate:.0%} of {measured.of} there."
         other = "an agent that never succeeds needs good runs to imitate first"
         branches = (*branches, Branch(question=question, answer=answer, otherwise=other))
-        if measured.sampling.temperature == 0:
+        if measured.temperature == 0:
             sample = call("collect_rollouts", agent=name, environment=environment, attempts=4, temperature=1)
             notes.append(
                 Hint(
@@ -358,6 +359,9 @@ def _making(services: Services, kind: str, environment: str | None) -> Hint:
     collect = call("collect_rollouts", agent="starter", environment=environment or "quintain/inventory", attempts=4)
     if kind == "text":
         return Hint("name files of text: ", call("export_dataset", kind="text", name="texts", path=...))
+    decided = outcomes["success"] + (0 if kind == "sft" else outcomes["failure"])
+    if outcomes["unknown"] and not decided and kind != "prm":
+        return valuing(services, kind, environment, outcomes["unknown"])
     if kind == "sft":
         if not outcomes["success"]:
             place = f" in {environment}" if environment else ""

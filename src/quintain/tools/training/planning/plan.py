@@ -11,7 +11,7 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.next_step import Hint, call, join_hints
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset, DatasetName
-from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, OnlineConfig
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, OnlineConfig, TrainingConfig
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker, Estimate, TrainingPlan
 from quintain.records.record import require_number
@@ -54,7 +54,7 @@ from quintain.tools.training.planning.estimate import (
 )
 from quintain.tools.training.planning.model_files import ModelFacts, read_model, stored_quantization
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
-from quintain.tools.training.planning.warnings import step_value_notes
+from quintain.tools.training.planning.warnings import few_held_out, step_value_notes
 from quintain.tools.training.requests import AgentReference, Request, Source, start_agent
 from quintain.tools.training.start import evolution_spec, training_inputs, with_tasks_there
 
@@ -184,13 +184,27 @@ def _planned(
         estimate=taken.estimate,
         blockers=found,
         reward=choice.reward,
-        notes=(*choice.notes, *step_value_notes(settled.config, data)),
+        notes=(
+            *choice.notes,
+            *step_value_notes(settled.config, data),
+            *few_held_out(settled.hyperparameters),
+            *(() if method == EVOLVE else _cut_short(settled.config, taken.estimate)),
+        ),
         why=join_hints(" ", [Hint(reason) for reason in (*answers, *wished, *settled.reasons, *taken.reasons)]),
         branches=(*choice.branches, *settled.branches),
         fields=_described(method, settled.hyperparameters, acts=choice.environment is not None),
         resource_uri=f"guide://methods/{method}",
         next_step=_next(choice, agent.id_or_name if agent else reference, settled, found, taken),
     )
+
+
+def _cut_short(config: TrainingConfig, found: Estimate) -> tuple[Hint, ...]:
+    """Return a note if the steps take longer than the training may."""
+    shortest = found.duration_range_s[0] if found.duration_range_s else found.duration_s
+    if config.max_minutes is None or shortest is None or shortest <= 60 * config.max_minutes:
+        return ()
+    longer = f"max_minutes is {config.max_minutes:g}, and its {found.steps} steps take about {shortest / 60:.2g} minutes or more"
+    return (Hint(f"{longer}: it ends on the way, with a learning rate that is not lowered yet; plan fewer steps."),)
 
 
 def _described(method: str, settings: Mapping[str, Any], *, acts: bool) -> dict[str, str]:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quintain.datasets.manifest import manifest_entries, notes_of
 from quintain.datasets.step_labels import score_labels, unweighted_reason
-from quintain.endpoints.profiles import read_profiles
 from quintain.errors import QuintainError
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Dataset
-from quintain.records.evaluation import Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, GRPOConfig, TrainingConfig
-from quintain.records.jobs.job import EvolveSpec, RecipeSpec, TrainSpec
+from quintain.records.jobs.job import EvolveSpec, JobStatus, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.jobs.plan import Blocker
 from quintain.records.jobs.recipe import TrainStage
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.trajectory import OutcomeStatus
 from quintain.records.wording import counted
-from quintain.scoring.outcomes.answer_scorers import CheckerScorer
 from quintain.scoring.rules.scorer import RulesScorer
 from quintain.tools.data.lineage import export_again
+from quintain.tools.evaluation.environment_references import players_in
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
@@ -46,12 +43,14 @@ from quintain.tools.training.planning.settings import (
     planned_steps,
     small_batch,
 )
+from quintain.tools.training.planning.unknown_outcomes import scoring_note
 
 
 def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hint, ...]:
     """Return the notes of the export, and what `plan_training` would call a blocker of a training that can be started."""
     blockers, notes = list[Blocker](), tuple[Hint, ...]()
     if isinstance(spec, EvolveSpec):
+        notes = tuple(Hint(f"[few_held_out] {note}") for note in few_held_out(spec.config.model_dump()))
         device, model = look_at_device(), read_model(spec.agent.model)
         asked = EstimateRequest(EVOLVE, spec.training, spec.agent, spec.environment, None, None, model, device, None)
     else:
@@ -69,6 +68,22 @@ def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hi
         blockers += never_succeeds(services, asked.method, spec.agent, spec.environment)
     blockers += shortages(size_estimate(services, asked))
     return (*notes, *_hints(blockers), *settings_warnings([asked.config], spec.agent))
+
+
+_FEWEST_FLIPS = 6
+"""Tasks that must change for the better until a paired gain is significant, however few there are."""
+_FEWEST_HELD_OUT = 5 * _FEWEST_FLIPS
+"""Held-out tasks below which only a gain of more than 20 points is significant."""
+
+
+def few_held_out(settings: Mapping[str, Any]) -> tuple[Hint, ...]:
+    """Return a note if an evolution measures on so few tasks that hardly any gain is significant."""
+    counts = {name: settings.get(name) or _FEWEST_HELD_OUT for name in ("evaluation_tasks", "final_tasks")}
+    few = [f"{name} is {n}" for name, n in counts.items() if n < _FEWEST_HELD_OUT]
+    if not few:
+        return ()
+    why = f"a gain is significant from {_FEWEST_FLIPS} tasks solved more on, so chance may choose the best round"
+    return (Hint(f"{' and '.join(few)}: {why}, and `patience` may end it early; give the file more held-out tasks."),)
 
 
 def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
@@ -91,27 +106,59 @@ def _pays_failures(reward: RewardSpec | None) -> bool:
     return "outcome" not in counted if reward and reward.combine == "product" else counted != {"outcome"}
 
 
+_NEWEST_JOBS = 100
+"""Rollouts among which those of an agent are looked for."""
 _FEWEST_EPISODES = 20
 """Episodes from which on a success rate of 0 counts as `never`."""
 
 
 def never_succeeds(services: Services, method: str, agent: Agent | None, environment: str) -> list[Blocker]:
-    """Return a blocker if the agent solved no task of an environment in which it would learn from its successes."""
+    """Return a blocker if the agent solved no task of an environment in which it would learn from its successes.
+
+    In a game that is no reason: against itself it wins as often as it loses.
+    """
     measured = newest_measurement(services, agent, environment)
-    if measured is None or method == "distill" or measured.rate.value or measured.rate.n < _FEWEST_EPISODES:
+    if measured is None or method == "distill" or measured.rate or measured.n < _FEWEST_EPISODES:
         return []
-    never = f"the agent solved none of {measured.rate.n} tasks in {environment}, so all runs of a task earn the same"
-    export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"})
-    remedy = Hint("train it on good runs first: ", export, ", then plan that training")
+    if players_in(environment):
+        return []
+    never = f"the agent solved none of {measured.of} in {environment}, so all runs of a task earn the same"
+    good = {"environment": environment.partition("?")[0], "outcome": "success"}
+    export = call("export_dataset", kind="sft", name="good-runs", filter=good)
+    shown: tuple[str | ToolCall, ...] = ()
+    if not services.store.trajectories.count(TrajectoryFilter.model_validate(good), most=1):
+        shown = (call("collect_rollouts", agent="expert", environment=environment), ", then ")
+    remedy = Hint("train it on good runs first: ", *shown, export, ", then plan that training")
     return [
         Blocker(code="no_successes", message=f"{never} and {method} has nothing to learn from", remedy=remedy),
     ]
 
 
-def newest_measurement(services: Services, agent: Agent | None, environment: str) -> Evaluation | None:
-    """Return the newest evaluation of an agent in an environment that has a success rate."""
-    known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
-    return next((one for one in known if one.environment == environment and one.rate.value is not None), None)
+class Measurement(NamedTuple):
+    """How often an agent succeeded in an environment."""
+
+    rate: float
+    n: int
+    of: str
+    """What it was measured on, such as `100 tasks`."""
+    temperature: float
+
+
+def newest_measurement(services: Services, agent: Agent | None, environment: str) -> Measurement | None:
+    """Return what an agent's newest rollouts in an environment show, which sample as it learns, else its newest evaluation."""
+    if agent is None or agent.id is None:
+        return None
+    for job in services.store.jobs.page(kind="rollout", status=JobStatus.SUCCEEDED, limit=_NEWEST_JOBS).items:
+        spec, result = job.spec, job.result
+        if not isinstance(spec, RolloutSpec) or (spec.agent.id, spec.environment) != (agent.id, environment):
+            continue
+        if result is not None and result.n and result.success_rate is not None:
+            of = f"{counted(result.n, 'episode')} of rollouts"
+            return Measurement(result.success_rate, result.n, of, spec.sampling.temperature)
+    for one in services.store.evaluations.of_agent(agent.id):
+        if one.environment == environment and one.rate.value is not None:
+            return Measurement(one.rate.value, one.rate.n, counted(one.rate.n, "task"), one.sampling.temperature)
+    return None
 
 
 def settings_warnings(configs: Iterable[TrainingConfig], agent: Agent) -> tuple[Hint, ...]:
@@ -199,10 +246,6 @@ FEWEST_ROWS = 10
 """Minimum of training rows; a run on fewer memorises them."""
 
 
-_SAMPLED = 50
-"""Runs of unknown outcome that scorers are tried on."""
-
-
 class Concerns(NamedTuple):
     """Return the reasons against training on a dataset."""
 
@@ -229,7 +272,7 @@ def data_concerns(services: Services, method: str, dataset: Dataset) -> Concerns
                 )
             )
         elif not outcomes["success"] and outcomes["unknown"]:
-            notes += _scoring_note(services, dataset)
+            notes += scoring_note(services, dataset)
     if not dataset.splits.get("validation"):
         notes += _no_validation(dataset)
     return Concerns(tuple(blockers), tuple(notes))
@@ -265,30 +308,6 @@ def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hi
         return (Hint(f"{alike}; those of the others are weighed."),)
     setting = "step_level" if isinstance(config, GRPOConfig) and config.step_level else "step_weighting"
     return (Hint(f"{alike}: `rules` ranks no steps of them either, so leave `{setting}` out."),)
-
-
-def _scoring_note(services: Services, dataset: Dataset) -> list[Hint]:
-    """Return how to score runs of unknown outcome: by a scorer that tells a sample of them apart, else by a judge.
-
-    Nothing where their log labels them good, which is a verdict.
-    """
-    unknown = "The outcome of these runs is unknown: score them before you rely on them, with "
-    filter = TrajectoryFilter(dataset_id=dataset.id, outcome=OutcomeStatus.UNKNOWN)
-    runs = list(islice(services.store.trajectories.iterate(filter), _SAMPLED))
-    if all(run.logged_label for run in runs):
-        return []
-    named = {"filter": {"dataset_id": dataset.id}}
-    for scorer in (CheckerScorer(), RulesScorer()):
-        values = [value for run in runs if (value := scorer.score(run).value) is not None]
-        if len(set(values)) > 1:
-            score = call("score_trajectories", scorer=scorer.name, **named)
-            return [Hint(unknown, score, f", which values {len(values)} of {counted(len(runs), 'run')} looked at.")]
-    alike = f"; `checker` and `rules` tell none of {counted(len(runs), 'run')} looked at apart."
-    if profiles := sorted(read_profiles(services.settings.endpoints_file)):
-        judge = call("score_trajectories", scorer="judge", judge=f"endpoint:{profiles[0]}", **named)
-    else:
-        judge = call("get_judging_batch", limit=10, **named)
-    return [Hint(unknown, judge, alike)]
 
 
 def _too_few(dataset: Dataset, rows: int) -> Blocker:
