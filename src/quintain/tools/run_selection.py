@@ -74,7 +74,7 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
 
 def why_none(services: Services, filter: TrajectoryFilter) -> Hint:
     """Return why a filter finds no run, with the remedy."""
-    if services.store.trajectories.count(TrajectoryFilter()):
+    if services.store.trajectories.count(TrajectoryFilter(), most=1):
         conditions = filter.model_dump(mode="json", exclude_defaults=True)
         asked = ", ".join(f"{name}={value!r}" for name, value in conditions.items())
         step = Hint(f"no stored run matches {asked}; loosen the filter, or look with ", call("search_trajectories"))
