@@ -152,6 +152,60 @@ def test_a_verdict_that_names_one_of_two_answers_makes_a_pair(
     assert (line, "got a tie or no verdict" in reason) == (2, True)
 
 
+RIVALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "helpsteer3": (
+        {"context": [ASKED, said("Which shop?"), ASKED], "response1": "two", "response2": "one"},
+        {"overall_preference": 3},
+    ),
+    "helpsteer2": ({"prompt": "Where?", "response_1": "one", "response_2": "two"}, {"preference_strength": -2}),
+    "shp": (
+        {"history": "Where?", "human_ref_A": "one it is", "human_ref_B": "two it is", "c_root_id_A": "x", "c_root_id_B": "y"},
+        {"score_A": 20, "score_B": 10},
+    ),
+    "arena": (
+        {"prompt": '["Hi?", "Where?"]', "response_a": '["Hello", "two"]', "response_b": '["Ho", "one"]', "model_b": "large"},
+        {"winner_model_a": 0, "winner_model_b": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_a_leaning_or_ratings_say_which_of_two_answers_is_better(tmp_path: Path, name: str) -> None:
+    answers, verdict = RIVALS[name]
+    assert reader({**answers, **verdict}) == "preference"
+    tie = {**answers, **dict.fromkeys(verdict, 0)}
+    (chosen, rejected), report = read_rows(tmp_path, "preference", [{**answers, **verdict}, tie])
+    assert [str(run.steps[-1].message)[:3] for run in (chosen, rejected)] == ["one", "two"]
+    assert [step.train for step in chosen.steps if step.actor == "agent"] == {
+        "helpsteer3": [False, None],
+        "arena": [None, None],
+    }.get(name, [None])
+    assert (chosen.steps[0].actor, chosen.agent.model) == ("user", "large" if name == "arena" else None)
+    assert [run.outcome.scores.get("score") for run in (chosen, rejected)] == (
+        [20, 10] if name == "shp" else [None, None]
+    )
+    assert "got a tie or no verdict" in report.rejected[0][1]
+
+
+def test_what_two_answers_reply_to_is_in_the_input_the_trajectory_or_a_context(tmp_path: Path) -> None:
+    sides = {"chosen": "Here.", "rejected": "No idea."}
+    rows = [
+        {"system": "You are kind.", "input": "Where is it?", **sides},
+        {"trajectory": [{"from": "user", "value": "Where is it?"}], **sides},
+        {"context": "Seven shops.", "question": "Where is it?", **sides},
+        {"messages": [{"role": "user", "content": "Where is it?"}], "chosen_response": said("Here."), "rejected_response": said("No.")},
+    ]  # fmt: skip
+    runs, _ = read_rows(tmp_path, "preference", rows)
+    asked = [(run.task.prompt, run.steps[-1].message) for run in runs[::2]]
+    assert asked == [
+        ("Where is it?", "Here."),
+        ("Where is it?", "Here."),
+        ("Where is it?\nSeven shops.", "Here."),
+        ("Where is it?", "Here."),
+    ]
+    assert shown(runs[0])[0] == ("system", "You are kind.")
+
+
 def test_answers_that_are_json_objects_stay_text_and_an_object_is_refused_by_its_keys(tmp_path: Path) -> None:
     row = {"prompt": "Sum up.", "chosen": '{"sum": 3}', "rejected": '["a"]'}
     (chosen, rejected), report = read_rows(tmp_path, "preference", [row, {**row, "chosen": {"sum": 3}}])
@@ -631,3 +685,10 @@ def test_a_function_calling_row_is_a_query_and_the_calls_that_answer_it() -> Non
     function = {"name": "giveaways", "description": "Lists them."}
     function["parameters"] = {"type": "object", "properties": properties}
     assert (made.tools, report.notes) == (({"type": "function", "function": function},), {})
+
+
+def test_what_a_question_is_about_is_asked_with_it_and_a_rationale_is_a_thought(tmp_path: Path) -> None:
+    row = {"question": "How many are old?", "context": "CREATE TABLE head (age INT)", "answer": "SELECT 1"}
+    (run,), _ = read_rows(tmp_path, "question_answer", [{**row, "rationale": "They have an age."}])
+    assert shown(run) == [("user", "How many are old?\nCREATE TABLE head (age INT)"), ("agent", "SELECT 1")]
+    assert run.steps[-1].thought == "They have an age."
