@@ -642,6 +642,47 @@ def test_what_the_model_replied_beside_the_messages_ends_the_run(tmp_path: Path,
     assert found.name == "openai_chat"
 
 
+ANSWERED = {"type": "message", "role": "assistant", "content": "4", "model": "m", "stop_reason": "end_turn"}
+GEMINI = {"candidates": [{"content": {"role": "model", "parts": [{"text": "4"}]}}], "modelVersion": "m"}
+CONVERSE = {"output": {"message": {"role": "assistant", "content": [{"text": "4"}]}}, "stopReason": "end_turn"}
+VENDORS: dict[str, Any] = {
+    "anthropic's batch": {"custom_id": "1", "result": {"type": "succeeded", "message": ANSWERED}},
+    "gemini's batch": {"key": "1", "response": GEMINI},
+    "vertex's batch": {"request": {"contents": [{"role": "user", "parts": [{"text": "2+2?"}]}]}, "response": GEMINI},
+    "bedrock's batch": {"modelInput": {"messages": [QUESTION]}, "modelOutput": ANSWERED},
+    "bedrock's log": {
+        "modelId": "m",
+        "input": {"inputBodyJson": {"messages": [QUESTION]}},
+        "output": {"outputBodyJson": CONVERSE},
+    },
+}
+
+
+@pytest.mark.parametrize("name", VENDORS)
+def test_a_vendors_line_of_a_request_and_its_answer_is_a_run(tmp_path: Path, name: str) -> None:
+    (run,), _ = read_rows(tmp_path, "openai_chat", [VENDORS[name]])
+    asked = ["2+2?"] if name.startswith(("v", "b")) else []
+    assert [step.message for step in run.steps] == [*asked, "4"]
+    assert (run.agent.model, run.steps[-1].actor) == ("m", "agent")
+    assert (found := detected([VENDORS[name]]).importer)
+    assert found.name == "openai_chat"
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [{"system": "Be short.", "input": "1+1?", "output": "2"}, {"input": "2+2?", "output": "4"}],
+        [{"system": "Be short.", "human": "1+1?", "assistant": "2"}, {"human": "2+2?", "assistant": "4"}],
+        ["1+1?", "2", "2+2?", "4"],
+    ],
+)
+def test_exchanges_of_a_conversation_are_its_turns(tmp_path: Path, turns: list[Any]) -> None:
+    (run,), _ = read_rows(tmp_path, "openai_chat", [{"conversation": turns}])
+    said = [step.message for step in run.steps if step.actor != "system"]
+    assert (said, [step.actor for step in run.steps][-4:]) == (["1+1?", "2", "2+2?", "4"], ["user", "agent"] * 2)
+    assert [step.message for step in run.steps if step.actor == "system"] == ["Be short."] * isinstance(turns[0], dict)
+
+
 GREETED = [{"role": "assistant", "content": "Hello."}, QUESTION, REPLY]
 
 

@@ -262,7 +262,8 @@ def agent_of(row: Mapping[str, Any], acted: str | None = None) -> AgentInfo:
     """Return the agent named by the columns; `acted` is the model of its turns, where no column names one."""
     model, about = row.get("model"), as_dict(row.get("metadata"))
     named = model.get("name") if isinstance(model, Mapping) else None
-    model = nonblank(model, row.get("model_name"), named, about.get("model"), about.get("model_name"), acted)
+    stated = (row.get("model_name"), row.get("modelId"), named, about.get("model"), about.get("model_name"))
+    model = nonblank(model, *stated, acted)
     return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
 
 

@@ -17,7 +17,7 @@ from quintain.importers.training_data.loose_messages import LooseMessages
 from quintain.importers.transcripts.chat_messages import ROLES, role_of
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
 from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
-from quintain.importers.values import dicts_in, nonblank, parse_json_text, parse_time, transpose_columns
+from quintain.importers.values import as_dict, dicts_in, nonblank, parse_json_text, parse_time, transpose_columns
 
 COLUMNS = ("messages", "conversations", "conversation", "trajectory")
 FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices", "stop_reason")
@@ -25,6 +25,14 @@ FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices",
 _REPLIES = ("response", "output", "outputs", "completion")
 """Fields with what the model answered to the messages beside them: a response, a message or text."""
 
+_EXCHANGES = (
+    ("input", "output"),
+    ("human", "assistant"),
+    ("user", "assistant"),
+    ("question", "answer"),
+    ("query", "response"),
+)
+"""Names of what was asked and answered in one object of a chat: Capybara and xtuner, Firefly and ms-swift, ..."""
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _STRANGE = frozenset({"email", "username", "password", "phone", "first_name", "last_name", "avatar", "permissions"})
 """Fields of user records, which chat messages do not have."""
@@ -73,15 +81,17 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
 
     The messages are a list, except where the record has a `SpooledList`: then they can be read once.
     """
-    request, response = parse_json_text(row.get("request", row.get("body", row.get("input")))), row.get("response")
+    request = parse_json_text(row.get("request", row.get("body", row.get("input"))))
+    request = as_dict(request).get("inputBodyJson", request)  # a log of Amazon Bedrock
+    response = row.get("response", as_dict(row.get("output")).get("outputBodyJson"))
     if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
         held = messages_of(request)
-        if held is None and "input" in request and _answer(response):
-            held = _of_items(request), request
+        if held is None and _answer(response):
+            held = _asked(request), request
         if held is not None:
             return _answered(held[0], row, _answer(response)), {**row, **request}
     for key in COLUMNS:
-        messages = transpose_columns(row.get(key))
+        messages = _exchanged(transpose_columns(row.get(key)))
         if isinstance(messages, list | SpooledList) and any(is_message(each) or is_item(each) for each in messages):
             converted = items_to_messages(messages) if any(map(is_item, messages)) else messages
             chat = list(converted) if isinstance(messages, list) else converted
@@ -96,6 +106,27 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
             return [*requests[0]["messages"], *answer], {**requests[0], **row}
         return answer, row
     return _only_chat(row)
+
+
+def _asked(request: Mapping[str, Any]) -> list[Any]:
+    """Return what a request asks: its input items, or its only chat, such as the `contents` of Gemini's API."""
+    chats = [value for value in request.values() if isinstance(value, list) and _is_said(value)]
+    return chats[0] if len(chats) == 1 and "input" not in request else _of_items(request)
+
+
+def _exchanged(turns: Any) -> Any:
+    """Return the messages of a list of exchanges (`_EXCHANGES`), or of texts that take turns (LIMA); other values unchanged."""
+    if not isinstance(turns, list) or not turns:
+        return turns
+    if all(isinstance(turn, str) for turn in turns):
+        return [{"role": "assistant" if place % 2 else "user", "content": text} for place, text in enumerate(turns)]
+    names = next(
+        (pair for pair in _EXCHANGES if all(isinstance(turn, dict) and {*pair} <= turn.keys() for turn in turns)), None
+    )
+    if names is None or any(is_message(turn) for turn in turns):
+        return turns
+    spoken = (("system", "system"), ("user", names[0]), ("assistant", names[1]))
+    return [{"role": role, "content": turn[key]} for turn in turns for role, key in spoken if turn.get(key)]
 
 
 def _answered(messages: Iterable[Any], row: Mapping[str, Any], answers: list[Any]) -> Iterable[Any]:
@@ -262,13 +293,20 @@ def _answers(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _answer(response: Any) -> list[Any]:
-    """Return the answer message of an OpenAI or Anthropic response."""
+    """Return the answer message of an OpenAI, Anthropic, Gemini, Bedrock or Ollama response."""
     response = parse_json_text(response)
-    if isinstance(response, Mapping) and isinstance(response.get("body"), Mapping):
-        response = response["body"]  # a line of OpenAI's batches
     if not isinstance(response, Mapping):
         return []
+    bodies = (response[key] for key in ("body", "result") if isinstance(response.get(key), Mapping))
+    response = next(bodies, response)  # a line of OpenAI's batches, or of Anthropic's
     said = response.get("message")
+    if response.get("type") == "succeeded":
+        return _answer(said)
+    if isinstance(answer := as_dict(response.get("output")).get("message"), Mapping):  # Bedrock's Converse
+        return [{**answer, **_about(response, "")}]
+    for candidate in dicts_in(response.get("candidates"))[:1]:
+        known = {"model": response.get("modelVersion"), "usage": response.get("usageMetadata")}
+        return [{**as_dict(candidate.get("content")), "role": "assistant", **known}]
     if isinstance(said, Mapping) and "done" in response:  # Ollama's chat
         usage = {"prompt_tokens": response.get("prompt_eval_count"), "completion_tokens": response.get("eval_count")}
         return [{"role": "assistant", **said, **_about({**response, "usage": usage}, "created_at")}]
