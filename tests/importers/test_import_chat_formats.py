@@ -868,3 +868,14 @@ def test_a_column_of_thoughts_is_what_the_agent_thought_unless_it_may_be_a_judge
     assert any("may be the judge's" in note for note in found.report.notes)
     found = read(write(tmp_path / "c.jsonl", [{**row, "score": 0.5, "cot": "6 and 12 make 18."}]), tmp_path)
     assert found.only.agent_steps[0].thought == "6 and 12 make 18."
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"image": {"url": "a.png"}}, {"image": {"path": "a.png", "bytes": None}}, {"path": "a.png"}, {"image": "a.png"}],
+)
+def test_an_image_is_a_path_or_url_of_the_part_or_of_an_object_in_it(tmp_path: Path, part: dict[str, Any]) -> None:
+    asked = {"role": "user", "content": [{"type": "image", **part}, {"type": "text", "text": "What is it?"}]}
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": [asked, REPLY]}])
+    assert [getattr(piece, "uri", None) for piece in run.steps[0].message] == ["a.png", None]
+    assert report.unknown == {}
