@@ -692,3 +692,20 @@ def test_what_a_question_is_about_is_asked_with_it_and_a_rationale_is_a_thought(
     (run,), _ = read_rows(tmp_path, "question_answer", [{**row, "rationale": "They have an age."}])
     assert shown(run) == [("user", "How many are old?\nCREATE TABLE head (age INT)"), ("agent", "SELECT 1")]
     assert run.steps[-1].thought == "They have an age."
+
+
+def test_each_answer_of_a_list_is_a_run_of_its_prompts_group_with_its_rating_or_rank(tmp_path: Path) -> None:
+    rows = small_log("answers")
+    runs, report = read_rows(tmp_path, "answers", rows)
+    assert [shown(run) for run in runs] == [
+        [("user", "Where is order 7?"), ("agent", said)] for said in ("Here.", "No idea.")
+    ] * 2
+    assert [(run.agent.model, run.outcome.reward) for run in runs] == [
+        ("m-1", 8.5),
+        ("m-2", 3.0),
+        ("m-1", -1),
+        ("m-2", -2),
+    ]
+    assert ({run.group_id is None for run in runs}, len({run.group_id for run in runs})) == ({False}, 1)
+    assert any("left out" in note for note in report.notes)
+    assert [reader(row) for row in rows] == ["answers"] * 2
