@@ -879,3 +879,56 @@ def test_an_image_is_a_path_or_url_of_the_part_or_of_an_object_in_it(tmp_path: P
     (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": [asked, REPLY]}])
     assert [getattr(piece, "uri", None) for piece in run.steps[0].message] == ["a.png", None]
     assert report.unknown == {}
+
+
+def test_chunks_of_google_ai_studio_have_their_thoughts_and_the_model(tmp_path: Path) -> None:
+    thought = {"text": "Add them.", "role": "model", "isThought": True}
+    for more in ({}, {"parts": [{"text": ""}, {"text": "Add them.", "thought": True}]}):
+        chunks = [{"text": "2+2?", "role": "user"}, {**thought, **more}, {"text": "4", "role": "model"}]
+        row = {"runSettings": {"model": "models/gemini-2.5-pro"}, "chunkedPrompt": {"chunks": chunks}}
+        (run,), _ = read_rows(tmp_path, "openai_chat", [row])
+        assert [(step.actor, step.message, step.thought) for step in run.steps] == [
+            ("user", "2+2?", None),
+            ("agent", "4", "Add them."),
+        ]
+        assert run.agent.model == "models/gemini-2.5-pro"
+
+
+def thread_message(role: str, text: str, created: int) -> dict[str, Any]:
+    content = [{"type": "text", "text": {"value": text, "annotations": []}}]
+    return {"object": "thread.message", "thread_id": "t", "role": role, "content": content, "created_at": created}
+
+
+def test_messages_of_openais_assistants_have_their_texts_in_the_order_of_their_times(tmp_path: Path) -> None:
+    newest_first = [thread_message("assistant", "4", 1_700_000_001), thread_message("user", "2+2?", 1_700_000_000)]
+    for rows in ([{"object": "list", "data": newest_first}], newest_first):  # Jan has a message a line
+        (run,), report = read_rows(tmp_path, "openai_chat", rows)
+        assert [step.message for step in run.steps] == ["2+2?", "4"]
+        assert (run.session_id, report.unknown) == ("t", {})
+
+
+def test_messages_of_several_conversations_in_one_list_are_chats_of_their_own(tmp_path: Path) -> None:
+    messages = [{**message, "topicId": topic} for topic in ("t1", "t2") for message in (QUESTION, REPLY)]
+    runs, _ = read_rows(tmp_path, "openai_chat", [{"state": {"messages": messages, "topics": []}}])
+    assert [([step.message for step in run.steps], run.session_id) for run in runs] == [
+        (["2+2?", "4"], t) for t in ("t1", "t2")
+    ]
+
+
+CHAT = {"messages": [QUESTION, REPLY]}
+PARTS = [{"role": m["role"], "contentParts": [{"type": "text", "text": m["content"]}]} for m in (QUESTION, REPLY)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"data": {"chats": [CHAT] * 2, "folders": []}},  # TypingMind
+        {"chat-next-web-store": {"sessions": [CHAT] * 2}, "app-config": {"models": [{"name": "m"}]}},  # NextChat
+        {"chat-sessions": [{"messages": PARTS}] * 2},  # Chatbox
+        [{"history": [{"message": QUESTION, "contextItems": []}, {"message": REPLY}], "sessionId": "c"}]
+        * 2,  # Continue
+    ],
+)
+def test_chats_of_applications_are_found_in_their_exports(tmp_path: Path, value: Any) -> None:
+    runs = read(write(tmp_path / "export.json", value), tmp_path).all
+    assert [[step.message for step in run.steps] for run in runs] == [["2+2?", "4"]] * 2

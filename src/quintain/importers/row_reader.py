@@ -45,7 +45,7 @@ _ATTEMPTS = (
     "attempt",
     "epoch",
 )
-SESSIONS = ("session_id", "conversation_id", "thread_id")
+SESSIONS = ("session_id", "conversation_id", "thread_id", "topicId", "conversationId", "threadId", "sessionId")
 _READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
@@ -260,7 +260,7 @@ def task_of(row: Mapping[str, Any]) -> Task:
 
 def agent_of(row: Mapping[str, Any], acted: str | None = None) -> AgentInfo:
     """Return the agent named by the columns; `acted` is the model of its turns, where no column names one."""
-    model, about = row.get("model"), as_dict(row.get("metadata"))
+    model, about = row.get("model"), {**as_dict(row.get("runSettings")), **as_dict(row.get("metadata"))}
     named = model.get("name") if isinstance(model, Mapping) else None
     stated = (row.get("model_name"), row.get("modelId"), named, about.get("model"), about.get("model_name"))
     model = nonblank(model, *stated, acted)

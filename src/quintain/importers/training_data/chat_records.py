@@ -11,13 +11,21 @@ from quintain.errors import InvalidInput
 from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report, Run
-from quintain.importers.row_reader import SESSIONS, build_chat_run, read_row
+from quintain.importers.row_reader import SESSIONS, build_chat_run, first_name, read_row
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.loose_messages import LooseMessages
 from quintain.importers.transcripts.chat_messages import ROLES, role_of
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
 from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
-from quintain.importers.values import as_dict, dicts_in, nonblank, parse_json_text, parse_time, transpose_columns
+from quintain.importers.values import (
+    as_dict,
+    as_text,
+    dicts_in,
+    nonblank,
+    parse_json_text,
+    parse_time,
+    transpose_columns,
+)
 
 COLUMNS = ("messages", "conversations", "conversation", "trajectory")
 FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices", "stop_reason")
@@ -25,6 +33,8 @@ FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices",
 _REPLIES = ("response", "output", "outputs", "completion")
 """Fields with what the model answered to the messages beside them: a response, a message or text."""
 
+_WORDS = ("parts", "contentParts", "text", "message")
+"""Fields with what a message says, where it has no `content`."""
 _EXCHANGES = (
     ("input", "output"),
     ("human", "assistant"),
@@ -54,7 +64,7 @@ def _worded(message: Mapping[str, Any]) -> str | list[Any] | None:
     """Return what a message of a known role has under another name than `content`: text, or the parts of Gemini's API."""
     if message["role"] not in ROLES:
         return None
-    parts = message.get("parts")
+    parts = message.get("parts", message.get("contentParts"))
     return parts if isinstance(parts, list) else nonblank(message.get("text"), message.get("message"))
 
 
@@ -161,7 +171,8 @@ def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | 
     level: list[Mapping[str, Any]] = [row]
     for _ in range(_DEPTH):
         for fields in level:
-            chats = {key: value for key, value in fields.items() if isinstance(value, list) and _is_said(value)}
+            lists = {key: _bare(value) for key, value in fields.items() if isinstance(value, list)}
+            chats = {key: value for key, value in lists.items() if _is_said(value)}
             answers = [key for key, value in chats.items() if _is_spoken(value)]
             asked = [value for key, value in chats.items() if key not in answers]
             prompt = asked[0] if len(asked) == 1 else []
@@ -189,16 +200,31 @@ def chats_by_name(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def records_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the records with chats that an object holds in its only list of them, or under their names; else [].
+    """Return the records with chats that an object, or one in it, holds in its only list of them, or under names; else [].
 
     They have the model of the object, unless they name one.
     """
-    lists = [dicts_in(list(value)) for value in row.values() if isinstance(value, list | SpooledList)]
+    holders = [row, *(value for value in row.values() if isinstance(value, Mapping))]
+    values = (value for holder in holders for value in holder.values())
+    lists = [dicts_in(list(value)) for value in values if isinstance(value, list | SpooledList)]
     found = [records for records in lists if any(messages_of(record) for record in records[:3])]
     if not found and len(row) > 1 and all(isinstance(value, Mapping) and messages_of(value) for value in row.values()):
         found = [[{SESSIONS[0]: name, **record} for name, record in row.items()]]
     model = nonblank(row.get("model"))
     return [{"model": model, **record} if model else record for record in found[0]] if len(found) == 1 else []
+
+
+def _bare(values: list[Any]) -> list[Any]:
+    """Return the messages of a list whose items hold one each, such as the history of a session of Continue."""
+    held = [value.get("message") for value in values if isinstance(value, Mapping) and "role" not in value]
+    return held if len(held) == len(values) and all(map(is_message, held)) else values
+
+
+def _is_mixed(messages: list[Any]) -> bool:
+    """Whether messages are of several conversations, or those of OpenAI's threads, whose newest is the first."""
+    objects = dicts_in(messages)
+    is_thread = any(message.get("object") == "thread.message" for message in objects)
+    return is_thread or len({first_name(message, SESSIONS) for message in objects}) > 1
 
 
 def _is_said(values: list[Any]) -> bool:
@@ -221,8 +247,8 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
 
     def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         if (held := messages_of(row)) is None and (chats := chats_by_name(row)):
-            for name, chat in chats.items():
-                yield from build_chat_run(map(_plain_message, chat), {"session_id": name}, line, report)
+            for name, messages in chats.items():
+                yield from build_chat_run(map(_plain_message, messages), {"session_id": name}, line, report)
             return
         if held is None and (records := records_of(row)):
             for number, record in enumerate(records, 1):
@@ -232,6 +258,13 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
             raise InvalidInput(
                 NO_RUN if "prompt" in row else "expected chat messages (`messages` with role and content)"
             )
+        if isinstance(held[0], list) and _is_mixed(held[0]):
+            mixed = LooseMessages(log)
+            for number, message in enumerate(filter(is_message, held[0])):
+                mixed.add(number, message)
+            for _, about, chat in mixed.chats(report):
+                yield from build_chat_run(map(_plain_message, chat), {**held[1], **about}, line, report)
+            return
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
             messages, columns = (held if answer is row else messages_of(answer)) or ([], answer)
@@ -254,7 +287,14 @@ def _plain_message(message: Any) -> Any:
     if is_langchain_dump(message):
         return chat_message(message)
     if is_message(message) and "content" not in message and (words := _worded(message)) is not None:
-        return {**{key: value for key, value in message.items() if value is not words}, "content": words}
+        if message.get("isThought") is True:  # a chunk of Google AI Studio
+            thought = (
+                words if isinstance(words, str) else "".join(as_text(part.get("text")) for part in dicts_in(words))
+            )
+            return {"role": "assistant", "reasoning": thought}
+        return {**{key: value for key, value in message.items() if key not in _WORDS}, "content": words}
+    if isinstance(message, Mapping) and "toolCalls" in message and "tool_calls" not in message:
+        return {"tool_calls" if key == "toolCalls" else key: value for key, value in message.items()}
     return message
 
 

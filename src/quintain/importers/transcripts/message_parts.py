@@ -231,7 +231,8 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
         refuse("part without a type" if shows else "part", sentence)
         parts.content += filter(None, [_shown(part)] if shows else [])
     elif kind in _TEXTS:
-        if (content := _field(part, _TEXTS[kind], where, refuse)) is not None:
+        stated = as_dict(part.get(_TEXTS[kind])).get("value")  # OpenAI's Assistants
+        if (content := stated if isinstance(stated, str) else _field(part, _TEXTS[kind], where, refuse)) is not None:
             parts.content.append(_text(content))
     elif kind in _PICTURES:
         if picture := _picture(part, where, refuse):
