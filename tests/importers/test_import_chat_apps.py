@@ -191,3 +191,26 @@ def test_a_librechat_conversation_is_the_branch_of_its_last_message_with_its_cal
     run, report = read_one("librechat", write(tmp_path / "l.json", {**whole, "messages": listed}), tmp_path)
     assert outline(run)[1:] == turns[:-1]
     assert report.unknown == {"answer that failed": 1}
+
+
+def test_a_deepseek_conversation_is_the_branch_of_its_last_message_with_its_thoughts() -> None:
+    run, report = read_log("deepseek")
+    assert outline(run) == ["user: How many ducks are there?", "agent: Seven, I am sure."]
+    (answer,) = run.trajectory.agent_steps
+    assert (answer.thought, answer.model, run.trajectory.session_id) == ("Count again.", "deepseek-chat", "c1")
+    assert report.unknown == {"message of another branch": 1, "fragment:SEARCH": 1}
+
+
+def test_an_lm_studio_chat_has_the_selected_versions_with_their_steps() -> None:
+    """An answer in two versions, of which the selected one thinks, calls a tool and answers."""
+    run, report = read_log("lm_studio")
+    assert outline(run) == [
+        "system: Be kind.",
+        "user: How many ducks are there?",
+        'agent: Let me look. > look(1) < [{"type":"text","text":"seven"}](1)',
+        "agent: There are seven ducks.",
+    ]
+    call, answer = run.trajectory.agent_steps
+    assert (call.thought, call.actions[0].args, answer.model) == ("I should look first.", {"at": "lake"}, "gpt-oss-20b")
+    assert run.trajectory.extra["title"] == "Ducks"
+    assert any("versions" in note for note in report.notes)
