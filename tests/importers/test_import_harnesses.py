@@ -578,3 +578,25 @@ def test_samples_of_the_evaluation_harness_are_a_run_a_document_with_the_metrics
     assert unclear.outcome.scores == {"exact_match,strict-match": 0, "exact_match,flexible-extract": 1}
     ((line, reason),) = report.rejected
     assert (line, "the model wrote nothing" in reason) == (5, True)
+
+
+def test_promptfoo_results_are_a_run_each_with_the_verdict_of_their_assertions(tmp_path: Path) -> None:
+    """An answer that passes, a call that fails, an answer that nothing checks, and a test that got none."""
+    whole = small_log("promptfoo")
+    results = whole["results"]["results"]
+    failed = {**results[0], "response": {"error": "429 Too Many Requests"}, "failureReason": 2}
+    for path, value in (
+        ("r.json", {**whole, "results": {"results": [*results, failed]}}),
+        ("r.jsonl", [*results, failed]),
+    ):
+        runs, report = read_as("promptfoo", write(tmp_path / path, value), tmp_path)
+        asked = ["system: Be brief.", "user: 2+2?"]
+        assert [outline(run) for run in runs] == [
+            [*asked, said] for said in ("agent: 4", "agent:  > add(c1)", "agent: 4")
+        ]
+        assert [run.trajectory.outcome.status for run in runs] == ["success", "failure", "unknown"]
+        made = runs[0].trajectory
+        assert (made.agent.model, made.task.id, tokens(made.steps[-1])) == ("m-1", "test-0", (5, 1))
+        assert [reason for _, reason in report.rejected] == [
+            "expected an output in response, got none (429 Too Many Requests)"
+        ]
