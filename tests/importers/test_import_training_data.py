@@ -692,6 +692,9 @@ def test_what_a_question_is_about_is_asked_with_it_and_a_rationale_is_a_thought(
     (run,), _ = read_rows(tmp_path, "question_answer", [{**row, "rationale": "They have an age."}])
     assert shown(run) == [("user", "How many are old?\nCREATE TABLE head (age INT)"), ("agent", "SELECT 1")]
     assert run.steps[-1].thought == "They have an age."
+    row = {"prompt": "How many are old?", "context": "CREATE TABLE head (age INT)", "completion": "SELECT 1"}
+    (run,), _ = read_rows(tmp_path, "prompt_completion", [row])
+    assert run.task.prompt == "How many are old?\nCREATE TABLE head (age INT)"
 
 
 def test_each_answer_of_a_list_is_a_run_of_its_prompts_group_with_its_rating_or_rank(tmp_path: Path) -> None:
@@ -709,3 +712,19 @@ def test_each_answer_of_a_list_is_a_run_of_its_prompts_group_with_its_rating_or_
     assert ({run.group_id is None for run in runs}, len({run.group_id for run in runs})) == ({False}, 1)
     assert any("left out" in note for note in report.notes)
     assert [reader(row) for row in rows] == ["answers"] * 2
+    texts = {"problem": "Where is order 7?", "generations": ["Here.", "No idea."], "answer": "Here."}
+    for beside, status, rewards in (
+        ({"rewards": [0.5, 0.25]}, "unknown", [0.5, 0.25]),
+        ({"correctness": [True, False]}, "success", [None] * 2),
+    ):
+        runs, _ = read_rows(tmp_path, "answers", [{**texts, **beside, "generation_models": ["m-1", "m-2"]}])
+        assert [(run.agent.model, run.outcome.reward) for run in runs] == list(
+            zip(("m-1", "m-2"), rewards, strict=True)
+        )
+        assert (runs[0].outcome.status, reader({**texts, **beside})) == (status, "answers")
+    chat = {**texts, "messages": [ASKED, said("Here.")]}
+    assert reader(chat) == "openai_chat"
+    right = {"text": ["Here.", "It is here."], "answer_start": [1, 2]}  # SQuAD's
+    assert [reader({"question": "Where is order 7?", "answers": answers}) for answers in (right, right["text"])] == [
+        None
+    ] * 2
