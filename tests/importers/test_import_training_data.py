@@ -728,3 +728,26 @@ def test_each_answer_of_a_list_is_a_run_of_its_prompts_group_with_its_rating_or_
     assert [reader({"question": "Where is order 7?", "answers": answers}) for answers in (right, right["text"])] == [
         None
     ] * 2
+
+
+def test_steps_of_math_shepherd_and_prm800k_have_their_labels(tmp_path: Path) -> None:
+    shepherd = {
+        "input": "How many?\nStep 1: Two and two. \u043a\u0438\nStep 2: The answer is: 5 \u043a\u0438",
+        "label": "How many? Step 1: Two and two. +\nStep 2: The answer is: 5 -",
+        "task": "GSM8K",
+    }
+    rated = [{"text": "Wrong way.", "rating": -1}, {"text": "Two and two.", "rating": 1}]
+    steps = [
+        {"completions": rated, "human_completion": None, "chosen_completion": 1},
+        {"completions": [{"text": "So it is.", "rating": 0}], "chosen_completion": 0},
+        {"completions": [{"text": "Five.", "rating": -1}], "human_completion": None, "chosen_completion": None},
+    ]
+    prm800k = {"question": {"problem": "How many?", "ground_truth_answer": "4"}, "label": {"steps": steps}}
+    for row, expected in (
+        (shepherd, [("Step 1: Two and two.", 1), ("Step 2: The answer is: 5", 0)]),
+        (prm800k, [("Two and two.", 1), ("So it is.", None), ("Five.", 0)]),
+    ):
+        assert reader(row) == "stepwise"
+        (run,), _ = read_rows(tmp_path, "stepwise", [row])
+        assert run.task.prompt == "How many?"
+        assert [(step.message, step.reward) for step in run.agent_steps] == expected
