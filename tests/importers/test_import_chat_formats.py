@@ -932,3 +932,20 @@ PARTS = [{"role": m["role"], "contentParts": [{"type": "text", "text": m["conten
 def test_chats_of_applications_are_found_in_their_exports(tmp_path: Path, value: Any) -> None:
     runs = read(write(tmp_path / "export.json", value), tmp_path).all
     assert [[step.message for step in run.steps] for run in runs] == [["2+2?", "4"]] * 2
+
+
+def test_rows_that_carry_a_message_of_langchain_are_chats_of_their_sessions(tmp_path: Path) -> None:
+    n8n = [
+        {"type": "human", "content": "2+2?", "additional_kwargs": {}},
+        {"type": "ai", "content": "4", "tool_calls": []},
+    ]
+    langchain = [{"type": kind, "data": {"content": said}} for kind, said in (("human", "2+2?"), ("ai", "4"))]
+    for messages in (n8n, langchain, list(map(json.dumps, n8n))):
+        rows = [
+            {"id": n, "session_id": name, "message": message} for n, message in enumerate(messages) for name in "ab"
+        ]
+        found = read(write(tmp_path / "rows.jsonl", rows), tmp_path)
+        assert found.format == "openai_chat"
+        assert [(run.session_id, [step.message for step in run.steps]) for run in found.all] == [
+            (name, ["2+2?", "4"]) for name in "ab"
+        ]

@@ -60,6 +60,14 @@ def is_message(value: Any) -> bool:
     )
 
 
+def carried(row: Any) -> Any:
+    """Return the LangChain message that a row of a table of messages carries, with its columns; any other row unchanged."""
+    held = parse_json_text(row.get("message")) if isinstance(row, Mapping) and "role" not in row else None
+    if not isinstance(held, Mapping) or not is_langchain_dump(held):
+        return row
+    return {**{name: value for name, value in row.items() if name not in ("id", "message")}, **held}
+
+
 def _worded(message: Mapping[str, Any]) -> str | list[Any] | None:
     """Return what a message of a known role has under another name than `content`: text, or the parts of Gemini's API."""
     if message["role"] not in ROLES:
@@ -272,7 +280,7 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
             yield from build_chat_run(map(_plain_message, messages), columns, line, report, **attempt)
 
     loose, has_items = LooseMessages(log), False
-    for line, value in log.rows(report, COLUMNS):
+    for line, value in ((number, carried(row)) for number, row in log.rows(report, COLUMNS)):
         if (is_message(value) or is_item(value)) and not _answer(value):
             loose.add(line, value)
             has_items = has_items or is_item(value)
