@@ -710,7 +710,7 @@ def test_each_answer_of_a_list_is_a_run_of_its_prompts_group_with_its_rating_or_
         ("m-2", -2),
     ]
     assert ({run.group_id is None for run in runs}, len({run.group_id for run in runs})) == ({False}, 1)
-    assert any("left out" in note for note in report.notes)
+    assert [any(said in note for note in report.notes) for said in ("left out", "best_per_task")] == [True, True]
     assert [reader(row) for row in rows] == ["answers"] * 2
     texts = {"problem": "Where is order 7?", "generations": ["Here.", "No idea."], "answer": "Here."}
     for beside, status, rewards in (

@@ -29,6 +29,10 @@ _BESIDE = {
 _STATED = {"model", "generator", "rank", "is_correct", *_RATINGS}
 
 _ELSEWHERE = frozenset({"messages", "conversations", "chosen", "labels"})
+_RATED = (
+    "answers of one prompt are a run each, the worse ones too: dpo makes pairs of them, and for sft "
+    "curation={'best_per_task': 1} keeps the best"
+)
 _OWN_SYSTEM = "system prompts of single answers are left out, so that the answers of one prompt can be compared"
 
 
@@ -46,6 +50,8 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         rating = next((number for name in _RATINGS if (number := as_number(answer.get(name))) is not None), None)
         rank = as_number(answer.get("rank"))
         reward = -rank if rating is None and rank is not None else rating
+        if reward is not None:
+            report.note(_RATED)
         if nonblank(answer.get("custom_system_prompt")):
             report.note(_OWN_SYSTEM)
         yield from build_chat_run(
