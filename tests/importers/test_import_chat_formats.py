@@ -949,3 +949,16 @@ def test_rows_that_carry_a_message_of_langchain_are_chats_of_their_sessions(tmp_
         assert [(run.session_id, [step.message for step in run.steps]) for run in found.all] == [
             (name, ["2+2?", "4"]) for name in "ab"
         ]
+
+
+def test_answers_of_a_batch_have_what_was_asked_from_the_file_of_requests_beside_them(tmp_path: Path) -> None:
+    body = {"model": "m", "messages": [QUESTION], "tools": [TOOL]}
+    requests = [{"custom_id": name, "url": "/v1/chat/completions", "body": body} for name in ("a", "b", "b", "c")]
+    requests[3] = {**requests[3], "body": {**body, "model": "other"}}
+    write(tmp_path / "batch_input.jsonl", requests)
+    rows = [{"custom_id": name, "response": {"body": {**RESPONSE, "model": "m-2026"}}} for name in ("a", "b", "c", "d")]
+    path = write(tmp_path / "batch_output.jsonl", rows)
+    found = read(path, tmp_path)
+    assert [[step.message for step in run.steps] for run in found.all] == [["2+2?", "4"], ["4"], ["4"], ["4"]]
+    assert found.all[0].tools == (TOOL,)
+    assert any("batch_input.jsonl" in note for note in found.report.notes)

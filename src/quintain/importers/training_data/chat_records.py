@@ -13,12 +13,14 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report, Run
 from quintain.importers.row_reader import SESSIONS, build_chat_run, first_name, read_row
 from quintain.importers.run_builder import NO_RUN
+from quintain.importers.training_data.batches import BatchRequests
 from quintain.importers.training_data.loose_messages import LooseMessages
 from quintain.importers.transcripts.chat_messages import ROLES, role_of
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
 from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
 from quintain.importers.values import (
     as_dict,
+    as_list,
     as_text,
     dicts_in,
     nonblank,
@@ -276,9 +278,13 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
             messages, columns = (held if answer is row else messages_of(answer)) or ([], answer)
+            if isinstance(messages, list) and len(messages) == 1:  # the answer alone
+                request = requests.of(row, nonblank(as_dict(messages[0]).get("model")), report)
+                messages, columns = [*as_list(request.get("messages")), *messages], {**request, **columns}
             attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
             yield from build_chat_run(map(_plain_message, messages), columns, line, report, **attempt)
 
+    requests = BatchRequests(log)
     loose, has_items = LooseMessages(log), False
     for line, value in ((number, carried(row)) for number, row in log.rows(report, COLUMNS)):
         if (is_message(value) or is_item(value)) and not _answer(value):
