@@ -925,8 +925,7 @@ PARTS = [{"role": m["role"], "contentParts": [{"type": "text", "text": m["conten
         {"data": {"chats": [CHAT] * 2, "folders": []}},  # TypingMind
         {"chat-next-web-store": {"sessions": [CHAT] * 2}, "app-config": {"models": [{"name": "m"}]}},  # NextChat
         {"chat-sessions": [{"messages": PARTS}] * 2},  # Chatbox
-        [{"history": [{"message": QUESTION, "contextItems": []}, {"message": REPLY}], "sessionId": "c"}]
-        * 2,  # Continue
+        [{"history": [{"message": said, "contextItems": []} for said in (QUESTION, REPLY)]}] * 2,  # Continue
     ],
 )
 def test_chats_of_applications_are_found_in_their_exports(tmp_path: Path, value: Any) -> None:

@@ -225,8 +225,8 @@ def records_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _bare(values: list[Any]) -> list[Any]:
-    """Return the messages of a list whose items hold one each, such as the history of a session of Continue."""
-    held = [value.get("message") for value in values if isinstance(value, Mapping) and "role" not in value]
+    """Return the messages of the history of a session of Continue, whose items hold one each; other lists unchanged."""
+    held = [value.get("message") for value in values if isinstance(value, Mapping) and "contextItems" in value]
     return held if len(held) == len(values) and all(map(is_message, held)) else values
 
 
