@@ -38,3 +38,8 @@ def test_a_prompt_in_one_line_of_many_makes_no_file_of_prompts() -> None:
     only = detect(Probe(("rows.jsonl",), "lines", rows=({"prompt": "Go"}, {"prompt": "Come"}))).importer
     assert only is not None
     assert only.name == "prompt_completion"
+
+
+def test_an_object_of_numbers_is_no_log() -> None:
+    vocabulary = {word: n for n, word in enumerate(("prompt", "completion", "reward", "answer", "trace", "messages"))}
+    assert detect(Probe(("vocab.json",), "object", document=vocabulary)).importer is None

@@ -150,3 +150,67 @@ def test_a_rating_of_open_webui_labels_the_answer_that_it_names(tmp_path: Path) 
     run = read_one("open_webui", log, tmp_path)[0].trajectory
     assert text_of(run.steps[-1].message) == "It is 4."
     assert (run.logged_label, run.episode_key, run.extra["chat"]) == (True, "a2", "w-1")
+
+
+def test_a_sillytavern_chat_is_what_was_shown_and_its_greeting_is_not_trained_on() -> None:
+    """A greeting, a call with its result, an answer of two, and a message that the model did not see."""
+    run, report = read_log("sillytavern")
+    assert outline(run) == [
+        "agent: Hello, stranger.",
+        "user: How many ducks?",
+        "agent:  > look(c1) < seven ducks(c1)",
+        "agent: Seven.",
+    ]
+    greeting, call, answer = run.trajectory.agent_steps
+    assert [step.train for step in (greeting, call, answer)] == [False, None, None]
+    assert (answer.thought, answer.model, call.actions[0].args) == ("I saw them.", "m-1", {"at": "lake"})
+    assert run.trajectory.extra["character"] == "Ada"
+    assert report.unknown == {"message hidden from the model": 1}
+    assert any("swipes" in note for note in report.notes)
+
+
+def test_a_librechat_conversation_is_the_branch_of_its_last_message_with_its_calls_and_thumbs(tmp_path: Path) -> None:
+    run, report = read_log("librechat")
+    turns = [
+        "user: How many ducks?",
+        "agent: I look. > look(c1) < seven ducks(c1)",
+        "agent: Seven.",
+        "user: Thanks",
+        "agent: Welcome.",
+    ]
+    assert outline(run) == ["system: Be kind.", *turns]
+    made = run.trajectory
+    assert (made.agent_steps[0].thought, made.agent.model, made.logged_label) == ("Look first.", "m-1", True)
+    assert (made.session_id, made.extra["title"], report.unknown) == ("l-1", "Ducks", {"message of another branch": 1})
+    whole = small_log("librechat")
+    (asked,) = whole.pop("messagesTree")
+    _, answer = asked["children"]
+    (thanks,) = answer["children"]
+    failed = {**asked["children"][0], "messageId": "m6", "parentMessageId": "m4", "error": True}
+    listed = [{**message, "children": []} for message in (asked, answer, thanks, failed)]
+    run, report = read_one("librechat", write(tmp_path / "l.json", {**whole, "messages": listed}), tmp_path)
+    assert outline(run)[1:] == turns[:-1]
+    assert report.unknown == {"answer that failed": 1}
+
+
+def test_a_deepseek_conversation_is_the_branch_of_its_last_message_with_its_thoughts() -> None:
+    run, report = read_log("deepseek")
+    assert outline(run) == ["user: How many ducks are there?", "agent: Seven, I am sure."]
+    (answer,) = run.trajectory.agent_steps
+    assert (answer.thought, answer.model, run.trajectory.session_id) == ("Count again.", "deepseek-chat", "c1")
+    assert report.unknown == {"message of another branch": 1, "fragment:SEARCH": 1}
+
+
+def test_an_lm_studio_chat_has_the_selected_versions_with_their_steps() -> None:
+    """An answer in two versions, of which the selected one thinks, calls a tool and answers."""
+    run, report = read_log("lm_studio")
+    assert outline(run) == [
+        "system: Be kind.",
+        "user: How many ducks are there?",
+        'agent: Let me look. > look(1) < [{"type":"text","text":"seven"}](1)',
+        "agent: There are seven ducks.",
+    ]
+    call, answer = run.trajectory.agent_steps
+    assert (call.thought, call.actions[0].args, answer.model) == ("I should look first.", {"at": "lake"}, "gpt-oss-20b")
+    assert run.trajectory.extra["title"] == "Ducks"
+    assert any("versions" in note for note in report.notes)

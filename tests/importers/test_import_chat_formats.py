@@ -642,6 +642,47 @@ def test_what_the_model_replied_beside_the_messages_ends_the_run(tmp_path: Path,
     assert found.name == "openai_chat"
 
 
+ANSWERED = {"type": "message", "role": "assistant", "content": "4", "model": "m", "stop_reason": "end_turn"}
+GEMINI = {"candidates": [{"content": {"role": "model", "parts": [{"text": "4"}]}}], "modelVersion": "m"}
+CONVERSE = {"output": {"message": {"role": "assistant", "content": [{"text": "4"}]}}, "stopReason": "end_turn"}
+VENDORS: dict[str, Any] = {
+    "anthropic's batch": {"custom_id": "1", "result": {"type": "succeeded", "message": ANSWERED}},
+    "gemini's batch": {"key": "1", "response": GEMINI},
+    "vertex's batch": {"request": {"contents": [{"role": "user", "parts": [{"text": "2+2?"}]}]}, "response": GEMINI},
+    "bedrock's batch": {"modelInput": {"messages": [QUESTION]}, "modelOutput": ANSWERED},
+    "bedrock's log": {
+        "modelId": "m",
+        "input": {"inputBodyJson": {"messages": [QUESTION]}},
+        "output": {"outputBodyJson": CONVERSE},
+    },
+}
+
+
+@pytest.mark.parametrize("name", VENDORS)
+def test_a_vendors_line_of_a_request_and_its_answer_is_a_run(tmp_path: Path, name: str) -> None:
+    (run,), _ = read_rows(tmp_path, "openai_chat", [VENDORS[name]])
+    asked = ["2+2?"] if name.startswith(("v", "b")) else []
+    assert [step.message for step in run.steps] == [*asked, "4"]
+    assert (run.agent.model, run.steps[-1].actor) == ("m", "agent")
+    assert (found := detected([VENDORS[name]]).importer)
+    assert found.name == "openai_chat"
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [{"system": "Be short.", "input": "1+1?", "output": "2"}, {"input": "2+2?", "output": "4"}],
+        [{"system": "Be short.", "human": "1+1?", "assistant": "2"}, {"human": "2+2?", "assistant": "4"}],
+        ["1+1?", "2", "2+2?", "4"],
+    ],
+)
+def test_exchanges_of_a_conversation_are_its_turns(tmp_path: Path, turns: list[Any]) -> None:
+    (run,), _ = read_rows(tmp_path, "openai_chat", [{"conversation": turns}])
+    said = [step.message for step in run.steps if step.actor != "system"]
+    assert (said, [step.actor for step in run.steps][-4:]) == (["1+1?", "2", "2+2?", "4"], ["user", "agent"] * 2)
+    assert [step.message for step in run.steps if step.actor == "system"] == ["Be short."] * isinstance(turns[0], dict)
+
+
 GREETED = [{"role": "assistant", "content": "Hello."}, QUESTION, REPLY]
 
 
@@ -827,3 +868,96 @@ def test_a_column_of_thoughts_is_what_the_agent_thought_unless_it_may_be_a_judge
     assert any("may be the judge's" in note for note in found.report.notes)
     found = read(write(tmp_path / "c.jsonl", [{**row, "score": 0.5, "cot": "6 and 12 make 18."}]), tmp_path)
     assert found.only.agent_steps[0].thought == "6 and 12 make 18."
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"image": {"url": "a.png"}}, {"image": {"path": "a.png", "bytes": None}}, {"path": "a.png"}, {"image": "a.png"}],
+)
+def test_an_image_is_a_path_or_url_of_the_part_or_of_an_object_in_it(tmp_path: Path, part: dict[str, Any]) -> None:
+    asked = {"role": "user", "content": [{"type": "image", **part}, {"type": "text", "text": "What is it?"}]}
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": [asked, REPLY]}])
+    assert [getattr(piece, "uri", None) for piece in run.steps[0].message] == ["a.png", None]
+    assert report.unknown == {}
+
+
+def test_chunks_of_google_ai_studio_have_their_thoughts_and_the_model(tmp_path: Path) -> None:
+    thought = {"text": "Add them.", "role": "model", "isThought": True}
+    for more in ({}, {"parts": [{"text": ""}, {"text": "Add them.", "thought": True}]}):
+        chunks = [{"text": "2+2?", "role": "user"}, {**thought, **more}, {"text": "4", "role": "model"}]
+        row = {"runSettings": {"model": "models/gemini-2.5-pro"}, "chunkedPrompt": {"chunks": chunks}}
+        (run,), _ = read_rows(tmp_path, "openai_chat", [row])
+        assert [(step.actor, step.message, step.thought) for step in run.steps] == [
+            ("user", "2+2?", None),
+            ("agent", "4", "Add them."),
+        ]
+        assert run.agent.model == "models/gemini-2.5-pro"
+
+
+def thread_message(role: str, text: str, created: int) -> dict[str, Any]:
+    content = [{"type": "text", "text": {"value": text, "annotations": []}}]
+    return {"object": "thread.message", "thread_id": "t", "role": role, "content": content, "created_at": created}
+
+
+def test_messages_of_openais_assistants_have_their_texts_in_the_order_of_their_times(tmp_path: Path) -> None:
+    newest_first = [thread_message("assistant", "4", 1_700_000_001), thread_message("user", "2+2?", 1_700_000_000)]
+    for rows in ([{"object": "list", "data": newest_first}], newest_first):  # Jan has a message a line
+        (run,), report = read_rows(tmp_path, "openai_chat", rows)
+        assert [step.message for step in run.steps] == ["2+2?", "4"]
+        assert (run.session_id, report.unknown) == ("t", {})
+
+
+def test_messages_of_several_conversations_in_one_list_are_chats_of_their_own(tmp_path: Path) -> None:
+    messages = [{**message, "topicId": topic} for topic in ("t1", "t2") for message in (QUESTION, REPLY)]
+    runs, _ = read_rows(tmp_path, "openai_chat", [{"state": {"messages": messages, "topics": []}}])
+    assert [([step.message for step in run.steps], run.session_id) for run in runs] == [
+        (["2+2?", "4"], t) for t in ("t1", "t2")
+    ]
+
+
+CHAT = {"messages": [QUESTION, REPLY]}
+PARTS = [{"role": m["role"], "contentParts": [{"type": "text", "text": m["content"]}]} for m in (QUESTION, REPLY)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"data": {"chats": [CHAT] * 2, "folders": []}},  # TypingMind
+        {"chat-next-web-store": {"sessions": [CHAT] * 2}, "app-config": {"models": [{"name": "m"}]}},  # NextChat
+        {"chat-sessions": [{"messages": PARTS}] * 2},  # Chatbox
+        [{"history": [{"message": said, "contextItems": []} for said in (QUESTION, REPLY)]}] * 2,  # Continue
+    ],
+)
+def test_chats_of_applications_are_found_in_their_exports(tmp_path: Path, value: Any) -> None:
+    runs = read(write(tmp_path / "export.json", value), tmp_path).all
+    assert [[step.message for step in run.steps] for run in runs] == [["2+2?", "4"]] * 2
+
+
+def test_rows_that_carry_a_message_of_langchain_are_chats_of_their_sessions(tmp_path: Path) -> None:
+    n8n = [
+        {"type": "human", "content": "2+2?", "additional_kwargs": {}},
+        {"type": "ai", "content": "4", "tool_calls": []},
+    ]
+    langchain = [{"type": kind, "data": {"content": said}} for kind, said in (("human", "2+2?"), ("ai", "4"))]
+    for messages in (n8n, langchain, list(map(json.dumps, n8n))):
+        rows = [
+            {"id": n, "session_id": name, "message": message} for n, message in enumerate(messages) for name in "ab"
+        ]
+        found = read(write(tmp_path / "rows.jsonl", rows), tmp_path)
+        assert found.format == "openai_chat"
+        assert [(run.session_id, [step.message for step in run.steps]) for run in found.all] == [
+            (name, ["2+2?", "4"]) for name in "ab"
+        ]
+
+
+def test_answers_of_a_batch_have_what_was_asked_from_the_file_of_requests_beside_them(tmp_path: Path) -> None:
+    body = {"model": "m", "messages": [QUESTION], "tools": [TOOL]}
+    requests = [{"custom_id": name, "url": "/v1/chat/completions", "body": body} for name in ("a", "b", "b", "c")]
+    requests[3] = {**requests[3], "body": {**body, "model": "other"}}
+    write(tmp_path / "batch_input.jsonl", requests)
+    rows = [{"custom_id": name, "response": {"body": {**RESPONSE, "model": "m-2026"}}} for name in ("a", "b", "c", "d")]
+    path = write(tmp_path / "batch_output.jsonl", rows)
+    found = read(path, tmp_path)
+    assert [[step.message for step in run.steps] for run in found.all] == [["2+2?", "4"], ["4"], ["4"], ["4"]]
+    assert found.all[0].tools == (TOOL,)
+    assert any("batch_input.jsonl" in note for note in found.report.notes)

@@ -13,7 +13,7 @@ import pytest
 from agent_logs import function_call, message, moment, outline, read, read_as, read_log, read_one, tokens, write
 from hostile import zip_of, zstd_zip_of
 from quintain.records.trajectory import OutcomeStatus
-from small_logs import small_log
+from small_logs import log_path, small_log
 
 (ROLLOUT,), (EPISODE,) = small_log("verifiers"), small_log("verifiers_v1")
 CALC, RESULT = ROLLOUT["tool_defs"][0], ROLLOUT["completion"][1]
@@ -559,3 +559,44 @@ def test_a_bfcl_result_has_the_calls_and_results_of_each_step_and_its_verdict_in
         "an inference that failed",
         "a result alone, whose question is not in the file",
     ]
+
+
+def test_samples_of_the_evaluation_harness_are_a_run_a_document_with_the_metrics_of_all_filters(tmp_path: Path) -> None:
+    """Two documents under two filters, which disagree on one of them, and choices that the model did not write."""
+    rows = small_log("lm_eval")
+    choices = {**rows[0], "doc_id": 2, "resps": [[-1.5, False], [-2.5, False]]}
+    log = write(tmp_path / log_path("lm_eval").name, [*rows, choices])
+    write(tmp_path / "results_2026-01-01T00-00-00.json", {"model_name": "org/m-1", "results": {}})
+    runs, report = read_as("lm_eval", log, tmp_path)
+    assert [outline(run) for run in runs] == [
+        ["user: Question: 2+2?\nAnswer:", "agent: 4"],
+        ["system: Be brief.", "user: 2+2?", "agent: It is 4."],
+    ]
+    right, unclear = (run.trajectory for run in runs)
+    assert (right.task.id, right.task.metadata, right.agent.model) == ("sums-0", {"answer": "4"}, "org/m-1")
+    assert [run.outcome.status for run in (right, unclear)] == ["success", "unknown"]
+    assert unclear.outcome.scores == {"exact_match,strict-match": 0, "exact_match,flexible-extract": 1}
+    ((line, reason),) = report.rejected
+    assert (line, "the model wrote nothing" in reason) == (5, True)
+
+
+def test_promptfoo_results_are_a_run_each_with_the_verdict_of_their_assertions(tmp_path: Path) -> None:
+    """An answer that passes, a call that fails, an answer that nothing checks, and a test that got none."""
+    whole = small_log("promptfoo")
+    results = whole["results"]["results"]
+    failed = {**results[0], "response": {"error": "429 Too Many Requests"}, "failureReason": 2}
+    for path, value in (
+        ("r.json", {**whole, "results": {"results": [*results, failed]}}),
+        ("r.jsonl", [*results, failed]),
+    ):
+        runs, report = read_as("promptfoo", write(tmp_path / path, value), tmp_path)
+        asked = ["system: Be brief.", "user: 2+2?"]
+        assert [outline(run) for run in runs] == [
+            [*asked, said] for said in ("agent: 4", "agent:  > add(c1)", "agent: 4")
+        ]
+        assert [run.trajectory.outcome.status for run in runs] == ["success", "failure", "unknown"]
+        made = runs[0].trajectory
+        assert (made.agent.model, made.task.id, tokens(made.steps[-1])) == ("m-1", "test-0", (5, 1))
+        assert [reason for _, reason in report.rejected] == [
+            "expected an output in response, got none (429 Too Many Requests)"
+        ]

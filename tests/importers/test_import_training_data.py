@@ -152,6 +152,60 @@ def test_a_verdict_that_names_one_of_two_answers_makes_a_pair(
     assert (line, "got a tie or no verdict" in reason) == (2, True)
 
 
+RIVALS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "helpsteer3": (
+        {"context": [ASKED, said("Which shop?"), ASKED], "response1": "two", "response2": "one"},
+        {"overall_preference": 3},
+    ),
+    "helpsteer2": ({"prompt": "Where?", "response_1": "one", "response_2": "two"}, {"preference_strength": -2}),
+    "shp": (
+        {"history": "Where?", "human_ref_A": "one it is", "human_ref_B": "two it is", "c_root_id_A": "x", "c_root_id_B": "y"},
+        {"score_A": 20, "score_B": 10},
+    ),
+    "arena": (
+        {"prompt": '["Hi?", "Where?"]', "response_a": '["Hello", "two"]', "response_b": '["Ho", "one"]', "model_b": "large"},
+        {"winner_model_a": 0, "winner_model_b": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_a_leaning_or_ratings_say_which_of_two_answers_is_better(tmp_path: Path, name: str) -> None:
+    answers, verdict = RIVALS[name]
+    assert reader({**answers, **verdict}) == "preference"
+    tie = {**answers, **dict.fromkeys(verdict, 0)}
+    (chosen, rejected), report = read_rows(tmp_path, "preference", [{**answers, **verdict}, tie])
+    assert [str(run.steps[-1].message)[:3] for run in (chosen, rejected)] == ["one", "two"]
+    assert [step.train for step in chosen.steps if step.actor == "agent"] == {
+        "helpsteer3": [False, None],
+        "arena": [None, None],
+    }.get(name, [None])
+    assert (chosen.steps[0].actor, chosen.agent.model) == ("user", "large" if name == "arena" else None)
+    assert [run.outcome.scores.get("score") for run in (chosen, rejected)] == (
+        [20, 10] if name == "shp" else [None, None]
+    )
+    assert "got a tie or no verdict" in report.rejected[0][1]
+
+
+def test_what_two_answers_reply_to_is_in_the_input_the_trajectory_or_a_context(tmp_path: Path) -> None:
+    sides = {"chosen": "Here.", "rejected": "No idea."}
+    rows = [
+        {"system": "You are kind.", "input": "Where is it?", **sides},
+        {"trajectory": [{"from": "user", "value": "Where is it?"}], **sides},
+        {"context": "Seven shops.", "question": "Where is it?", **sides},
+        {"messages": [{"role": "user", "content": "Where is it?"}], "chosen_response": said("Here."), "rejected_response": said("No.")},
+    ]  # fmt: skip
+    runs, _ = read_rows(tmp_path, "preference", rows)
+    asked = [(run.task.prompt, run.steps[-1].message) for run in runs[::2]]
+    assert asked == [
+        ("Where is it?", "Here."),
+        ("Where is it?", "Here."),
+        ("Where is it?\nSeven shops.", "Here."),
+        ("Where is it?", "Here."),
+    ]
+    assert shown(runs[0])[0] == ("system", "You are kind.")
+
+
 def test_answers_that_are_json_objects_stay_text_and_an_object_is_refused_by_its_keys(tmp_path: Path) -> None:
     row = {"prompt": "Sum up.", "chosen": '{"sum": 3}', "rejected": '["a"]'}
     (chosen, rejected), report = read_rows(tmp_path, "preference", [row, {**row, "chosen": {"sum": 3}}])
@@ -631,3 +685,69 @@ def test_a_function_calling_row_is_a_query_and_the_calls_that_answer_it() -> Non
     function = {"name": "giveaways", "description": "Lists them."}
     function["parameters"] = {"type": "object", "properties": properties}
     assert (made.tools, report.notes) == (({"type": "function", "function": function},), {})
+
+
+def test_what_a_question_is_about_is_asked_with_it_and_a_rationale_is_a_thought(tmp_path: Path) -> None:
+    row = {"question": "How many are old?", "context": "CREATE TABLE head (age INT)", "answer": "SELECT 1"}
+    (run,), _ = read_rows(tmp_path, "question_answer", [{**row, "rationale": "They have an age."}])
+    assert shown(run) == [("user", "How many are old?\nCREATE TABLE head (age INT)"), ("agent", "SELECT 1")]
+    assert run.steps[-1].thought == "They have an age."
+    row = {"prompt": "How many are old?", "context": "CREATE TABLE head (age INT)", "completion": "SELECT 1"}
+    (run,), _ = read_rows(tmp_path, "prompt_completion", [row])
+    assert run.task.prompt == "How many are old?\nCREATE TABLE head (age INT)"
+
+
+def test_each_answer_of_a_list_is_a_run_of_its_prompts_group_with_its_rating_or_rank(tmp_path: Path) -> None:
+    rows = small_log("answers")
+    runs, report = read_rows(tmp_path, "answers", rows)
+    assert [shown(run) for run in runs] == [
+        [("user", "Where is order 7?"), ("agent", said)] for said in ("Here.", "No idea.")
+    ] * 2
+    assert [(run.agent.model, run.outcome.reward) for run in runs] == [
+        ("m-1", 8.5),
+        ("m-2", 3.0),
+        ("m-1", -1),
+        ("m-2", -2),
+    ]
+    assert ({run.group_id is None for run in runs}, len({run.group_id for run in runs})) == ({False}, 1)
+    assert [any(said in note for note in report.notes) for said in ("left out", "best_per_task")] == [True, True]
+    assert [reader(row) for row in rows] == ["answers"] * 2
+    texts = {"problem": "Where is order 7?", "generations": ["Here.", "No idea."], "answer": "Here."}
+    for beside, status, rewards in (
+        ({"rewards": [0.5, 0.25]}, "unknown", [0.5, 0.25]),
+        ({"correctness": [True, False]}, "success", [None] * 2),
+    ):
+        runs, _ = read_rows(tmp_path, "answers", [{**texts, **beside, "generation_models": ["m-1", "m-2"]}])
+        assert [(run.agent.model, run.outcome.reward) for run in runs] == list(
+            zip(("m-1", "m-2"), rewards, strict=True)
+        )
+        assert (runs[0].outcome.status, reader({**texts, **beside})) == (status, "answers")
+    chat = {**texts, "messages": [ASKED, said("Here.")]}
+    assert reader(chat) == "openai_chat"
+    right = {"text": ["Here.", "It is here."], "answer_start": [1, 2]}  # SQuAD's
+    assert [reader({"question": "Where is order 7?", "answers": answers}) for answers in (right, right["text"])] == [
+        None
+    ] * 2
+
+
+def test_steps_of_math_shepherd_and_prm800k_have_their_labels(tmp_path: Path) -> None:
+    shepherd = {
+        "input": "How many?\nStep 1: Two and two. \u043a\u0438\nStep 2: The answer is: 5 \u043a\u0438",
+        "label": "How many? Step 1: Two and two. +\nStep 2: The answer is: 5 -",
+        "task": "GSM8K",
+    }
+    rated = [{"text": "Wrong way.", "rating": -1}, {"text": "Two and two.", "rating": 1}]
+    steps = [
+        {"completions": rated, "human_completion": None, "chosen_completion": 1},
+        {"completions": [{"text": "So it is.", "rating": 0}], "chosen_completion": 0},
+        {"completions": [{"text": "Five.", "rating": -1}], "human_completion": None, "chosen_completion": None},
+    ]
+    prm800k = {"question": {"problem": "How many?", "ground_truth_answer": "4"}, "label": {"steps": steps}}
+    for row, expected in (
+        (shepherd, [("Step 1: Two and two.", 1), ("Step 2: The answer is: 5", 0)]),
+        (prm800k, [("Two and two.", 1), ("So it is.", None), ("Five.", 0)]),
+    ):
+        assert reader(row) == "stepwise"
+        (run,), _ = read_rows(tmp_path, "stepwise", [row])
+        assert run.task.prompt == "How many?"
+        assert [(step.message, step.reward) for step in run.agent_steps] == expected

@@ -202,6 +202,10 @@ def test_calls_between_tags_are_calls_where_their_results_are_turns_of_a_tool(tm
         "agent: Done.",
     ]
     assert (run.steps[1].thought, run.steps[1].actions[0].args) == ("plan", {"id": {"n": 7}})
+    python = "<tool_call>\n{'arguments': {'on': True}, 'name': 'get'}\n</tool_call>\n"  # and nothing after it
+    alone = [{"from": "human", "value": "q"}, {"from": "gpt", "value": python}]
+    run = read(write(tmp_path / "b.jsonl", [{"conversations": alone}]), tmp_path).only
+    assert [(call.tool, call.args) for call in run.steps[1].actions] == [("get", {"on": True})]
 
 
 def test_calls_between_tags_stay_text_where_the_user_answers_or_one_is_no_call(tmp_path: Path) -> None:

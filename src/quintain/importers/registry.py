@@ -103,6 +103,8 @@ def installed_readers() -> InstalledReaders:
 
 def detect(probe: Probe) -> Detection:
     """Return the reader with the highest confidence; readers that raise are skipped and named."""
+    if probe.document and not any(isinstance(value, str | list | dict) for value in probe.document.values()):
+        return Detection(None, 0.0, None)  # numbers alone, such as a vocabulary
     sure: list[tuple[float, int, Importer]] = []
     failed = []
     for place, known in enumerate((*IMPORTERS, *installed_readers().importers)):

@@ -45,16 +45,16 @@ _ATTEMPTS = (
     "attempt",
     "epoch",
 )
-SESSIONS = ("session_id", "conversation_id", "thread_id")
+SESSIONS = ("session_id", "conversation_id", "thread_id", "topicId", "conversationId", "threadId", "sessionId")
 _READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
-_SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")
+SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")
 _THOUGHTS = ("reasoning_content", "thinking", "thought", "cot", "chain_of_thought")
-_MAYBE_THOUGHT = "reasoning"
-"""Beside a verdict it may be the judge's."""
+_MAYBE_THOUGHTS = ("reasoning", "rationale")
+"""Beside a verdict they may be the judge's."""
 _WHOSE = (
-    f"the column {_MAYBE_THOUGHT!r} stands beside a verdict or a pair of answers, so that it may be the judge's: it is not "
+    "the column {!r} stands beside a verdict or a pair of answers, so that it may be the judge's: it is not "
     f"read; if it is what the agent thought, name it {_THOUGHTS[0]!r}"
 )
 _UNASKED = "some runs have no message of a user: what the agent was asked is not in their rows"
@@ -188,7 +188,7 @@ def build_chat_run(
     transcript = Transcript()
     following = iter(messages)
     opening = list(islice(following, 1))
-    system = next((row[key] for key in _SYSTEM if row.get(key)), None)
+    system = next((row[key] for key in SYSTEM if row.get(key)), None)
     system = as_dict(system).get("parts") or system  # Gemini's API
     if system and not any(isinstance(m, Mapping) and m.get("role") == "system" for m in opening):
         opening.insert(0, {"role": "system", "content": system})
@@ -227,11 +227,11 @@ def _complete(transcript: Transcript, row: Mapping[str, Any], report: Report) ->
 def _think(transcript: Transcript, row: Mapping[str, Any], is_judged: bool, report: Report) -> None:
     """Add the thought that a column of a row states to the only turn of its agent."""
     acted = [step for step in transcript.steps if step["actor"] == "agent"]
-    names = [name for name in (*_THOUGHTS, _MAYBE_THOUGHT) if is_sentence(row.get(name))]
+    names = [name for name in (*_THOUGHTS, *_MAYBE_THOUGHTS) if is_sentence(row.get(name))]
     if len(acted) != 1 or acted[0].get("thought") or not names or row[names[0]].strip() in acted[0]["message"]:
         return
-    if names[0] == _MAYBE_THOUGHT and is_judged:
-        report.note(_WHOSE)
+    if names[0] in _MAYBE_THOUGHTS and is_judged:
+        report.note(_WHOSE.format(names[0]))
     else:
         acted[0]["thought"] = row[names[0]].strip()
 
@@ -260,9 +260,10 @@ def task_of(row: Mapping[str, Any]) -> Task:
 
 def agent_of(row: Mapping[str, Any], acted: str | None = None) -> AgentInfo:
     """Return the agent named by the columns; `acted` is the model of its turns, where no column names one."""
-    model, about = row.get("model"), as_dict(row.get("metadata"))
+    model, about = row.get("model"), {**as_dict(row.get("runSettings")), **as_dict(row.get("metadata"))}
     named = model.get("name") if isinstance(model, Mapping) else None
-    model = nonblank(model, row.get("model_name"), named, about.get("model"), about.get("model_name"), acted)
+    stated = (row.get("model_name"), row.get("modelId"), named, about.get("model"), about.get("model_name"))
+    model = nonblank(model, *stated, acted)
     return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
 
 

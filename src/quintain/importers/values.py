@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from collections.abc import Container, Mapping
@@ -15,6 +16,9 @@ _JSON = json.JSONEncoder(ensure_ascii=False)
 
 MAX_SMALL = 2000
 """Characters of JSON up to which a field is kept in `extra` or in a task's metadata."""
+
+_MAX_LITERAL = 2**20
+"""Characters of a text that may be a Python value: parsing one takes much memory."""
 
 SHORT_CHARS = 200
 """Characters up to which a column of a row is kept in `extra.row`; a longer one is prose."""
@@ -101,6 +105,16 @@ def parse_json_text(value: Any, mark: str = "") -> Any:
     except (ValueError, RecursionError, InvalidInput):
         return value
     return known
+
+
+def parse_python_text(text: str) -> Any:
+    """Parse a text that is a list or an object as Python writes it; return any other text unchanged."""
+    if text[:1] + text[-1:] not in ("[]", "{}") or len(text) > _MAX_LITERAL:
+        return text
+    try:
+        return parse_json_text(json.dumps(ast.literal_eval(text)))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return text
 
 
 def transpose_columns(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from quintain.importers.chat_apps.branches import branch_of, note_others
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, matching_share, read_rows
@@ -24,7 +25,6 @@ from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, text_fields
 from quintain.records.trajectory import DESIRABLE
 
-OTHER_BRANCHES = "only the branch that the application showed is imported: other branches are alternatives and left out"
 _NO_LEAF = "a conversation does not name its current message: the branch of its last message is imported"
 _EMPTY = "the export leaves out the results of some tools: they are empty"
 _THUMBS = {"thumbsUp": True, "thumbs_up": True, "thumbsDown": False, "thumbs_down": False}
@@ -96,16 +96,9 @@ def _branch(row: dict[str, Any], report: Report) -> list[dict[str, Any]]:
     leaf = row.get("current_node")
     if not isinstance(leaf, str) or leaf not in nodes:
         report.note(_NO_LEAF)
-        leaf = next(reversed(nodes), None)
-    path: dict[str, dict[str, Any]] = {}
-    while isinstance(leaf, str) and leaf in nodes and leaf not in path:
-        path[leaf] = nodes[leaf]
-        leaf = nodes[leaf].get("parent")
-    others = sum(isinstance(node.get("message"), dict) for name, node in nodes.items() if name not in path)
-    if others:
-        report.note(OTHER_BRANCHES)
-        report.skip("message of another branch", others)
-    return [node["message"] for node in reversed(path.values()) if isinstance(node.get("message"), dict)]
+    shown = branch_of(nodes, leaf, "parent")
+    note_others(sum(isinstance(node.get("message"), dict) for name, node in nodes.items() if name not in shown), report)
+    return [node["message"] for node in shown.values() if isinstance(node.get("message"), dict)]
 
 
 class _Writer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.chat_apps.chatgpt import OTHER_BRANCHES
+from quintain.importers.chat_apps.branches import branch_of, note_others
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share, row_importer
 from quintain.importers.run_builder import build_session_run
@@ -68,16 +68,9 @@ def _branch(row: dict[str, Any], report: Report) -> list[dict[str, Any]]:
     known = {as_text(message.get("uuid")): message for message in messages}
     if not any(as_text(message.get("parent_message_uuid")) in known for message in messages):
         return messages
-    leaf = as_text(row.get("current_leaf_message_uuid"))
-    leaf = leaf if leaf in known else as_text(messages[-1].get("uuid"))
-    path: dict[str, dict[str, Any]] = {}
-    while leaf in known and leaf not in path:
-        path[leaf] = known[leaf]
-        leaf = as_text(known[leaf].get("parent_message_uuid"))
-    if len(path) < len(messages):
-        report.note(OTHER_BRANCHES)
-        report.skip("message of another branch", len(messages) - len(path))
-    return list(reversed(path.values()))
+    shown = branch_of(known, row.get("current_leaf_message_uuid"), "parent_message_uuid")
+    note_others(len(messages) - len(shown), report)
+    return list(shown.values())
 
 
 def _messages(message: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:

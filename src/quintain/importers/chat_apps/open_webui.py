@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from quintain.importers.chat_apps.branches import branch_of
 from quintain.importers.outcome_fields import as_label
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import matching_share, row_importer
@@ -42,15 +43,17 @@ def _read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     answer = as_text(about.get("message_id"))
     if answer in tree:  # a rating, with the chat as rated
         label = as_label(as_dict(row.get("data")).get("rating"))
-        yield from _run(row, _path(tree, answer), label, line, report, about={"chat": name}, episode_key=answer)
+        yield from _run(
+            row, branch_of(tree, answer, "parentId"), label, line, report, about={"chat": name}, episode_key=answer
+        )
         return
-    shown = _path(tree, as_dict(_chat(row).get("history")).get("currentId"))
+    shown = branch_of(tree, as_dict(_chat(row).get("history")).get("currentId"), "parentId")
     labels = {_label(message) for message in shown.values()} - {None}
     yield from _run(row, shown, labels.pop() if len(labels) == 1 else None, line, report, session=name)
     read = set(shown)
     for key, message in tree.items():
         if key not in shown and (label := _label(message)) is not None:
-            path = _path(tree, key)
+            path = branch_of(tree, key, "parentId")
             read |= set(path)
             yield from _run(row, path, label, line, report, about={"chat": name}, episode_key=key)
     if others := len(tree) - len(read):
@@ -73,16 +76,6 @@ def _tree(row: dict[str, Any]) -> _Tree:
     messages = as_dict(as_dict(_chat(row).get("history")).get("messages"))
     tree = {key: message for key, message in messages.items() if isinstance(message, dict)}
     return tree if all("role" in message and "parentId" in message for message in tree.values()) else {}
-
-
-def _path(tree: _Tree, leaf: Any) -> _Tree:
-    """Return the messages from the first one to a leaf, or to the last message where the chat does not name its leaf."""
-    leaf = leaf if isinstance(leaf, str) and leaf in tree else next(reversed(tree), None)
-    path: _Tree = {}
-    while isinstance(leaf, str) and leaf in tree and leaf not in path:
-        path[leaf] = tree[leaf]
-        leaf = tree[leaf].get("parentId")
-    return dict(reversed(path.items()))
 
 
 def _label(message: dict[str, Any]) -> bool | None:
@@ -110,15 +103,22 @@ def _messages(message: dict[str, Any], report: Report) -> Iterator[dict[str, Any
     items = dicts_in(message.get("output")) or list(_items(as_text(message.get("content"))))
     if message.get("error") and not items:
         report.skip("answer that failed")
-    turns = list(items_to_messages(chain.from_iterable(map(_standard, items))))
+    model = nonblank(message.get("selectedModelId"), message.get("model"))  # the first: of an arena
+    standard = chain.from_iterable(map(_standard, items))
+    yield from answer_turns(standard, model, message.get("timestamp"), message.get("usage"))
+
+
+def answer_turns(items: Iterable[Any], model: str | None, began: Any, usage: Any = None) -> list[dict[str, Any]]:
+    """Return the turns of an answer, with their results, from its items as those of OpenAI's Responses API."""
+    turns = list(items_to_messages(items))
     acted = [turn for turn in turns if turn.get("role") == "assistant"]
     for turn in acted:
-        turn["model"] = nonblank(message.get("selectedModelId"), message.get("model"))  # the first: of an arena
+        turn["model"] = model
     if acted:
-        acted[0]["timestamp"] = message.get("timestamp")
+        acted[0]["timestamp"] = began
     if len(acted) == 1:  # of several, nobody knows which one took the tokens
-        acted[0]["usage"] = message.get("usage")
-    yield from turns
+        acted[0]["usage"] = usage
+    return turns
 
 
 def _asked(message: dict[str, Any], report: Report) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import io
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -17,15 +15,13 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.files.byte_streams import ReadState, chunks
 from quintain.importers.protocol import Report
-from quintain.importers.values import parse_json_text
+from quintain.importers.values import parse_json_text, parse_python_text
 
 SUFFIXES = frozenset({".csv", ".tsv"})
 _DELIMITERS = ",;\t|"
 """Of these the most frequent one in the header; spreadsheets write `;` where the comma marks decimals."""
 
 _MAX_CELL = 16 * 2**20
-_MAX_LITERAL = 2**20
-"""Characters of a cell that may be a Python value: parsing one takes much memory."""
 _NUMBERS = ("reward", "score")
 
 
@@ -104,13 +100,7 @@ def _nameless(header: list[str]) -> InvalidInput:
 
 def _value(cell: str) -> Any:
     """Return a cell: None if it is empty, and the objects that pandas wrote as Python does."""
-    is_python = cell[:1] + cell[-1:] in ("[]", "{}") and "{'" in cell and len(cell) <= _MAX_LITERAL
-    if not is_python or parse_json_text(cell) is not cell:
-        return cell or None
-    try:
-        return parse_json_text(json.dumps(ast.literal_eval(cell)))
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return cell
+    return (parse_python_text(cell) if "{'" in cell and parse_json_text(cell) is cell else cell) or None
 
 
 def with_small_names(row: dict[str, Any]) -> dict[str, Any]:

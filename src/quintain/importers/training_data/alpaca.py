@@ -14,7 +14,8 @@ from quintain.importers.values import as_list, as_written, nonblank, parse_json_
 _MAX_COLUMNS = 25
 """Column limit of a row; an object with more is something else, such as the strings of a user interface."""
 
-_ASKED = ("instruction", "query", "input", "context")
+ASKED = ("instruction", "query", "question", "input", "context")
+"""Columns that are asked, in this order."""
 _PAIR_COLUMNS = 3
 """Column limit of a row with an input and an output alone."""
 
@@ -34,7 +35,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     answer = as_written(row.get("output")) or as_written(row.get("response"))
     if answer is None:
         raise InvalidInput(NO_RUN)
-    left = {k: v for k, v in row.items() if k not in {*_ASKED, "output", "response", "history"}}
+    left = {k: v for k, v in row.items() if k not in {*ASKED, "output", "response", "history"}}
     if (generator := nonblank(row.get("generator"))) is not None:  # AlpacaEval's outputs name who wrote them
         left = {"agent": generator, "model": generator, **left}
         left.pop("generator")
@@ -51,7 +52,7 @@ def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: nothing is asked.
     """
-    asked = [part for key in _ASKED if (part := nonblank(row.get(key)))]
+    asked = [part for key in ASKED if (part := nonblank(row.get(key)))]
     if not asked:
         raise InvalidInput("expected an instruction or an input")
     messages = []

@@ -11,13 +11,23 @@ from quintain.errors import InvalidInput
 from quintain.importers.files.spooled_list import SpooledList
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report, Run
-from quintain.importers.row_reader import SESSIONS, build_chat_run, read_row
+from quintain.importers.row_reader import SESSIONS, build_chat_run, first_name, read_row
 from quintain.importers.run_builder import NO_RUN
+from quintain.importers.training_data.batches import BatchRequests
 from quintain.importers.training_data.loose_messages import LooseMessages
 from quintain.importers.transcripts.chat_messages import ROLES, role_of
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
 from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
-from quintain.importers.values import dicts_in, nonblank, parse_json_text, parse_time, transpose_columns
+from quintain.importers.values import (
+    as_dict,
+    as_list,
+    as_text,
+    dicts_in,
+    nonblank,
+    parse_json_text,
+    parse_time,
+    transpose_columns,
+)
 
 COLUMNS = ("messages", "conversations", "conversation", "trajectory")
 FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices", "stop_reason")
@@ -25,6 +35,16 @@ FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices",
 _REPLIES = ("response", "output", "outputs", "completion")
 """Fields with what the model answered to the messages beside them: a response, a message or text."""
 
+_WORDS = ("parts", "contentParts", "text", "message")
+"""Fields with what a message says, where it has no `content`."""
+_EXCHANGES = (
+    ("input", "output"),
+    ("human", "assistant"),
+    ("user", "assistant"),
+    ("question", "answer"),
+    ("query", "response"),
+)
+"""Names of what was asked and answered in one object of a chat: Capybara and xtuner, Firefly and ms-swift, ..."""
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _STRANGE = frozenset({"email", "username", "password", "phone", "first_name", "last_name", "avatar", "permissions"})
 """Fields of user records, which chat messages do not have."""
@@ -42,11 +62,19 @@ def is_message(value: Any) -> bool:
     )
 
 
+def carried(row: Any) -> Any:
+    """Return the LangChain message that a row of a table of messages carries, with its columns; any other row unchanged."""
+    held = parse_json_text(row.get("message")) if isinstance(row, Mapping) and "role" not in row else None
+    if not isinstance(held, Mapping) or not is_langchain_dump(held):
+        return row
+    return {**{name: value for name, value in row.items() if name not in ("id", "message")}, **held}
+
+
 def _worded(message: Mapping[str, Any]) -> str | list[Any] | None:
     """Return what a message of a known role has under another name than `content`: text, or the parts of Gemini's API."""
     if message["role"] not in ROLES:
         return None
-    parts = message.get("parts")
+    parts = message.get("parts", message.get("contentParts"))
     return parts if isinstance(parts, list) else nonblank(message.get("text"), message.get("message"))
 
 
@@ -73,15 +101,17 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
 
     The messages are a list, except where the record has a `SpooledList`: then they can be read once.
     """
-    request, response = parse_json_text(row.get("request", row.get("body", row.get("input")))), row.get("response")
+    request = parse_json_text(row.get("request", row.get("body", row.get("input"))))
+    request = as_dict(request).get("inputBodyJson", request)  # a log of Amazon Bedrock
+    response = row.get("response", as_dict(row.get("output")).get("outputBodyJson"))
     if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
         held = messages_of(request)
-        if held is None and "input" in request and _answer(response):
-            held = _of_items(request), request
+        if held is None and _answer(response):
+            held = _asked(request), request
         if held is not None:
             return _answered(held[0], row, _answer(response)), {**row, **request}
     for key in COLUMNS:
-        messages = transpose_columns(row.get(key))
+        messages = _exchanged(transpose_columns(row.get(key)))
         if isinstance(messages, list | SpooledList) and any(is_message(each) or is_item(each) for each in messages):
             converted = items_to_messages(messages) if any(map(is_item, messages)) else messages
             chat = list(converted) if isinstance(messages, list) else converted
@@ -96,6 +126,27 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
             return [*requests[0]["messages"], *answer], {**requests[0], **row}
         return answer, row
     return _only_chat(row)
+
+
+def _asked(request: Mapping[str, Any]) -> list[Any]:
+    """Return what a request asks: its input items, or its only chat, such as the `contents` of Gemini's API."""
+    chats = [value for value in request.values() if isinstance(value, list) and _is_said(value)]
+    return chats[0] if len(chats) == 1 and "input" not in request else _of_items(request)
+
+
+def _exchanged(turns: Any) -> Any:
+    """Return the messages of a list of exchanges (`_EXCHANGES`), or of texts that take turns (LIMA); other values unchanged."""
+    if not isinstance(turns, list) or not turns:
+        return turns
+    if all(isinstance(turn, str) for turn in turns):
+        return [{"role": "assistant" if place % 2 else "user", "content": text} for place, text in enumerate(turns)]
+    names = next(
+        (pair for pair in _EXCHANGES if all(isinstance(turn, dict) and {*pair} <= turn.keys() for turn in turns)), None
+    )
+    if names is None or any(is_message(turn) for turn in turns):
+        return turns
+    spoken = (("system", "system"), ("user", names[0]), ("assistant", names[1]))
+    return [{"role": role, "content": turn[key]} for turn in turns for role, key in spoken if turn.get(key)]
 
 
 def _answered(messages: Iterable[Any], row: Mapping[str, Any], answers: list[Any]) -> Iterable[Any]:
@@ -130,7 +181,8 @@ def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | 
     level: list[Mapping[str, Any]] = [row]
     for _ in range(_DEPTH):
         for fields in level:
-            chats = {key: value for key, value in fields.items() if isinstance(value, list) and _is_said(value)}
+            lists = {key: _bare(value) for key, value in fields.items() if isinstance(value, list)}
+            chats = {key: value for key, value in lists.items() if _is_said(value)}
             answers = [key for key, value in chats.items() if _is_spoken(value)]
             asked = [value for key, value in chats.items() if key not in answers]
             prompt = asked[0] if len(asked) == 1 else []
@@ -158,16 +210,31 @@ def chats_by_name(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def records_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the records with chats that an object holds in its only list of them, or under their names; else [].
+    """Return the records with chats that an object, or one in it, holds in its only list of them, or under names; else [].
 
     They have the model of the object, unless they name one.
     """
-    lists = [dicts_in(list(value)) for value in row.values() if isinstance(value, list | SpooledList)]
+    holders = [row, *(value for value in row.values() if isinstance(value, Mapping))]
+    values = (value for holder in holders for value in holder.values())
+    lists = [dicts_in(list(value)) for value in values if isinstance(value, list | SpooledList)]
     found = [records for records in lists if any(messages_of(record) for record in records[:3])]
     if not found and len(row) > 1 and all(isinstance(value, Mapping) and messages_of(value) for value in row.values()):
         found = [[{SESSIONS[0]: name, **record} for name, record in row.items()]]
     model = nonblank(row.get("model"))
     return [{"model": model, **record} if model else record for record in found[0]] if len(found) == 1 else []
+
+
+def _bare(values: list[Any]) -> list[Any]:
+    """Return the messages of the history of a session of Continue, whose items hold one each; other lists unchanged."""
+    held = [value.get("message") for value in values if isinstance(value, Mapping) and "contextItems" in value]
+    return held if len(held) == len(values) and all(map(is_message, held)) else values
+
+
+def _is_mixed(messages: list[Any]) -> bool:
+    """Whether messages are of several conversations, or those of OpenAI's threads, whose newest is the first."""
+    objects = dicts_in(messages)
+    is_thread = any(message.get("object") == "thread.message" for message in objects)
+    return is_thread or len({first_name(message, SESSIONS) for message in objects}) > 1
 
 
 def _is_said(values: list[Any]) -> bool:
@@ -190,8 +257,8 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
 
     def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         if (held := messages_of(row)) is None and (chats := chats_by_name(row)):
-            for name, chat in chats.items():
-                yield from build_chat_run(map(_plain_message, chat), {"session_id": name}, line, report)
+            for name, messages in chats.items():
+                yield from build_chat_run(map(_plain_message, messages), {"session_id": name}, line, report)
             return
         if held is None and (records := records_of(row)):
             for number, record in enumerate(records, 1):
@@ -201,14 +268,25 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
             raise InvalidInput(
                 NO_RUN if "prompt" in row else "expected chat messages (`messages` with role and content)"
             )
+        if isinstance(held[0], list) and _is_mixed(held[0]):
+            mixed = LooseMessages(log)
+            for number, message in enumerate(filter(is_message, held[0])):
+                mixed.add(number, message)
+            for _, about, chat in mixed.chats(report):
+                yield from build_chat_run(map(_plain_message, chat), {**held[1], **about}, line, report)
+            return
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
             messages, columns = (held if answer is row else messages_of(answer)) or ([], answer)
+            if isinstance(messages, list) and len(messages) == 1:  # the answer alone
+                request = requests.of(row, nonblank(as_dict(messages[0]).get("model")), report)
+                messages, columns = [*as_list(request.get("messages")), *messages], {**request, **columns}
             attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
             yield from build_chat_run(map(_plain_message, messages), columns, line, report, **attempt)
 
+    requests = BatchRequests(log)
     loose, has_items = LooseMessages(log), False
-    for line, value in log.rows(report, COLUMNS):
+    for line, value in ((number, carried(row)) for number, row in log.rows(report, COLUMNS)):
         if (is_message(value) or is_item(value)) and not _answer(value):
             loose.add(line, value)
             has_items = has_items or is_item(value)
@@ -223,7 +301,14 @@ def _plain_message(message: Any) -> Any:
     if is_langchain_dump(message):
         return chat_message(message)
     if is_message(message) and "content" not in message and (words := _worded(message)) is not None:
-        return {**{key: value for key, value in message.items() if value is not words}, "content": words}
+        if message.get("isThought") is True:  # a chunk of Google AI Studio
+            thought = (
+                words if isinstance(words, str) else "".join(as_text(part.get("text")) for part in dicts_in(words))
+            )
+            return {"role": "assistant", "reasoning": thought}
+        return {**{key: value for key, value in message.items() if key not in _WORDS}, "content": words}
+    if isinstance(message, Mapping) and "toolCalls" in message and "tool_calls" not in message:
+        return {"tool_calls" if key == "toolCalls" else key: value for key, value in message.items()}
     return message
 
 
@@ -262,13 +347,20 @@ def _answers(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _answer(response: Any) -> list[Any]:
-    """Return the answer message of an OpenAI or Anthropic response."""
+    """Return the answer message of an OpenAI, Anthropic, Gemini, Bedrock or Ollama response."""
     response = parse_json_text(response)
-    if isinstance(response, Mapping) and isinstance(response.get("body"), Mapping):
-        response = response["body"]  # a line of OpenAI's batches
     if not isinstance(response, Mapping):
         return []
+    bodies = (response[key] for key in ("body", "result") if isinstance(response.get(key), Mapping))
+    response = next(bodies, response)  # a line of OpenAI's batches, or of Anthropic's
     said = response.get("message")
+    if response.get("type") == "succeeded":
+        return _answer(said)
+    if isinstance(answer := as_dict(response.get("output")).get("message"), Mapping):  # Bedrock's Converse
+        return [{**answer, **_about(response, "")}]
+    for candidate in dicts_in(response.get("candidates"))[:1]:
+        known = {"model": response.get("modelVersion"), "usage": response.get("usageMetadata")}
+        return [{**as_dict(candidate.get("content")), "role": "assistant", **known}]
     if isinstance(said, Mapping) and "done" in response:  # Ollama's chat
         usage = {"prompt_tokens": response.get("prompt_eval_count"), "completion_tokens": response.get("eval_count")}
         return [{"role": "assistant", **said, **_about({**response, "usage": usage}, "created_at")}]

@@ -13,6 +13,7 @@ from quintain.importers.protocol import Probe
 from quintain.importers.row_reader import Importer, matching_share
 from quintain.importers.training_data.chat_records import (
     FIELDS,
+    carried,
     chats_by_name,
     has_blocks,
     is_chat,
@@ -33,7 +34,7 @@ def _detect(probe: Probe) -> float:
     if probe.shape in {"array", "lines"} and probe.rows:
         if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
             return 0.8
-        if all(is_message(row) for row in probe.rows):
+        if all(is_message(carried(row)) for row in probe.rows):
             if any("content" not in row and {"text", "message"} & row.keys() for row in probe.rows):
                 return 0.5  # lines of other programs name a role and a message too
             return 0.5 if has_blocks(probe.rows) or not all(map(is_plain, probe.rows)) else 0.85

@@ -3,7 +3,7 @@
 Both runs of a pair belong to the group of their prompt and are tagged by their side. Only a score in the row gives a
 value. Covers TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`, or instruction rows) and v1
 (`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, annotations of two numbered or lettered answers
-(AlpacaEval, Chatbot Arena), ms-swift's `rejected_response`, and KTO's labels.
+(AlpacaEval, Chatbot Arena, HelpSteer, SHP), ms-swift's `rejected_response`, and KTO's labels.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, first_name, is_sentence, matching_share, row_importer
-from quintain.importers.training_data.alpaca import instruction_messages
+from quintain.importers.row_reader import SYSTEM, build_chat_run, first_name, is_sentence, matching_share, row_importer
+from quintain.importers.training_data.alpaca import ASKED, instruction_messages
 from quintain.importers.training_data.prompt_answers import (
     fingerprint,
     parse_messages,
     split_shared_prompt,
     with_completion,
 )
-from quintain.importers.values import as_dict, as_list, as_number, as_text, nonblank
+from quintain.importers.values import as_dict, as_list, as_number, as_text, nonblank, parse_json_text
 from quintain.records.trajectory import DESIRABLE, PAIR_MARK, AgentInfo, Outcome
 from quintain.records.wording import clip
 
@@ -30,12 +30,28 @@ _PAIRS = (
     ("chosen", "rejected"),
     ("chosen_messages", "rejected_messages"),
     ("preferred_output", "non_preferred_output"),
+    ("chosen_response", "rejected_response"),
 )
-_SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen_rating", "rejected_rating"))
-_MODELS = (("chosen_model", "rejected_model"), ("model_chosen", "model_rejected"))
+
+
+def _names_of_sides(*stems: str) -> tuple[tuple[str, str], ...]:
+    """Return the columns that state something of both sides: `score_chosen` or `chosen_score`, ..."""
+    before, after = (
+        [(form.format(stem, "chosen"), form.format(stem, "rejected")) for stem in stems] for form in _FORMS
+    )
+    return (*before, *after)
+
+
+_FORMS = ("{0}_{1}", "{1}_{0}")
+_SCORES = _names_of_sides("score", "rating", "reward")
+_MODELS = _names_of_sides("model")
 _MARGINS = ("margin", "score_margin", "reward_margin")
-_RIVALS = (("_1", "_2"), ("_a", "_b"), ("_A", "_B"), ("_0", "_1"))
-"""Ends of the names of two answers, of which a column of `VERDICTS` names the better one."""
+_RIVALS = (("1", "2"), ("a", "b"), ("A", "B"), ("0", "1"))
+"""Ends of the names of two answers, of which the better one is stated."""
+_RATINGS = ("score", "rating", "reward", "winner_model")
+"""Names of columns, without the end, that rate both answers: the higher value is that of the better one."""
+_LEANINGS = ("overall_preference", "preference_strength")
+"""Columns with a number below 0 for the first answer, and above 0 for the second (HelpSteer)."""
 _REJECTED = "rejected_response"
 VERDICTS = ("preference", "winner", "preferred", "better", "choice", "better_response_id")
 """Columns that name the better one of two answers."""
@@ -45,6 +61,7 @@ _WRITERS = ("model", "generator")
 _LABELS = ("label", "kto_tag", "is_good")
 _SAID = {name for names in (*_PAIRS, *_SCORES, *_MODELS, _MARGINS, _LABELS) for name in names} | {
     *("prompt", "prompt_id", "question", "instruction", "query", "history", "input", "messages", "conversations"),
+    *("trajectory", "context"),
     *("completion", "response", "output", "reward", "score"),
 }
 """Columns that the runs of a row state otherwise; the others are kept with them."""
@@ -55,7 +72,7 @@ def _detect(probe: Probe) -> float:
     chosen = (side for side, _ in _PAIRS)
     return max(
         0.9 * matching_share(probe, _is_pair, *chosen),
-        0.95 * matching_share(probe, _is_judged, *VERDICTS),
+        0.95 * matching_share(probe, _is_judged, *probe.fields),
         0.95 * matching_share(probe, _has_rejected, _REJECTED),
         0.9 * matching_share(probe, _is_labelled, *_LABELS),
     )
@@ -64,12 +81,13 @@ def _detect(probe: Probe) -> float:
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     row = _with_rejected(row) if _has_rejected(row) else row
     sides = _sides(row)
-    if sides is None and (rivals := _rivals(row)) is not None:
+    if sides is None and (rivals := _rivals(row)) is not None and _is_stated(row, rivals):
         row = _with_sides(row, rivals)
         sides = _PAIRS[0]
     if sides is None:
         yield from _labelled(row, line, report)
         return
+    row = _with_turns(row, sides)
     chosen, rejected = (parse_messages("assistant", row[side], report) for side in sides)
     prompt = _prompt(row, report)
     if not prompt:
@@ -135,22 +153,19 @@ def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
     if _sides(row) == _PAIRS[1]:
         return []  # LLaMA-Factory v1 repeats the prompt in both sides
     request = as_dict(row.get("input"))
-    for value in (
-        row.get("prompt"),
-        request.get("messages"),
-        row.get("conversations"),
-        row.get("messages"),
-        row.get("question"),
-    ):
+    asked = row.get("question")
+    chats = (row.get("conversations"), row.get("messages"), row.get("trajectory"), as_list(row.get("context")))
+    for value in (row.get("prompt"), request.get("messages"), *chats, None if isinstance(asked, str) else asked):
         if value and (prompt := parse_messages("user", value, report)):
             # UltraFeedback repeats the prompt in its sides: there the two chats show where the prompt ends.
             whole = _sides(row) == _PAIRS[0] and any(
                 len(parse_messages("assistant", row[s], Report())) > 1 for s in _PAIRS[0]
             )
             return [] if whole and _repeated(row, prompt) else prompt
-    if nonblank(row.get("instruction")) or nonblank(row.get("query")):
+    if any(nonblank(row.get(name)) for name in ASKED):
         return instruction_messages(row)
-    return [] if (asked := _only_text(row)) is None else parse_messages("user", asked, report)
+    text = _only_text(row) or nonblank(row.get("history"))
+    return [] if text is None else parse_messages("user", text, report)
 
 
 def _only_text(row: dict[str, Any]) -> str | None:
@@ -159,7 +174,7 @@ def _only_text(row: dict[str, Any]) -> str | None:
     if any(len(parse_messages("assistant", row[side], Report())) != 1 for side in sides) or not sides:
         return None
     before = takewhile(lambda name: name not in sides, row)
-    texts = [row[name] for name in before if name not in _SAID and is_sentence(row[name])]
+    texts = [row[name] for name in before if name not in {*_SAID, *SYSTEM} and is_sentence(row[name])]
     return texts[0] if len(texts) == 1 else None
 
 
@@ -208,37 +223,48 @@ def _described(value: Any) -> str:
 
 def _rivals(row: dict[str, Any]) -> tuple[str, str] | None:
     """Return the columns of two answers whose names differ in their end; None where no or several columns do."""
-    if row.keys().isdisjoint(VERDICTS):
-        return None
     for ends in _RIVALS:
         stems = [name.removesuffix(ends[0]) for name in row if name.endswith(ends[0])]
-        both = [(stem + ends[0], stem + ends[1]) for stem in stems if stem not in _WRITERS]
+        both = [(stem + ends[0], stem + ends[1]) for stem in stems if stem.rstrip("_") not in _WRITERS]
         answers = [pair for pair in both if all(isinstance(row.get(name), str | list) for name in pair)]
+        if len(answers) > 1:  # ids stand beside them, too
+            answers = [pair for pair in answers if all(map(is_sentence, map(row.get, pair)))]
         if len(answers) == 1:
             return answers[0]
     return None
 
 
 def _better(row: dict[str, Any], rivals: tuple[str, str]) -> int | None:
-    """Return which answer the verdict names by its end, alone or in a name; None where it names neither.
+    """Return which answer a verdict, a leaning or their ratings say is better; None for a tie, or where nothing says so.
 
-    A number between two numbered answers, as AlpacaEval writes it, names the nearer one.
+    A verdict is the end of a name, alone or in a name. A number between two numbered answers, as AlpacaEval writes it,
+    names the nearer one.
     """
-    ends = [name.rpartition("_")[2].lower() for name in rivals]
+    ends = [name[-1] for name in rivals]
     for value in (row[key] for key in VERDICTS if key in row):
         number = as_number(value)
         if number is not None and ends[0].isdigit():
             place = number - int(ends[0])
             return int(place > 0.5) if 0 <= place <= 1 and place != 0.5 else None
         named = as_text(value).strip().lower().rpartition("_")[2]
-        if named in ends:
-            return ends.index(named)
-    return None
+        if named in (ends[0].lower(), ends[1].lower()):
+            return int(named == ends[1].lower())
+    marks = [(0.0, number) for name in _LEANINGS if (number := as_number(row.get(name))) is not None]
+    for stem in _RATINGS:
+        first, second = (as_number(row.get(f"{stem}_{end}")) for end in ends)
+        marks += [(first, second)] if first is not None and second is not None else []
+    return next((int(after > before) for before, after in marks if before != after), None)
 
 
 def _is_judged(row: dict[str, Any]) -> bool:
     rivals = _rivals(row) if _sides(row) is None else None
     return rivals is not None and _better(row, rivals) is not None
+
+
+def _is_stated(row: dict[str, Any], rivals: tuple[str, str]) -> bool:
+    """Whether a row has a column that may say which of two answers is better."""
+    rated = {f"{stem}_{name[-1]}" for stem in _RATINGS for name in rivals}
+    return not row.keys().isdisjoint({*VERDICTS, *_LEANINGS, *rated})
 
 
 def _with_sides(row: dict[str, Any], rivals: tuple[str, str]) -> dict[str, Any]:
@@ -249,16 +275,45 @@ def _with_sides(row: dict[str, Any], rivals: tuple[str, str]) -> dict[str, Any]:
             f"expected a better answer of {rivals[0]} and {rivals[1]}, got a tie or no verdict; a pair needs a better side"
         )
     sides = {rivals[place]: "chosen", rivals[1 - place]: "rejected"}
-    writers = {name: [f"{writer}_{name.rpartition('_')[2]}" for writer in _WRITERS] for name in sides}
-    used = {*VERDICTS, *(name for names in writers.values() for name in names)}
+    stated = {name: {f"{stem}_{name[-1]}": stem for stem in (*_WRITERS, *_RATINGS)} for name in sides}
+    used = {*VERDICTS, *(column for columns in stated.values() for column in columns)}
     return {
         **{sides.get(key, key): value for key, value in row.items() if key not in used},
-        **{f"{side}_model": nonblank(*map(row.get, writers[name])) for name, side in sides.items()},
+        **{
+            f"{side}_model": nonblank(*(row.get(f"{stem}_{name[-1]}") for stem in _WRITERS))
+            for name, side in sides.items()
+        },
+        **{f"score_{side}": row.get(f"score_{name[-1]}") for name, side in sides.items()},
     }
+
+
+def _with_turns(row: dict[str, Any], sides: tuple[str, str]) -> dict[str, Any]:
+    """Return a row whose prompts and answers are lists of texts, one of each a turn (Chatbot Arena), with chats as sides."""
+    asked = _texts(row.get("prompt"))
+    said = {side: _texts(row[side]) for side in sides}
+    if not asked or any(len(answers) != len(asked) for answers in said.values()):
+        return row
+    chats = {
+        side: [
+            {"role": role, "content": text}
+            for question, answer in zip(asked, answers, strict=True)
+            for role, text in (("user", question), ("assistant", answer))
+        ]
+        for side, answers in said.items()
+    }
+    return {key: value for key, value in row.items() if key != "prompt"} | chats
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts of a list, which may be written as JSON; [] for anything else."""
+    values = as_list(parse_json_text(value))
+    return values if all(isinstance(text, str) for text in values) else []
 
 
 def _has_rejected(row: dict[str, Any]) -> bool:
     """Whether a row of ms-swift has a worse answer beside its own, which is its response or its last message."""
+    if _sides(row) is not None:
+        return False
     messages = as_list(row.get("messages"))
     is_answered = (
         nonblank(row.get("response")) or as_dict(messages[-1] if messages else None).get("role") == "assistant"

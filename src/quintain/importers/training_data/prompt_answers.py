@@ -64,10 +64,14 @@ def fingerprint(*values: Any) -> str:
 
 
 def _dialog(dialog: str) -> list[Any]:
-    """Split a text of `Human:` and `Assistant:` turns (Anthropic's HH-RLHF) into messages; empty for other text."""
+    """Split a text of `Human:` and `Assistant:` turns (Anthropic's HH-RLHF) into messages; empty for other text.
+
+    A last turn without words is the place of the answer.
+    """
     if not dialog.lstrip().startswith("Human:") or "\n\nAssistant:" not in dialog:
         return []
     _, *turns = _SPEAKER.split("\n\n" + dialog.lstrip())
     roles = {"Human": "user", "Assistant": "assistant"}
-    pairs = zip(turns[::2], turns[1::2], strict=True)
+    pairs = list(zip(turns[::2], turns[1::2], strict=True))
+    pairs = pairs if pairs[-1][1].strip() else pairs[:-1]
     return [{"role": roles[speaker], "content": words.strip()} for speaker, words in pairs]

@@ -32,12 +32,16 @@ def _detect(probe: Probe) -> float:
 
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     prompt = parse_messages("user", row.get("prompt"), report)
+    if len(prompt) == 1 and isinstance(row["prompt"], str) and is_sentence(row.get("context")):
+        prompt = [
+            {**prompt[0], "content": f"{row['prompt']}\n{row['context']}"}
+        ]  # what it is about, as in Dolly's rows
     answers = [parse_messages("assistant", row.get(key), report) for key in _ANSWERS]
     answer = next((answer for answer in answers if answer), None)
     if answer is None:
         texts = [key for key, value in row.items() if key != "prompt" and is_sentence(value)]
         raise InvalidInput(_unanswered(texts) if texts else NO_RUN)
-    columns = {key: value for key, value in row.items() if key not in {"prompt", "answer", *_ANSWERS}}
+    columns = {key: value for key, value in row.items() if key not in {"prompt", "context", "answer", *_ANSWERS}}
     right = row.get("answer")  # beside a response this is what it should have been
     metadata = {"answer": right} if isinstance(right, str | int | float) and right != "" else {}
     task = task_of(row).model_copy(update={"metadata": metadata})

@@ -10,6 +10,7 @@ from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, row_importer, task_of
 from quintain.importers.run_builder import NO_RUN
+from quintain.importers.training_data.alpaca import instruction_messages
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.training_data.prompt_answers import fingerprint
 from quintain.importers.values import as_written, nonblank
@@ -17,6 +18,8 @@ from quintain.records.trajectory import AgentInfo, Outcome, Task
 
 _ASKED, _ANSWERED = ("question", "problem", "query"), ("response", "solution", "answer")
 """An `answer` beside one of the others is what it should be."""
+_BESIDE = ("input", "context", "history")
+"""Columns of what the question is about."""
 _ELSEWHERE = frozenset({"messages", "conversations", "prompt", "completion", "chosen", "steps", "turns", "instruction"})
 
 
@@ -43,7 +46,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     stated = row.get("final_answer", row.get("answer") if "answer" in _beside(row) or "\n" not in answer else None)
     final = last.strip() if mark else stated
     metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
-    columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_ANSWERED, "final_answer"}}
+    columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_BESIDE, *_ANSWERED, "final_answer"}}
     kind, level = row.get("type"), row.get("level")
     task = Task(
         id=task_of(row).id,
@@ -51,7 +54,8 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         difficulty=level if isinstance(level, str) else None,
         metadata=metadata,
     )
-    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    asked = {"question": question, **{key: row.get(key) for key in _BESIDE}}
+    messages = [*instruction_messages(asked), {"role": "assistant", "content": answer}]
     yield from build_chat_run(messages, columns, line, report, task=task)
 
 

@@ -141,13 +141,23 @@ def read_turns(messages: Iterable[Any], transcript: Transcript, refuse: OnInvali
     """
     if refuse is not raise_invalid:
         messages = _unfolded(messages)
+    thinking: Turn | None = None  # a message of thoughts alone, which belong to the next turn of the agent
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if (turn := parse_message(message, where, refuse)) is None:
             continue
         if refuse is raise_invalid:
             _check_answers(turn, where, transcript)
-        append_turn(turn, transcript)
+        elif thinking is not None and turn.actor == "agent":
+            turn.thoughts, thinking = [*thinking.thoughts, *turn.thoughts], None
+        if thinking is not None:
+            append_turn(thinking, transcript)
+        is_thought = refuse is not raise_invalid and turn.actor == "agent" and bool(turn.thoughts)
+        thinking = turn if is_thought and not (turn.content or turn.calls or turn.results) else None
+        if thinking is None:
+            append_turn(turn, transcript)
+    if thinking is not None:
+        append_turn(thinking, transcript)
 
 
 def _unfolded(messages: Iterable[Any]) -> Iterator[Any]:

@@ -231,7 +231,8 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
         refuse("part without a type" if shows else "part", sentence)
         parts.content += filter(None, [_shown(part)] if shows else [])
     elif kind in _TEXTS:
-        if (content := _field(part, _TEXTS[kind], where, refuse)) is not None:
+        stated = as_dict(part.get(_TEXTS[kind])).get("value")  # OpenAI's Assistants
+        if (content := stated if isinstance(stated, str) else _field(part, _TEXTS[kind], where, refuse)) is not None:
             parts.content.append(_text(content))
     elif kind in _PICTURES:
         if picture := _picture(part, where, refuse):
@@ -335,7 +336,8 @@ def _picture(part: Mapping[str, Any], where: str = "", refuse: OnInvalid = lambd
     """Return an image or file by reference, inline bytes by their hash; None for other parts."""
     named = part.get("image_url")
     source = next((held for key in ("source", "inlineData", "fileData") if (held := as_dict(part.get(key)))), {})
-    places = (named, as_dict(named).get("url"), *(source.get(key) for key in ("url", "fileUri")))
+    held = as_dict(named) or as_dict(part.get("image"))
+    places = (named, *(held.get(key) for key in ("url", "path")), *(source.get(key) for key in ("url", "fileUri")))
     types = [
         held.get(key) for held in (source, part) for key in ("media_type", "mimeType", "mime_type", "mediaType", "mime")
     ]
@@ -345,7 +347,7 @@ def _picture(part: Mapping[str, Any], where: str = "", refuse: OnInvalid = lambd
     uri = nonblank(*places, *(part.get(key) for key in ("uri", "url", "image") if is_file))
     data = nonblank(source.get("data"))
     if kind in _PICTURES or kind == "audio":
-        uri = uri or nonblank(part.get("value"))
+        uri = uri or nonblank(part.get("value"), part.get("path"))
         data = data or nonblank(part.get("data"), part.get("content"))
     if uri is not None and uri.startswith("data:"):
         header, _, data = uri.removeprefix("data:").partition(",")

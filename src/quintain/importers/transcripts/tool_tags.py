@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, pairwise
 from typing import Any
 
-from quintain.importers.values import as_text, parse_json_text
+from quintain.importers.values import as_text, parse_json_text, parse_python_text
 
 RESULT_SEPARATOR = "\n</tool_response>\n<tool_response>\n"
 """Separator of LLaMA-Factory between the results of parallel calls."""
@@ -18,16 +18,17 @@ _TOOLS = frozenset({"tool", "function", "observation", "tool_response"})
 
 
 def parse_tagged_calls(messages: Iterable[Any]) -> Iterator[Any]:
-    """Convert tagged JSON calls to tool calls where a tool turn answers them.
+    """Convert tagged calls, in JSON or as Python writes it, to tool calls where a tool turn answers them or the chat ends.
 
     Where results are turns of the user, text is the whole protocol, and it stays so.
     """
-    asked = 0
+    asked, is_text = 0, False
     for message, after in pairwise(chain(messages, [None])):
         content = message.get("content") if isinstance(message, dict) else None
         calls: list[dict[str, Any]] = []
         if isinstance(content, str) and "<tool_call>" in content and not message.get("tool_calls"):
-            calls = _calls(content) if _is_result(after) else []
+            calls = _calls(content) if _is_result(after) or (after is None and not is_text) else []
+            is_text = not calls
         results = _RESULT.findall(content) if asked and isinstance(content, str) and _is_result(message) else []
         if calls:
             yield {**message, "content": _CALL.sub("", str(content)).strip(), "tool_calls": calls}
@@ -43,7 +44,10 @@ def _is_result(message: Any) -> bool:
 
 
 def _calls(content: str) -> list[dict[str, Any]]:
-    """Return the calls between the tags; if one is not a JSON call, return none and keep the text."""
-    calls = [parse_json_text(found[1]) for found in _CALL.finditer(content)]
+    """Return the calls between the tags; if one is not a call, return none and keep the text."""
+    calls = [
+        parse_python_text(text) if parse_json_text(text) is text else parse_json_text(text)
+        for text in _CALL.findall(content)
+    ]
     named = [call for call in calls if isinstance(call, Mapping) and isinstance(call.get("name"), str)]
     return [{"function": call} for call in named] if len(named) == len(calls) == content.count("<tool_call>") else []
