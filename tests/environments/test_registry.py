@@ -7,7 +7,8 @@ import pytest
 from quintain import extensions
 from quintain.environments import registry
 from quintain.environments.data_files import read_data
-from quintain.errors import NotFound, Unavailable
+from quintain.environments.inventory import Inventory
+from quintain.errors import InvalidInput, NotFound, Unavailable
 
 
 @pytest.fixture
@@ -62,3 +63,16 @@ def test_a_package_that_cannot_be_imported_is_named_with_its_fault(announced) ->
     announced(("acme/broken", "acme_that_is_not_installed:Shop"))
     with pytest.raises(Unavailable, match=r"acme/broken.*acme_that_is_not_installed"):
         registry.task_source("acme/broken")
+
+
+def test_an_option_that_is_a_list_or_an_object_is_read_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shop(names: list[str], prices: dict[str, int] | None = None, label: str | None = None) -> Inventory:
+        source = Inventory()
+        source.version = f"{names} {prices} {label}"
+        return source
+
+    monkeypatch.setitem(registry._registered, "acme/shop", shop)
+    opened = registry.task_source('acme/shop?names=["a","b"]&prices={"a": 3}&label=[1]')
+    assert opened.version == "['a', 'b'] {'a': 3} [1]"
+    with pytest.raises(InvalidInput, match=r"acme/shop.names: expected a valid list, got '\[a'"):
+        registry.task_source("acme/shop?names=[a")

@@ -240,6 +240,14 @@ def test_rewards_of_fewer_tasks_than_the_successes_are_noted() -> None:
     )
 
 
+def test_tasks_that_a_comparison_leaves_out_are_noted_by_pair() -> None:
+    three = [evaluated("a", "01?1"), evaluated("b", "11e1"), evaluated("c", "1e01")]
+    found = compare(three, ["a", "b", "c"], "c", None)
+    assert [pair.n_tasks for pair in found.comparisons] == [3, 2, 2]
+    ended = "of 4 tasks are left out, where a run of one or both ended without a verdict."
+    assert found.notes == (f"a and b: 1 {ended}", f"a and c: 2 {ended}", f"b and c: 2 {ended}")
+
+
 def test_different_sampling_is_noted() -> None:
     a, b = evaluated("a", "0101"), evaluated("b", "1101")
     assert compare([a, b], ["a", "b"], "c", None).notes == ()

@@ -10,12 +10,12 @@ import pytest
 from playing import Scripted, act, text_of
 from quintain.environments.mixture import Mixture
 from quintain.environments.nim import Nim
-from quintain.environments.nim.environment import best_move, is_lost
+from quintain.environments.nim.environment import Game, best_move, is_lost
 from quintain.errors import InvalidInput
 from quintain.evaluation.episode_state import Player
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.games import PolicyRouter, with_players
-from quintain.records.protocols import Policy, Reply, Stop, Turn
+from quintain.records.protocols import Policy, Reply, Stop, TimeStep, Turn
 from quintain.records.trajectory import Action, Actor, AgentInfo, OutcomeStatus
 
 A, B = AgentInfo(name="a", model="agent:a@1"), AgentInfo(name="b", model="agent:b@1")
@@ -83,6 +83,23 @@ def test_a_player_without_an_answer_ends_the_game_without_a_verdict_for_the_othe
     silent = Scripted(lambda turn: Reply(text="", stop=Stop.FAILED, error="no endpoint"))
     found = [(episode.result.status, episode.trajectory.outcome.exit_status) for episode in play(silent, expert(), n=1)]
     assert found == [("error", "endpoint_error"), ("unknown", "game_over")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"terminated": True, "reward": 1.0}, "one for each of the 2 players, got 0"),
+        ({"terminated": True, "rewards": (1.0,)}, "one for each of the 2 players, got 1"),
+        ({"player": 7}, "player 0 to 1 of the game, got 7"),
+    ],
+)
+def test_a_step_that_does_not_fit_the_players_ends_the_game_in_an_error_for_both(
+    wrong: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Game, "step", lambda self, actions: TimeStep(**wrong))
+    found = [episode.result for episode in play(expert(), expert(), n=1)]
+    assert [result.status for result in found] == ["error", "error"]
+    assert message in (found[0].error or "")
 
 
 def test_the_players_of_a_game_sample_from_different_streams() -> None:

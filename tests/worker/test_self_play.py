@@ -6,17 +6,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+from quintain.environments.nim.environment import Game
 from quintain.records.agent import Agent, Sampling
 from quintain.records.jobs.job import TrainSpec
-from quintain.records.protocols import Message, Turn
+from quintain.records.protocols import Message, TimeStep, Turn
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.acting.replica import EarlierPolicy, save_version
 from quintain.trainers.models.loading import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
+from quintain.worker.job_kinds import train as training
 from quintain.worker.rollouts.online_rollouts import rollout_collector
-from worker.job_folder import STARTER, Stopping, trajectories
+from worker.job_folder import STARTER, Stopping, trajectories, warnings
 from worker.online import online, stopped_as_whole
 
 
@@ -54,6 +57,15 @@ def test_one_role_can_be_trained_alone(tmp_path: Path, tiny: tuple[LoadedModel, 
     groups = [*collect(*tiny, 0), *collect(*tiny, 1)]
     assert {run.extra["role"] for group in groups for run in group.trajectories} == {"second"}
     assert len(groups) == 4
+
+
+def test_a_training_whose_games_are_all_draws_says_that_it_learned_nothing(
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Game, "step", lambda self, actions: TimeStep(terminated=True, rewards=(0.5, 0.5)))
+    job = spec(tiny_agent, rollouts=1).model_copy(update={"output_dir": str(tmp_path / "model")})
+    training.run(job, tmp_path / "job-1", Stopping(tmp_path / "job-1"))
+    assert "equal_rewards" in dict(warnings(tmp_path / "job-1"))
 
 
 def test_an_earlier_version_acts_with_its_weights_and_the_live_ones_stay(

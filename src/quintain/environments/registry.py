@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import from_json
 
 from quintain.endpoints.profiles import find_profile
 from quintain.environments.configuration import configuration
@@ -237,7 +239,18 @@ def _checked(name: str, factory: Factory, options: Mapping[str, str]) -> dict[st
         "options", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields
     )
     try:
-        checked = model.model_validate({option: options[option] for option in options.keys() & named.keys()})
+        checked = model.model_validate({o: _read(options[o], fields[o][0]) for o in options.keys() & named.keys()})
     except ValidationError as error:
         raise InvalidInput(explain(error, f"options of {name}"), code="bad_option") from None
     return others | {option: getattr(checked, option) for option in checked.model_fields_set}
+
+
+def _read(text: str, hint: Any) -> Any:
+    """Return the text of an option, or the list or object that it states as JSON where the option is not a text."""
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if str in choices or text[:1] not in ("[", "{"):
+        return text
+    try:
+        return from_json(text)
+    except ValueError:
+        return text

@@ -89,7 +89,7 @@ def compare(
         flips=tuple(flip for pair in pairs for flip in _flips(*pair)),
         correction=correction,
         sequential=sequential,
-        notes=(*_notes(named), *_partial_rewards(compared)),
+        notes=(*_notes(named), *(() if sequential else _left_out(compared, evaluations)), *_partial_rewards(compared)),
         created_at=now,
     )
 
@@ -150,6 +150,17 @@ def _tests(pairs: Sequence[tuple[_Named, _Named]], error: float = SIGNIFICANCE) 
 
 _FIXED_SIZE = ("reward", "p_equivalent", "tasks_for_5_points")
 """Figures of a pair that assume verdicts on independent tasks, of a number that was fixed in advance."""
+
+
+def _left_out(pairs: Sequence[PairedComparison], evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    """Yield a note for each pair that lacks tasks of the suite: where one agent fails more often, the others are a selection."""
+    suite = len({result.task_id for evaluation in evaluations for result in evaluation.results})
+    for pair in pairs:
+        if pair.measure == "success" and pair.n_tasks < suite:
+            yield (
+                f"{pair.a} and {pair.b}: {suite - pair.n_tasks} of {suite} tasks are left out, where a run of one or both ended without "
+                "a verdict."
+            )
 
 
 def _partial_rewards(pairs: Sequence[PairedComparison]) -> Iterator[str]:

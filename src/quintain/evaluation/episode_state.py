@@ -223,6 +223,8 @@ class EpisodeState:
 
     def record_response(self, step: TimeStep, message: str | None) -> None:
         """Record whose turn it is, its message, and the outcome."""
+        if self.game:
+            _require_players(step, len(self.game))
         mover = self.game[step.player] if self.game else self
         for state in self.players:
             state.is_to_move = state is mover
@@ -245,6 +247,14 @@ class EpisodeState:
                 self.status = OutcomeStatus.SUCCESS if self.reward >= 1 else OutcomeStatus.FAILURE
         elif step.truncated:
             self.status, self.exit_status = OutcomeStatus.TRUNCATED, "environment"
+
+
+def _require_players(step: TimeStep, n: int) -> None:
+    """Refuse a step of a game that names a player who is not there, or has no reward for each player."""
+    if step.player >= n:
+        raise ValueError(f"expected player 0 to {n - 1} of the game, got {step.player}")
+    if len(step.rewards) != n and (step.rewards or step.reward is not None):
+        raise ValueError(f"expected rewards with one for each of the {n} players, got {len(step.rewards)}")
 
 
 def _with_call_ids(observations: Sequence[Observation], actions: Sequence[Action]) -> tuple[Observation, ...]:

@@ -245,7 +245,7 @@ def end_warnings(run: Run, batch: ExampleBatch) -> Iterator[tuple[str, str]]:
                 "no_costs",
                 "no run had a cost, so the constraint changed nothing; check what constraint.cost names, or leave it out",
             )
-    elif counts and isinstance(run.config, PPOConfig) and counts["level_rollouts"] == counts["rollouts"]:
+    elif counts and counts["level_rollouts"] == counts["rollouts"] and _learns_from_equals(run.config, batch):
         yield "equal_rewards", f"in every rollout {remedies_for({'no_variance': 1}, online=True)[0]}"
     if isinstance(run.source, RolloutSource) and batch.unweighted:
         yield "unweighted_steps", f"{_unweighted(batch)}; take a `reward` with a part that values steps, such as rules"
@@ -277,6 +277,12 @@ def end_warnings(run: Run, batch: ExampleBatch) -> Iterator[tuple[str, str]]:
             f"agent may be worse than before; compare it with its start, {lower}, or export the dataset with validation_share, "
             "which keeps the best weights",
         )
+
+
+def _learns_from_equals(config: TrainingConfig, batch: ExampleBatch) -> bool:
+    """Whether runs of equal reward are examples too, by a baseline that is not their group."""
+    by_role = isinstance(config, GRPOConfig) and config.self_play is not None and not batch.penalised
+    return isinstance(config, PPOConfig) or by_role
 
 
 def _stays_higher(run: Run, first: float) -> bool:
