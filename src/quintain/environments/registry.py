@@ -223,8 +223,10 @@ def _factory(name: str) -> Factory:
 def _checked(name: str, factory: Factory, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the options converted to the types of the factory's parameters."""
     parameters = inspect.signature(factory).parameters
-    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory, include_extras=True)
     named = {option: about for option, about in parameters.items() if about.kind is not about.VAR_KEYWORD}
+    if not options and all(about.default is not about.empty for about in named.values()):
+        return {}  # the types of a package may be known to its type checker alone
+    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory, include_extras=True)
     fields: dict[str, Any] = {
         option: (hints.get(option, str), ... if about.default is about.empty else about.default)
         for option, about in named.items()
