@@ -567,10 +567,12 @@ def test_what_an_agent_lost_to_another_does_not_speak_against_a_game_with_itself
     game = plan_training(waiting, method="grpo", environment="quintain/nim")
     assert (game.blockers, game.notes) == ((), ())
     (lost,) = plan_training(waiting, method="grpo", environment=INVENTORY).blockers
-    assert [one.tool for one in lost.remedy.calls] == ["collect_rollouts", "export_dataset"], "no good run is stored"
+    assert "at temperature 0: where all runs of a task earn the same" in lost.message
+    sample, show, _ = lost.remedy.calls
+    assert [one.arguments["agent"] for one in (sample, show)] == ["agent:starter@1", "expert"], "no good run is stored"
     add_runs(waiting, good := made(1), good.model_copy(update={"task": Task(prompt="Find it.", environment=INVENTORY)}))
     (lost,) = plan_training(waiting, method="grpo", environment=INVENTORY).blockers
-    (export,) = lost.remedy.calls
+    _, export = lost.remedy.calls
     assert export.arguments["filter"] == {"environment": INVENTORY, "outcome": "success"}
 
 

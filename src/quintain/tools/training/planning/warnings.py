@@ -122,16 +122,19 @@ def never_succeeds(services: Services, method: str, agent: Agent | None, environ
         return []
     if players_in(environment):
         return []
-    never = f"the agent solved none of {measured.of} in {environment}, so all runs of a task earn the same"
+    greedy = measured.temperature == 0
+    never = f"the agent solved none of {measured.of} in {environment}{' at temperature 0' if greedy else ''}"
     good = {"environment": environment.partition("?")[0], "outcome": "success"}
     export = call("export_dataset", kind="sft", name="good-runs", filter=good)
     shown: tuple[str | ToolCall, ...] = ()
     if not services.store.trajectories.count(TrajectoryFilter.model_validate(good), most=1):
         shown = (call("collect_rollouts", agent="expert", environment=environment), ", then ")
     remedy = Hint("train it on good runs first: ", *shown, export, ", then plan that training")
-    return [
-        Blocker(code="no_successes", message=f"{never} and {method} has nothing to learn from", remedy=remedy),
-    ]
+    if greedy:
+        sample = call("collect_rollouts", agent=agent.id_or_name if agent else ..., environment=environment, attempts=4)
+        remedy = Hint("see whether it succeeds while it samples: ", sample, "; else ", remedy)
+    why = f"where all runs of a task earn the same, {method} has nothing to learn from"
+    return [Blocker(code="no_successes", message=f"{never}: {why}", remedy=remedy)]
 
 
 class Measurement(NamedTuple):
