@@ -51,6 +51,10 @@ def test_two_evaluations_of_the_same_tasks_are_chosen_and_compared(visit: Visit,
     page.wait_for_url("**/comparisons/cmp-*")
     visitor.settle()
     assert page.locator("table.forest tbody tr").count() == 1
+    first = page.evaluate(
+        "import('/static/intervals.js').then((module) => module.linearScale(0.46, 0.69, [0]).ticks[0])"
+    )
+    assert first == 0, "the line of no difference is on the axis, however far the interval is"
 
 
 def test_the_graph_is_walked_by_keyboard_from_the_agent_to_its_dataset(visit: Visit, site: Site) -> None:

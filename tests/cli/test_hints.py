@@ -267,7 +267,7 @@ LISTINGS = """
     runs; runs --summary; runs --sort reward; show RUN; show DATASET; show AGENT; show EVALUATION; show COMPARISON; show JOB;
     agents; datasets; environments; library evaluations; library comparisons; library scorers; library methods; jobs list;
     jobs show JOB --detail metrics; lineage RUN; plan --method sft; prefer list; search; get RUN; judge --agreement;
-    compare EVALUATION EVALUATION_2; import LOGS --again; version
+    compare EVALUATION EVALUATION_2; import LOGS --again; version; show leaderboard://quintain/inventory
 """
 
 

@@ -110,6 +110,8 @@ def test_ctrl_c_leaves_a_training_and_the_same_command_follows_it_to_its_end(
     assert f"{job_id}: succeeded" in done.stdout
     (job,) = list_jobs(services).items
     assert (job.status, job.step, job.total_steps) == ("succeeded", 4, 4)
+    watch(services, job_id, Console(file=(screen := io.StringIO()), width=50))
+    assert " 4/4 0:00:0" in screen.getvalue(), "what it does is cut, not how far it is"
     services.close()
 
 

@@ -148,6 +148,8 @@ def test_runs_are_sorted_by_the_mean_of_their_raters_newest_verdicts_page_by_pag
     assert refused.startswith(
         "[nothing_to_sort] expected runs with stored values of 'rules' to sort by, got none; score"
     )
+    (unrewarded,) = ask.refused("search_trajectories", {"sort": "reward", "filter": {"outcome": "unknown"}})
+    assert "'reward' to sort by, got none; sort by the values of a scorer; score" in unrewarded
     (refused,) = ask.refused("search_trajectories", {"sort": "jugde"})
     assert "did you mean" in refused
     (refused,) = ask.refused("search_trajectories", {"sort": "-judge", "cursor": first["next_cursor"]})
@@ -301,6 +303,21 @@ def test_a_summary_has_the_confusion_of_labels(services: Services, ask: ToolCall
         "spam": {"answered": {"spam": 1, "(other)": 1}, "precision": 0.5, "recall": 0.5, "f1": 0.5},
     }
     assert (figures["accuracy"], figures["macro_f1"]) == (0.6, 0.65)
+    add_runs(
+        services,
+        *(
+            run(
+                None,
+                user(),
+                answer(said),
+                task=Task(id=f"q{n % 2}", prompt="?", metadata={"answer": str(n % 2)}),
+                tags=("quiz",),
+            )
+            for n, said in enumerate("0110")
+        ),
+    )
+    quiz = ask("search_trajectories", filter={"tags": ["quiz"]}, summary=True)["summary"]
+    assert quiz["labels"] is None, "two tasks, tried twice, have answers of their own"
 
 
 MOST = MAX_PAGE_BYTES + 2_000

@@ -61,7 +61,7 @@ def _restore(source: Path, home: Path | None, *, yes: bool, json_out: bool) -> N
     except Conflict as conflict:
         if json_out or conflict.code != "home_not_empty":
             raise
-        question = f"{folder} is not empty. Replace it? Its contents move into a folder beside them"
+        question = f"{folder} is not empty. Replace it? Its contents move into a folder beside it"
         if not typer.confirm(question):
             raise
         done = _restored(source, settings, replace=True)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from quintain.cli.command_lines import command_line, for_terminal, in_commands, in_options
-from quintain.cli.layout import Column, print_facts, print_table
+from quintain.cli.layout import Column, cut, print_facts, print_table
 from quintain.cli.main import HomeOption
 from quintain.cli.session import (
     INTERRUPTED,
@@ -118,6 +118,10 @@ def follow_start(services: Services, use: CommandRun, started: JobStarted | Comp
     return view
 
 
+_METER = 34
+"""Columns for the bar, the counts and the time beside what a job does."""
+
+
 def watch(services: Services, job_id: str, console: Console) -> JobView:
     """Show a job's progress, and once why it does not go on, until it has ended or until Ctrl-C; the job itself goes on."""
     shown = set[str]()
@@ -127,8 +131,9 @@ def watch(services: Services, job_id: str, console: Console) -> JobView:
         with suppress(KeyboardInterrupt), Progress(*columns, console=console) as progress:
             bar = progress.add_task(job_id, total=None)
             while True:
-                about = [job_id, view.phase or view.status, *_figures(view)]
-                progress.update(bar, completed=view.step, total=view.total_steps, description=" ".join(about))
+                about = " ".join([job_id, view.phase or view.status, *_figures(view)])
+                about = cut(about, max(console.width - _METER, len(job_id)))
+                progress.update(bar, completed=view.step, total=view.total_steps, description=about)
                 for kind, reason in (("trouble", view.trouble), ("stalled", view.stalled)):
                     if reason is not None and kind not in shown:
                         progress.console.print(printable(for_terminal(reason)), style="yellow", soft_wrap=True)

@@ -88,7 +88,9 @@ def _show_summary(console: Console, figures: RunSummary) -> None:
             "pass^k": {f"k={one.k}": share(one.value) for one in figures.pass_hat_k},
             "failures": known["failures"],
             "turns of a run": figures.mean_turns,
-            **{name: known[name] for name in (*tokens, "cost_usd", "cost_per_success", "accuracy", "macro_f1")},
+            **{name: known[name] for name in (*tokens, "cost_usd", "cost_per_success")},
+            "accuracy of labels": figures.accuracy,
+            "macro F1 of labels": figures.macro_f1,
         },
     )
     if figures.tools:

@@ -20,6 +20,7 @@ from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.lineage import LineageNode
 from quintain.records.text import printable
+from quintain.records.wording import counted
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import TrajectoryView
 from quintain.tools.services import Services
@@ -57,12 +58,34 @@ def _show_resource(use: CommandRun, services: Services, uri: str) -> int:
     from quintain.tools.catalog import CATALOG
 
     kind, _, name = uri.partition("://")
-    asked = f"leaderboard://{quote(unquote(name), safe='')}" if kind == "leaderboard" else uri
+    environment, suites, suite = name.partition("/suites/")
+    asked = f"leaderboard://{quote(unquote(environment), safe='')}{suites}{suite}" if kind == "leaderboard" else uri
     content, media_type = read(resource_specs(CATALOG), services, asked)
     if isinstance(content, bytes):
         raise InvalidInput(f"expected the address of a text, got {uri}, which is {media_type}; use quintain plot")
+    if media_type == "application/json" and not use.json_out:
+        found = json.loads(content)
+        (_show_leaderboard if kind == "leaderboard" else print_facts)(plain_console(), found)
+        return 0
     print(json.dumps({"uri": uri, "text": content}) if use.json_out else content)
     return 0
+
+
+def _show_leaderboard(console: Console, found: Mapping[str, Any]) -> None:
+    console.print(printable(f"{found['environment']}: {found['name']}"), style="bold")
+    names = ("rank", "agent", "success, 95 % interval", "episodes", "group", "evaluation")
+    rows = [
+        (
+            *(one["rank"], one["agent"].removeprefix("agent:")),
+            f"{share(one['success_rate'])} [{share(one['ci_low'])}, {share(one['ci_high'])}]",
+            *(one["n"], one["group"], one["evaluation_id"]),
+        )
+        for one in found["rows"]
+    ]
+    print_table(console, names, rows)
+    for other in found["others"]:
+        address = f"leaderboard://{quote(found['environment'], safe='/')}/suites/{other['suite_hash']}"
+        console.print(printable(f"Another suite, {counted(other['agents'], 'agent')}: {other['name']}, {address}"))
 
 
 def _show_session(name: str, nodes: list[LineageNode], *, json_out: bool) -> None:

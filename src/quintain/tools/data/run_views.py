@@ -98,9 +98,14 @@ def sorted_pages(services: Services, filter: TrajectoryFilter, sort: str, cursor
     name, rising = sort.removeprefix("-"), sort.startswith("-")
     values = _values(services, filter, name)
     if not values:
-        score = call("score_trajectories", scorer=clip(name), filter=...)
+        remedy = "sort by the values of a scorer; "
+        score = call("score_trajectories", scorer="rules" if name == REWARD else clip(name), filter=...)
         raise InvalidInput(
-            Hint(f"expected runs with stored values of {clip(name)!r} to sort by, got none; ", score, " stores them"),
+            Hint(
+                f"expected runs with stored values of {clip(name)!r} to sort by, got none; ",
+                *([remedy] if name == REWARD else []),
+                *(score, " stores them"),
+            ),
             code="nothing_to_sort",
         )
     ranked = sorted(values, key=lambda run: (values[run] if rising else -values[run], run))
@@ -161,6 +166,8 @@ class _Counts:
     callers: Counter[str] = field(default_factory=Counter)
     solvers: Counter[str] = field(default_factory=Counter)
     answers: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    asking: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Right answer -> its tasks."""
     turns: int = 0
     spent: dict[str, float | None] = field(default_factory=lambda: {"input": 0, "output": 0, "cost": 0.0})
 
@@ -192,7 +199,9 @@ class _Counts:
         self.solvers.update(called if verdict == 1.0 else ())
         expected = run.task.metadata.get("answer")
         if isinstance(expected, str) and expected.strip():
-            self.answers[clip(expected.strip(), 80)][next(final_messages(run), "").strip()[:80]] += 1
+            label = clip(expected.strip(), 80)
+            self.answers[label][next(final_messages(run), "").strip()[:80]] += 1
+            self.asking[label].add(task_key(run))
 
     def _spend(self, kind: str, amount: object) -> None:
         total = self.spent[kind]
@@ -205,7 +214,7 @@ class _Counts:
         counts = [(sum(known), len(known)) for known in self.verdicts.values() if known]
         read, written, cost = self.spent["input"], self.spent["output"], self.spent["cost"]
         tokens = read + written if read is not None and written is not None else None
-        labels = _labels(self.answers)
+        labels = _labels(self.answers, sum(map(len, self.asking.values())))
         right = sum(figures.answered.get(label, 0) for label, figures in (labels or {}).items())
         return RunSummary(
             runs=runs,
@@ -242,10 +251,9 @@ class _Counts:
             )
 
 
-def _labels(answers: Mapping[str, Counter[str]]) -> dict[str, LabelFigures] | None:
-    """Return the figures of each label; None where the right answers are not labels: a single one, or mostly different ones."""
-    total = sum(given.total() for given in answers.values())
-    if not 2 <= len(answers) <= _MOST_LABELS or total < 2 * len(answers):
+def _labels(answers: Mapping[str, Counter[str]], tasks: int) -> dict[str, LabelFigures] | None:
+    """Return the figures of each label; None where the right answers are not labels: a single one, or mostly one of a task."""
+    if not 2 <= len(answers) <= _MOST_LABELS or tasks < 2 * len(answers):
         return None
     named = {label.casefold(): label for label in answers}
     rows = {label: Counter[str]() for label in sorted(answers)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import PurePath
 
 from quintain.errors import InvalidInput, NotFound
@@ -204,6 +205,8 @@ def _plain(value: object) -> str:
             return f"…/{PurePath(value).name}" if PurePath(value).is_absolute() else str(value)
         case float():
             return f"{value:.4g}"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S} UTC"
         case list() | tuple() | frozenset():
             return ", ".join(map(_plain, value))
         case _:

@@ -4,8 +4,10 @@
 // The numbers are in other cells, so a reader without the picture misses nothing. Positions are shares of the width in percent.
 import { h, percent, svg } from "./elements.js";
 
-// Returns a scale over a range that is widened to multiples of a round step; `marks` are values with a line of their own.
-export function linearScale(low, high, marks = [], most = 5) {
+// Returns a scale over a range that is widened to multiples of a round step; `marks` are values with a line of their own,
+// which the range includes.
+export function linearScale(from, to, marks = [], most = 5) {
+  const low = Math.min(from, ...marks), high = Math.max(to, ...marks);
   const width = Math.max(high - low, 0.02);
   const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5].find((one) => width / one <= most) ?? 1;
   const first = Math.floor(low / step + 1e-9) * step, last = Math.ceil(high / step - 1e-9) * step;

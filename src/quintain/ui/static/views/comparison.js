@@ -37,7 +37,7 @@ export async function render(root, params, api) {
 
 function forest(pairs, agent) {
   const bounds = pairs.flatMap((pair) => [pair.ci_low, pair.ci_high, pair.simultaneous_low ?? pair.ci_low, pair.simultaneous_high ?? pair.ci_high]);
-  const scale = linearScale(Math.min(0, ...bounds), Math.max(0, ...bounds), [0]);
+  const scale = linearScale(Math.min(...bounds), Math.max(...bounds), [0]);
   const kind = (pair) => (!pair.significant ? "plain" : better(pair) === pair.b ? "good" : "bad");
   const first = pairs[0];
   const isLoss = first.measure === "loss";
