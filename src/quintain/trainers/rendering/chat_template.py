@@ -51,8 +51,10 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
     turn = finished[start:]
     if "</think>" not in content or "</think>" in turn or not prompt.rstrip().endswith("<think>"):
         return turn
-    thinking = content[max(content.find("<think>"), 0) : content.rindex("</think>") + len("</think>")]
-    return put_back(thinking, turn, prompt)
+    end = content.rindex("</think>") + len("</think>")
+    if not turn[:1].isspace():
+        end += len(content[end:]) - len(content[end:].lstrip())
+    return put_back(content[max(content.find("<think>"), 0) : end], turn, prompt)
 
 
 def put_back(omitted: str, turn: str, prompt: str, *, apart: bool = False) -> str:
@@ -115,8 +117,8 @@ ThoughtPlace = Literal["content", "tool_plan", "left_out"]
 renderer restores the thought before the call."""
 
 
-ThinkingPlace = Literal["", "tags", "reasoning_content", "reasoning", "thinking"]
-"""Where a template takes what an agent thought: between `<think>` tags in the content; a key of the message; or nowhere."""
+ThinkingPlace = Literal["", "reasoning_content", "reasoning", "thinking", "tags"]
+"""Where a template takes what an agent thought: a key of the message; between `<think>` tags in the content; or nowhere."""
 
 
 class Turn(NamedTuple):
