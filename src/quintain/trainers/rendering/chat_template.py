@@ -144,6 +144,8 @@ class ChatTemplate:
     has_system_role: bool
     spellings: Spellings
     thought_place: ThoughtPlace = "content"
+    ids_name_tools: bool = False
+    """Whether it writes the id of a call in place of the tool's name, as Kimi K2 does."""
     arguments_as_text: bool = False
     """Whether it takes arguments as JSON text, as DeepSeek V3 does."""
     thinking: ThinkingPlace = ""
@@ -187,6 +189,7 @@ class ChatTemplate:
             has_system_role=self.has_system_role,
             one_system=self.one_system,
             result_before_agent=self.result_before_agent,
+            ids_name_tools=self.ids_name_tools,
             guide=guide if self.lists_tools else None,
         )
         chat = [self.spellings.defuse(entry, own=entry["role"] == "assistant") for entry in chat]
