@@ -21,7 +21,7 @@ _OPENING_TAG = re.compile(r"\A<think>\n?")
 _THINKING = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
 
 
-def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
+def turn_of(prompt: str, finished: str, *, before: str, content: str, plain: str = "") -> str:
     """Return the agent's text, with its end token.
 
     - Usually it is the text after the prompt.
@@ -36,6 +36,7 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
         finished: The chat with the turn, up to its end token.
         before: The chat up to the turn without the generation prompt; unused where `finished` starts with `prompt`.
         content: The text of the agent's message.
+        plain: `finished` without the thinking, if that can be a message of its own, with a header, as in gpt-oss; else empty.
 
     Raises:
         InvalidInput: The turn cannot be separated from the text before it.
@@ -44,7 +45,7 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
     if not finished.startswith(prompt):
         start = common(prompt, finished)
         if prompt.startswith(before) and start < len(before):
-            start = _after_header(prompt[len(before) :], before, finished)
+            start = _after_header(prompt[len(before) :], plain or finished)
         elif "</think>" in prompt[start:] and "</think>" in finished[start:]:
             # The prompt opens and closes an empty thinking; the turn has its own.
             start = max(finished.rfind("<think>", 0, start), len(before))
@@ -86,16 +87,10 @@ def common(left: str, right: str) -> int:
     return cut.start() if cut else shared
 
 
-def _after_header(header: str, before: str, finished: str) -> int:
-    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated.
-
-    Of several headers it is the one behind the text most like `before`: a turn of gpt-oss has one for each channel.
-    """
+def _after_header(header: str, finished: str) -> int:
+    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated."""
     untagged = re.sub(r"<[^<>]*>\s*\Z", "", header)
-    found = [match for h in (header, untagged) if h for match in re.finditer(re.escape(h), finished)]
-    ends = [
-        (shared_prefix(before[: -_NEAR - 1 : -1], finished[: m.start()][: -_NEAR - 1 : -1]), m.end()) for m in found
-    ]
+    ends = [finished.rindex(h) + len(h) for h in (header, untagged) if h and h in finished]
     if not ends:
         raise InvalidInput(
             f"expected the header {header!r} before the last turn of a chat template that rewrites earlier turns, got none: "
@@ -103,14 +98,11 @@ def _after_header(header: str, before: str, finished: str) -> int:
             "another model",
             code="template_refused",
         )
-    return max(ends)[1]
+    return max(ends)
 
 
 _FIXED_DATE = "26 Jul 2024"
 """Date for Llama templates, which otherwise write today's into the prompt."""
-
-_NEAR = 200
-"""Characters before a header that tell it from others."""
 
 ThoughtPlace = Literal["content", "tool_plan", "left_out"]
 """Where a template takes the thought of a turn with a call: the message's content; Cohere's `tool_plan`; or nowhere, so that the
@@ -245,9 +237,13 @@ class ChatTemplate:
         finished = self._finished(self.written(chat, schemas, prompt=False))
         finished += self.late_ends["tool_calls" in chat[-1]]
         before = "" if finished.startswith(prompt) else self.written(chat[:-1], schemas, prompt=False)
-        content = self._split_thinking(chat[-1])["content"]
+        split = self._split_thinking(chat[-1])
+        content, plain = split["content"], ""
+        if before and self.thinking in split:
+            bare = {key: value for key, value in split.items() if key != self.thinking}
+            plain = self.written([*chat[:-1], bare], schemas, prompt=False)
         left_out = self.thought_place == "left_out" and chat[-1].get("tool_calls")
-        text = turn_of(prompt, finished, before=before, content="" if left_out else content)
+        text = turn_of(prompt, finished, before=before, content="" if left_out else content, plain=plain)
         whole = finished == prompt + text
         if left_out:
             text = put_back(content, text, prompt, apart=not self.spellings.opens_with_control_token(text))
