@@ -86,7 +86,7 @@ KIMI_K2 = """\
 {{ message.content }}<|im_end|>
 {%- else %}<|im_{{ message.role }}|>{{ message.role }}<|im_middle|>{{ message.content }}
 {%- if message.tool_calls %}<|tool_calls_section_begin|>{% for call in message.tool_calls -%}
-<|tool_call_begin|>functions.{{ call.function.name }}:{{ loop.index0 }}<|tool_call_argument_begin|>{{ call.function.arguments | tojson -}}
+<|tool_call_begin|>{{ call.id }}<|tool_call_argument_begin|>{{ call.function.arguments | tojson -}}
 <|tool_call_end|>{% endfor %}<|tool_calls_section_end|>{% endif %}<|im_end|>
 {%- endif %}{% endfor %}
 {%- if add_generation_prompt %}<|im_assistant|>assistant<|im_middle|>{% endif %}"""

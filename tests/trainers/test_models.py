@@ -124,6 +124,15 @@ def test_a_folder_without_a_tokenizer_is_refused(folder: Path, left: tuple[str, 
         load_model(ref(folder))
 
 
+def test_a_tokenizer_that_needs_a_further_package_is_refused_with_the_file_that_does_not(folder: Path) -> None:
+    """As of folders from before `tokenizer.json`, and of those that Meta and Mistral publish."""
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    (folder / "tokenizer.model").write_bytes(b"not read without sentencepiece")
+    with pytest.raises(InvalidInput, match=r"model_incomplete.*expected tokenizer\.json.*install sentencepiece"):
+        load_model(ref(folder))
+
+
 def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(folder: Path) -> None:
     tiny_tokenizer(vocab=600).save_pretrained(folder)
     tokenizer = tiny_tokenizer()

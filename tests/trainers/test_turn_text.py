@@ -276,8 +276,9 @@ def test_a_turn_begins_where_prompt_and_finished_text_part(
 def test_a_turn_of_several_messages_begins_at_the_first_where_the_template_rewrites_what_stands_before() -> None:
     """As of gpt-oss, which writes thinking as a message of its own and omits that of earlier turns behind an answer."""
     before, prompt = "Q A:(why)look R:40 ", "Q A:(why)look R:40 A:"
-    turn = "(so 40) A:It costs 40."
-    assert turn_of(prompt, f"Q A:look R:40 A:{turn}", before=before, content="It costs 40.") == turn
+    turn, rewritten = "(so 40) A:It costs 40.", "Q A:look R:40 A:"
+    plain = f"{rewritten}It costs 40."
+    assert turn_of(prompt, rewritten + turn, before=before, content="It costs 40.", plain=plain) == turn
 
 
 def test_a_turn_of_white_space_does_not_stop_the_others() -> None:

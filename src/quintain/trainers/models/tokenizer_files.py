@@ -55,6 +55,13 @@ def load_tokenizer(files: ModelFiles) -> Any:
         if files.gguf is None and not tokenizer.chat_template and (folder / _OF_PROCESSOR).is_file():
             tokenizer.chat_template = json.loads((folder / _OF_PROCESSOR).read_bytes())["chat_template"]
     except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
+        if files.gguf is None and not (folder / "tokenizer.json").is_file():
+            raise InvalidInput(
+                f"expected tokenizer.json in {files.path}, got other tokenizer files, which cannot be read here "
+                f"({first_line(error)}); install sentencepiece and tiktoken, or add the file: "
+                "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it where they are installed",
+                code="model_incomplete",
+            ) from None
         raise InvalidInput(
             f"cannot read the tokenizer in {files.path} ({first_line(error)}); copy its files again from the original",
             code="model_damaged",

@@ -21,7 +21,7 @@ _OPENING_TAG = re.compile(r"\A<think>\n?")
 _THINKING = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
 
 
-def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
+def turn_of(prompt: str, finished: str, *, before: str, content: str, plain: str = "") -> str:
     """Return the agent's text, with its end token.
 
     - Usually it is the text after the prompt.
@@ -36,6 +36,7 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
         finished: The chat with the turn, up to its end token.
         before: The chat up to the turn without the generation prompt; unused where `finished` starts with `prompt`.
         content: The text of the agent's message.
+        plain: `finished` without the thinking, if that can be a message of its own, with a header, as in gpt-oss; else empty.
 
     Raises:
         InvalidInput: The turn cannot be separated from the text before it.
@@ -44,15 +45,17 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
     if not finished.startswith(prompt):
         start = common(prompt, finished)
         if prompt.startswith(before) and start < len(before):
-            start = _after_header(prompt[len(before) :], before, finished)
+            start = _after_header(prompt[len(before) :], plain or finished)
         elif "</think>" in prompt[start:] and "</think>" in finished[start:]:
             # The prompt opens and closes an empty thinking; the turn has its own.
             start = max(finished.rfind("<think>", 0, start), len(before))
     turn = finished[start:]
     if "</think>" not in content or "</think>" in turn or not prompt.rstrip().endswith("<think>"):
         return turn
-    thinking = content[max(content.find("<think>"), 0) : content.rindex("</think>") + len("</think>")]
-    return put_back(thinking, turn, prompt)
+    end = content.rindex("</think>") + len("</think>")
+    if not turn[:1].isspace():
+        end += len(content[end:]) - len(content[end:].lstrip())
+    return put_back(content[max(content.find("<think>"), 0) : end], turn, prompt)
 
 
 def put_back(omitted: str, turn: str, prompt: str, *, apart: bool = False) -> str:
@@ -84,16 +87,10 @@ def common(left: str, right: str) -> int:
     return cut.start() if cut else shared
 
 
-def _after_header(header: str, before: str, finished: str) -> int:
-    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated.
-
-    Of several headers it is the one behind the text most like `before`: a turn of gpt-oss has one for each channel.
-    """
+def _after_header(header: str, finished: str) -> int:
+    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated."""
     untagged = re.sub(r"<[^<>]*>\s*\Z", "", header)
-    found = [match for h in (header, untagged) if h for match in re.finditer(re.escape(h), finished)]
-    ends = [
-        (shared_prefix(before[: -_NEAR - 1 : -1], finished[: m.start()][: -_NEAR - 1 : -1]), m.end()) for m in found
-    ]
+    ends = [finished.rindex(h) + len(h) for h in (header, untagged) if h and h in finished]
     if not ends:
         raise InvalidInput(
             f"expected the header {header!r} before the last turn of a chat template that rewrites earlier turns, got none: "
@@ -101,22 +98,19 @@ def _after_header(header: str, before: str, finished: str) -> int:
             "another model",
             code="template_refused",
         )
-    return max(ends)[1]
+    return max(ends)
 
 
 _FIXED_DATE = "26 Jul 2024"
 """Date for Llama templates, which otherwise write today's into the prompt."""
-
-_NEAR = 200
-"""Characters before a header that tell it from others."""
 
 ThoughtPlace = Literal["content", "tool_plan", "left_out"]
 """Where a template takes the thought of a turn with a call: the message's content; Cohere's `tool_plan`; or nowhere, so that the
 renderer restores the thought before the call."""
 
 
-ThinkingPlace = Literal["", "tags", "reasoning_content", "reasoning", "thinking"]
-"""Where a template takes what an agent thought: between `<think>` tags in the content; a key of the message; or nowhere."""
+ThinkingPlace = Literal["", "reasoning_content", "reasoning", "thinking", "tags"]
+"""Where a template takes what an agent thought: a key of the message; between `<think>` tags in the content; or nowhere."""
 
 
 class Turn(NamedTuple):
@@ -142,6 +136,8 @@ class ChatTemplate:
     has_system_role: bool
     spellings: Spellings
     thought_place: ThoughtPlace = "content"
+    ids_name_tools: bool = False
+    """Whether it writes the id of a call in place of the tool's name, as Kimi K2 does."""
     arguments_as_text: bool = False
     """Whether it takes arguments as JSON text, as DeepSeek V3 does."""
     thinking: ThinkingPlace = ""
@@ -185,6 +181,7 @@ class ChatTemplate:
             has_system_role=self.has_system_role,
             one_system=self.one_system,
             result_before_agent=self.result_before_agent,
+            ids_name_tools=self.ids_name_tools,
             guide=guide if self.lists_tools else None,
         )
         chat = [self.spellings.defuse(entry, own=entry["role"] == "assistant") for entry in chat]
@@ -240,9 +237,13 @@ class ChatTemplate:
         finished = self._finished(self.written(chat, schemas, prompt=False))
         finished += self.late_ends["tool_calls" in chat[-1]]
         before = "" if finished.startswith(prompt) else self.written(chat[:-1], schemas, prompt=False)
-        content = self._split_thinking(chat[-1])["content"]
+        split = self._split_thinking(chat[-1])
+        content, plain = split["content"], ""
+        if before and self.thinking in split:
+            bare = {key: value for key, value in split.items() if key != self.thinking}
+            plain = self.written([*chat[:-1], bare], schemas, prompt=False)
         left_out = self.thought_place == "left_out" and chat[-1].get("tool_calls")
-        text = turn_of(prompt, finished, before=before, content="" if left_out else content)
+        text = turn_of(prompt, finished, before=before, content="" if left_out else content, plain=plain)
         whole = finished == prompt + text
         if left_out:
             text = put_back(content, text, prompt, apart=not self.spellings.opens_with_control_token(text))

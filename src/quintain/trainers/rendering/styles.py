@@ -30,16 +30,17 @@ def to_chat(
     has_system_role: bool,
     one_system: bool = False,
     result_before_agent: bool = False,
+    ids_name_tools: bool = False,
     guide: Sequence[str] | None = None,
 ) -> Chat:
     """Return messages as the entries that a chat template takes.
 
     Adjacent user messages are joined, because many templates require user and assistant to alternate. Without a system role,
     the system text precedes the user's. With `one_system`, the opening system messages are one, and later ones are the user's.
-    With `result_before_agent`, a user's message behind a tool's result is a part of it. With a `guide`, the system text lists
-    the tools and then the guide; ReAct has its own.
+    With `result_before_agent`, a user's message behind a tool's result is a part of it. With `ids_name_tools`, the id of a call
+    contains the tool's name. With a `guide`, the system text lists the tools and then the guide; ReAct has its own.
     """
-    chat = _native_chat(messages) if style == "tools" else _react_chat(messages)
+    chat = _native_chat(messages, ids_name_tools) if style == "tools" else _react_chat(messages)
     if style == "react":
         guide = _REACT_GUIDE
     if tools and guide is not None:
@@ -97,7 +98,7 @@ def _prose(message: Message) -> str:
     return "\n\n".join(part for part in (message.thought, text_of(message.content)) if part)
 
 
-def _native_chat(messages: Iterable[Message]) -> Chat:
+def _native_chat(messages: Iterable[Message], ids_name_tools: bool) -> Chat:
     chat: Chat = []
     open_calls: list[tuple[str, Action]] = []
     n_calls = 0
@@ -105,7 +106,10 @@ def _native_chat(messages: Iterable[Message]) -> Chat:
         entry: dict[str, Any] = {"role": message.role, "content": text_of(message.content)}
         if message.role == "assistant":
             # Calls are numbered anew: ids of other systems differ in form, and some templates want 9 characters.
-            open_calls = [(f"call{n_calls + i:05d}", action) for i, action in enumerate(message.actions)]
+            open_calls = [
+                (f"functions.{action.tool}:{place}" if ids_name_tools else f"call{place:05d}", action)
+                for place, action in enumerate(message.actions, n_calls)
+            ]
             n_calls += len(open_calls)
             entry["content"] = _prose(message)
             if open_calls:

@@ -203,8 +203,8 @@ def _native(template: ChatTemplate, around: tuple[str, str]) -> tuple[ChatTempla
 def _ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequence[str]]]:
     """Yield ways of passing calls to a template, each with the forms to try."""
     forms = [form for form in FORMS if form != "react"]
-    for place, as_text in product(get_args(ThoughtPlace), (False, True)):
-        yield replace(template, thought_place=place, arguments_as_text=as_text), forms
+    for named, place, as_text in product((False, True), get_args(ThoughtPlace), (False, True)):
+        yield replace(template, ids_name_tools=named, thought_place=place, arguments_as_text=as_text), forms
 
 
 def _written_ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequence[str]]]:
