@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import sqlite3
 import tarfile
 import threading
@@ -20,9 +21,10 @@ from quintain.jobs.processes import try_lock, unlock
 from quintain.records.jobs.job import JobStatus, SelftestSpec
 from quintain.settings import Settings
 from quintain.store.database.backup import back_up
-from quintain.store.database.restore import restore, verify
+from quintain.store.database.restore import follow_move, former_homes, restore, verify
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import open_services
+from quintain.tools.training.requests import require_intact
 from terminal import quintain
 from trajectory_runs import run
 
@@ -98,6 +100,21 @@ def test_a_backup_made_while_others_write_is_restored_into_another_home(
     waited = services.store.jobs.get("job-waits")
     assert (waited.status, waited.error and waited.error.code) == ("interrupted", "restored")
     services.close()
+
+
+def test_the_records_of_a_moved_home_follow_it_and_those_of_a_copied_one_stay(folder: Path, tmp_path: Path) -> None:
+    first, home = tmp_path / "first", tmp_path / "moved"
+    restore(folder, first, replace=False, now=NOW)
+    shutil.copytree(first, home)
+    assert former_homes(home) == [], "what they name is still there"
+    shutil.rmtree(first)
+    assert former_homes(home) == [str(first)]
+    follow_move(home, former_homes(home))
+    services = open_services(Settings(home=home), trusted=True)
+    assert services.store.datasets.get("good").path.startswith(f"{home}/")
+    require_intact(services.store.datasets.get("good"), all_files=True)
+    services.close()
+    assert former_homes(home) == []
 
 
 def test_a_home_in_use_is_replaced_only_on_request_and_kept(folder: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable, 
 from quintain.exporters import registry as exporters
 from quintain.extensions import ExtensionGroup, load, package_of
 from quintain.importers import registry as importers
-from quintain.jobs.home_claim import assign_new_id
+from quintain.jobs.home_claim import assign_new_id, nothing_running
 from quintain.jobs.launchers import registry as launchers
 from quintain.jobs.pruning import model_folders
 from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
@@ -37,6 +37,7 @@ from quintain.scoring import registry as scorers
 from quintain.settings import Settings, has_secret, read_settings, sqlite_url
 from quintain.store.database.damage import problems, readable, salvage
 from quintain.store.database.paging import read_pages
+from quintain.store.database.restore import follow_move, former_homes
 from quintain.store.store import open_store
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.roots import mirror_of, url_of
@@ -245,7 +246,10 @@ def _half_written(services: Services) -> str:
 
 def _kept(services: Services) -> str:
     """Name datasets and models of agents that were lost or changed. All their files are read, but not those of other homes."""
-    faults, elsewhere = [], 0
+    faults, elsewhere, home = [], 0, services.settings.home
+    if moved := former_homes(home) if services.store.is_in(home) else []:
+        with nothing_running(services.settings.jobs_dir):
+            follow_move(home, moved)
     for dataset in read_pages(services.store.datasets.page):
         if _is_elsewhere(services, Path(dataset.path)):
             elsewhere += 1
@@ -269,6 +273,8 @@ def _kept(services: Services) -> str:
             faults.append(error.message)
     if faults:
         raise Unavailable("; ".join(faults))
+    if moved:
+        return f"ok (the home was moved from {', '.join(moved)}; the paths in its records are changed)"
     return f"ok ({elsewhere} outside this home, and not seen here)" if elsewhere else "ok"
 
 
@@ -316,12 +322,8 @@ def _unfinished(services: Services) -> str:
 
 
 def _starter(services: Services) -> str:
-    missing = [
-        name
-        for name in ("config.json", "model.safetensors", "tokenizer.json")
-        if not (starter_folder() / name).is_file()
-    ]
-    if missing:
+    names = ("config.json", "model.safetensors", "tokenizer.json")
+    if missing := [name for name in names if not (starter_folder() / name).is_file()]:
         raise Unavailable(f"the installation lacks {', '.join(missing)} of the embedded model; install quintain again")
     return "ok"
 

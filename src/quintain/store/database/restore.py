@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tarfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from functools import partial
@@ -236,6 +236,31 @@ def _manifest(source: Path, text: bytes) -> BackupManifest:
     if DATABASE not in manifest.files:
         raise _incomplete(source, f"a {MANIFEST} without {DATABASE}")
     return manifest
+
+
+_KEPT = """
+SELECT json_extract(document, '$.path') FROM datasets
+UNION SELECT json_extract(document, '$.model.path') FROM agents
+UNION SELECT json_extract(document, '$.model.adapter') FROM agents
+"""
+"""Paths of datasets and models."""
+
+
+def former_homes(home: Path) -> list[str]:
+    """Return the paths where the records of a moved home look for datasets and models that are not there, but in it."""
+    if not (home / DATABASE).is_file():
+        return []
+    with closing(sqlite3.connect(home / DATABASE)) as connection:
+        kept = [Path(path) for (path,) in connection.execute(_KEPT) if path]
+    moved = [path for path in kept if not path.exists() and (home / path.parent.name / path.name).exists()]
+    return sorted({str(path.parents[1]) for path in moved if path.parent.name in FOLDERS})
+
+
+def follow_move(home: Path, former: Iterable[str]) -> None:
+    """Write a home's path into the records that name former ones. No job may run in it."""
+    for old in former:
+        _relocate_files(home, old, str(home.resolve()))
+        _relocate_rows(home / DATABASE, old, str(home.resolve()))
 
 
 def _relocate_files(folder: Path, old: str, new: str) -> None:

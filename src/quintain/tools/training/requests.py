@@ -264,7 +264,8 @@ def require_intact(dataset: Dataset, *, all_files: bool = False) -> None:
     except OSError as error:
         lost = f"has lost its file {Path(error.filename).name!r}"
         if not folder.is_dir():
-            lost = f"has no folder at {folder}, which was moved, or belongs to another home on this database"
+            lost = f"has no folder at {folder}, which belongs to another home on this database, or was moved: a moved home is "
+            lost += "mended by `quintain doctor`"
         raise InvalidInput(f"dataset {dataset.id} {lost}; export it again", code="dataset_damaged") from None
     for name in newer:
         if sha256_of(folder / name) != dataset.files[name]:

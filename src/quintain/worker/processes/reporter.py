@@ -140,7 +140,7 @@ class FileReporter:
         if not path.exists() or path.stat().st_ino != os.fstat(self._events).st_ino:
             raise Unavailable(
                 f"expected the folder of this job at {path.parent}, got another or none: it was moved or unmounted while the job ran; "
-                "put it back and resume the job, and move a home by `quintain backup` and `quintain restore`",
+                "put it back and resume the job, and move a home while no job runs in it",
                 code="directory_moved",
             )
 
