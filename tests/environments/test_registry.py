@@ -74,5 +74,5 @@ def test_an_option_that_is_a_list_or_an_object_is_read_as_json(monkeypatch: pyte
     monkeypatch.setitem(registry._registered, "acme/shop", shop)
     opened = registry.task_source('acme/shop?names=["a","b"]&prices={"a": 3}&label=[1]')
     assert opened.version == "['a', 'b'] {'a': 3} [1]"
-    with pytest.raises(InvalidInput, match=r"acme/shop.names: expected a valid list, got '\[a'"):
+    with pytest.raises(InvalidInput, match=r"acme/shop.names: expected a list, got '\[a'"):
         registry.task_source("acme/shop?names=[a")

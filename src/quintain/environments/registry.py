@@ -209,7 +209,8 @@ def _factory(name: str) -> Factory:
     entry = _BUILT_IN.get(name) or EXTENSIONS.find(name)
     if entry is None:
         known = ", ".join(environment_ids())
-        near = nearest(name, environment_ids()) or nearest(f"quintain/{name}", environment_ids())
+        full = f"quintain/{name}"
+        near = f" (did you mean {full!r}?)" if full in environment_ids() else nearest(name, environment_ids())
         tasks = write_reference(Reference("quintain/tasks", {"file": clip(name) if Path(name).suffix else "PATH"}))
         raise NotFound(
             f"no environment is called {clip(name)!r}{near}; known here: {known}; for your own questions "
