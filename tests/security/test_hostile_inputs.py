@@ -37,12 +37,12 @@ def test_a_slice_of_the_hostile_inputs_is_answered_with_remedies_and_damages_not
 def test_the_inputs_find_an_id_that_kills_a_server_without_the_check_of_ids(tmp_path: Path) -> None:
     command = (sys.executable, "-c", WITHOUT_THE_CHECK_OF_IDS)
     target = StdioTarget(tmp_path / "home", "2025-11-25", tmp_path / "log", command)
-    trial, draws = Trial([target], tmp_path / "home"), draws_of(["a"], seed=58)
+    trial, draws = Trial([target], tmp_path / "home"), draws_of(["a"], seed=0)
     try:
         for line in LINES[:1]:
             trial.send(line)
         fixed = trial.count("death")
-        while trial.count("death") == fixed and sum(trial.inputs.values()) < 20:
+        while trial.count("death") == fixed and sum(trial.inputs.values()) < 200:  # a share of the draws can kill
             trial.send(draws.line())
     finally:
         target.close()
