@@ -352,10 +352,12 @@ def _rate(asked: EstimateRequest, model: ModelFacts, reasons: list[str]) -> floa
         return None
     rate = matmul_flops() * threads_of(model, asked.device) / asked.device.threads
     reasons.append(
-        f"No such job has run here yet: the duration is by a model of cost and {rate / 1e9:.0f} GFLOP/s, measured now."
+        f"No such job has run here yet: the duration is estimated from its operations at {rate / 1e9:.0f} GFLOP/s, measured now."
     )
     if (busy := slowdown(asked.device)) >= _BUSY:
-        reasons.append(f"The processors are busy, so its start is reckoned to take {busy:.1f} times as long as alone.")
+        reasons.append(
+            f"The processors are busy, so its start is estimated to take {busy:.1f} times as long as on an idle machine."
+        )
     return rate
 
 
