@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from quintain.records.hyperparameters.foreign_batches import ACCUMULATION
 from quintain.records.hyperparameters.foreign_settings import RENAMED
-from quintain.records.hyperparameters.setting_aliases import ACCUMULATION
 from quintain.records.hyperparameters.setting_switches import PRECISIONS
 from quintain.tools.training.methods import describe_methods
 
