@@ -48,7 +48,7 @@ def _server(figure: str) -> Iterator[Server | None]:
 
 def postgresql(count: int) -> None:
     """Kill the server while threads record runs and three jobs run: acknowledged rows are there, each job goes on to its end."""
-    with _server("acknowledged_lost_on_postgresql") as server, TemporaryDirectory() as folder:
+    with _server("acknowledged_lost_on_postgresql") as server, TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         if server is None:
             return
         url, stop, dice = in_full(server.url()), threading.Event(), random.Random(6)
