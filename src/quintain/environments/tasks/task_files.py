@@ -189,8 +189,8 @@ def _with_choices(fields: dict[str, Any]) -> dict[str, Any]:
 def _verl(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a row of verl: the user's messages as the prompt, and the ground truth of its reward."""
     fields = dict(row)
-    said = (message for message in fields.pop("prompt") if isinstance(message, dict) and message.get("role") == "user")
-    fields["prompt"] = "\n\n".join(str(message.get("content", "")) for message in said)
+    asked = (message for message in fields.pop("prompt") if isinstance(message, dict) and message.get("role") == "user")
+    fields["prompt"] = "\n\n".join(str(message.get("content", "")) for message in asked)
     fields["answer"] = fields.pop("reward_model").get("ground_truth")
     return _identified(fields)
 

@@ -51,25 +51,25 @@ def _fragments(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _turns(node: dict[str, Any], report: Report) -> Iterator[dict[str, Any]]:
     """Yield the turn of the user, then that of the agent."""
-    message, said = as_dict(node.get("message")), dict[str, str]()
+    message, texts = as_dict(node.get("message")), dict[str, str]()
     for fragment in _fragments(node):
         kind = as_text(fragment.get("type"))
         if kind in ("REQUEST", "THINK", "RESPONSE"):
-            said[kind] = "\n\n".join(filter(None, (said.get(kind), as_text(fragment.get("content")))))
+            texts[kind] = "\n\n".join(filter(None, (texts.get(kind), as_text(fragment.get("content")))))
         else:
             report.skip(f"fragment:{kind}")
     time = {"timestamp": message.get("inserted_at")}
     names = [name for file in dicts_in(message.get("files")) if (name := nonblank(file.get("file_name")))]
-    if "REQUEST" in said:
+    if "REQUEST" in texts:
         if names:
             report.note(_FILES)
-        yield {"role": "user", "content": said["REQUEST"], **time, **({"files": names[:100]} if names else {})}
-    if {"THINK", "RESPONSE"} & said.keys():
+        yield {"role": "user", "content": texts["REQUEST"], **time, **({"files": names[:100]} if names else {})}
+    if {"THINK", "RESPONSE"} & texts.keys():
         model = {"model": nonblank(message.get("model"))}
         yield {
             "role": "assistant",
-            "content": said.get("RESPONSE", ""),
-            "reasoning": said.get("THINK"),
+            "content": texts.get("RESPONSE", ""),
+            "reasoning": texts.get("THINK"),
             **model,
             **time,
         }

@@ -353,17 +353,17 @@ def _answer(response: Any) -> list[Any]:
         return []
     bodies = (response[key] for key in ("body", "result") if isinstance(response.get(key), Mapping))
     response = next(bodies, response)  # a line of OpenAI's batches, or of Anthropic's
-    said = response.get("message")
+    reply = response.get("message")
     if response.get("type") == "succeeded":
-        return _answer(said)
+        return _answer(reply)
     if isinstance(answer := as_dict(response.get("output")).get("message"), Mapping):  # Bedrock's Converse
         return [{**answer, **_about(response, "")}]
     for candidate in dicts_in(response.get("candidates"))[:1]:
         known = {"model": response.get("modelVersion"), "usage": response.get("usageMetadata")}
         return [{**as_dict(candidate.get("content")), "role": "assistant", **known}]
-    if isinstance(said, Mapping) and "done" in response:  # Ollama's chat
+    if isinstance(reply, Mapping) and "done" in response:  # Ollama's chat
         usage = {"prompt_tokens": response.get("prompt_eval_count"), "completion_tokens": response.get("eval_count")}
-        return [{"role": "assistant", **said, **_about({**response, "usage": usage}, "created_at")}]
+        return [{"role": "assistant", **reply, **_about({**response, "usage": usage}, "created_at")}]
     choices = response.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
         message = choices[0].get("message")

@@ -290,8 +290,8 @@ def _with_sides(row: dict[str, Any], rivals: tuple[str, str]) -> dict[str, Any]:
 def _with_turns(row: dict[str, Any], sides: tuple[str, str]) -> dict[str, Any]:
     """Return a row whose prompts and answers are lists of texts, one of each a turn (Chatbot Arena), with chats as sides."""
     asked = _texts(row.get("prompt"))
-    said = {side: _texts(row[side]) for side in sides}
-    if not asked or any(len(answers) != len(asked) for answers in said.values()):
+    answered = {side: _texts(row[side]) for side in sides}
+    if not asked or any(len(answers) != len(asked) for answers in answered.values()):
         return row
     chats = {
         side: [
@@ -299,7 +299,7 @@ def _with_turns(row: dict[str, Any], sides: tuple[str, str]) -> dict[str, Any]:
             for question, answer in zip(asked, answers, strict=True)
             for role, text in (("user", question), ("assistant", answer))
         ]
-        for side, answers in said.items()
+        for side, answers in answered.items()
     }
     return {key: value for key, value in row.items() if key != "prompt"} | chats
 

@@ -355,9 +355,7 @@ def _rate(asked: EstimateRequest, model: ModelFacts, reasons: list[str]) -> floa
         f"No such job has run here yet: the duration is estimated from its operations at {rate / 1e9:.0f} GFLOP/s, measured now."
     )
     if (busy := slowdown(asked.device)) >= _BUSY:
-        reasons.append(
-            f"The processors are busy, so its start is estimated to take {busy:.1f} times as long as on an idle machine."
-        )
+        reasons.append(f"The processors are busy: its start may take {busy:.1f} times as long as on an idle machine.")
     return rate
 
 
