@@ -152,11 +152,11 @@ def same(a: Path, b: Path) -> bool:
     return bool(left) and left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
-def alike(a: Path, b: Path) -> bool:
-    """Whether the weights agree to 1e-6 of their norm."""
+def alike(a: Path, b: Path, rel: float = 1e-6) -> bool:
+    """Whether the weights agree to a share of their norm."""
     left, right = weights(a), weights(b)
     return left.keys() == right.keys() and all(
-        float((left[k] - right[k]).norm()) <= 1e-6 * float(left[k].norm()) for k in left
+        float((left[k] - right[k]).norm()) <= rel * float(left[k].norm()) for k in left
     )
 
 

@@ -234,7 +234,8 @@ def test_a_sharded_model_acts_with_its_whole_weights_and_learns_as_one_process_d
     assert heard.played == pytest.approx(played_alone, rel=1e-5)
     assert len(set(heard.played)) == 2, "each rollout is played by newer weights"
     if not settings:  # B of new adapters is 0, so the first steps of Adam have the size of rounding
-        assert alike(tmp_path / "alone", tmp_path / "both")
+        # By one step a weight moves by a hundredth; rounding differs by about 1e-6, by the back end of products.
+        assert alike(tmp_path / "alone", tmp_path / "both", rel=1e-5)
 
 
 @pytest.mark.soak
