@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -52,7 +51,7 @@ class Killed(LocalActor):
         self._n += 1
         if self._n in self.at:
             self.at.remove(self._n)
-            os.kill(self.pid, signal.SIGKILL)
+            self._process.kill()
         return super().play(batch, on_count)
 
 
@@ -65,7 +64,6 @@ class ThreadActor:
 
     def __init__(self, setup: ActorSetup) -> None:
         self._player = BatchPlayer(ActorSetup.model_validate_json(setup.model_dump_json()), lambda: False)
-        self.pid = 0
 
     def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
         with self.one_at_a_time:

@@ -21,6 +21,7 @@ def in_parallel(
     work: Callable[[T], R],
     n: int,
     should_stop: Callable[[], bool] = lambda: False,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[T, R]]:
     """Do the work for each item in `n` threads, and yield item and result as they come.
 
@@ -32,6 +33,7 @@ def in_parallel(
         work: Called in the threads.
         n: How many at a time, at least 1.
         should_stop: Asked every 0.2 s. Once it returns True, no further item is taken.
+        on_stop: Called then, once, such as to end open requests.
     """
     waiting: queue.SimpleQueue[T | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[T, R | None, BaseException | None]] = queue.SimpleQueue()
@@ -49,6 +51,7 @@ def in_parallel(
         while True:
             if end is None and should_stop():
                 end = time.monotonic() + _DRAIN_S
+                on_stop()
             while end is None and under_way < n and (item := next(stream, None)) is not None:
                 waiting.put(item)
                 under_way += 1

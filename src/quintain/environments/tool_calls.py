@@ -28,10 +28,12 @@ def _schema(name: str, arguments: type[Record]) -> dict[str, Any]:
     drawn = arguments.model_json_schema()
     properties = {key: _bare(value) for key, value in drawn["properties"].items()}
     parameters = {"type": "object", "properties": properties, "required": drawn.get("required", [])}
-    return {
-        "type": "function",
-        "function": {"name": name, "description": arguments.__doc__, "parameters": parameters},
-    }
+    return tool_definition(name, arguments.__doc__, parameters)
+
+
+def tool_definition(name: str, description: str | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definition of a tool in the OpenAI function style."""
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:

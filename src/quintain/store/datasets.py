@@ -14,7 +14,7 @@ from quintain.errors import Conflict, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.filters import Page
-from quintain.store.database.documents import chunks, encode, not_found_error
+from quintain.store.database.documents import chunks, encode, require_stored, rows_with
 from quintain.store.database.engine import read_transaction, write_transaction
 from quintain.store.database.paging import contain_words, fetch_page
 from quintain.store.database.tables import dataset_members, trajectories
@@ -77,11 +77,8 @@ class Datasets:
 
     def names(self, ids: Iterable[str]) -> dict[str, str]:
         """Return the names of datasets by id, of removed ones too."""
-        wanted = sorted(ids)
-        if not wanted:
-            return {}
         with read_transaction(self.engine) as connection:
-            rows = connection.execute(select(table.c.id, table.c.name).where(table.c.id.in_(wanted)))
+            rows = rows_with(connection, select(table.c.id, table.c.name), table.c.id, ids)
             return {row.id: row.name for row in rows}
 
     def _known(self, names: Iterable[str]) -> list[Dataset]:
@@ -133,15 +130,13 @@ def _insert(connection: Connection, dataset: Dataset, members: Members, now: dat
     dataset = dataset if dataset.created_at else dataset.model_copy(update={"created_at": now})
     row = {"id": dataset.id, "name": dataset.name, "created_at": dataset.created_at}
     connection.execute(insert(table), row | {"document": encode(dataset, "dataset")})
-    forgotten: list[str] = []
     c = trajectories.c
     splits = members if isinstance(members, Mapping) else dict.fromkeys(members)
+    stored = rows_with(connection, select(c.id, c.forgotten_at), c.id, splits)
+    forgotten_at = {row.id: row.forgotten_at for row in stored}
+    require_stored(connection, trajectories, splits, forgotten_at, "trajectory")
     for chunk in chunks(list(splits)):
-        known = {row.id: row for row in connection.execute(select(c.id, c.forgotten_at).where(c.id.in_(chunk)))}
-        if unknown := [i for i in chunk if i not in known]:
-            raise not_found_error(connection, trajectories, unknown, "trajectory")
-        forgotten += [i for i in chunk if known[i].forgotten_at is not None]
         connection.execute(
             insert(dataset_members), [{"dataset_id": dataset.id, "trajectory_id": i, "split": splits[i]} for i in chunk]
         )
-    return dataset, forgotten
+    return dataset, [run for run in splits if forgotten_at[run] is not None]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, delete, select, update
 
 from quintain.records.jobs.job_events import JobEvent
-from quintain.store.database.documents import CHUNK
+from quintain.store.database.documents import rows_with
 from quintain.store.database.engine import insert_missing
 from quintain.store.database.tables import job_events, jobs
 
@@ -58,18 +58,16 @@ def store_spans(connection: Connection, spans: Sequence[Span], now: datetime) ->
         by_job.setdefault(span.job_id, []).append(span)
     events: dict[str, list[JobEvent]] = {}
     changes = []
-    ids = list(by_job)
-    for start in range(0, len(ids), CHUNK):
-        for row in connection.execute(select(jobs).where(jobs.c.id.in_(ids[start : start + CHUNK]))).all():
-            own, offsets = by_job[row.id], json.loads(row.offsets)
-            if any(offsets.get(span.file, 0) != span.start for span in own):
-                continue
-            events[row.id] = [event for span in own for event in span.events]
-            warnings = [warning for span in own for warning in span.warnings]
-            kept = {"phase": row.phase, "step": row.step, "total_steps": row.total_steps}
-            changed = kept | row_changes(row, events[row.id], warnings)
-            offsets |= {span.file: span.end for span in own}
-            changes.append(changed | {"offsets": json.dumps(offsets), "updated_at": now, "key": row.id})
+    for row in list(rows_with(connection, select(jobs), jobs.c.id, by_job)):
+        own, offsets = by_job[row.id], json.loads(row.offsets)
+        if any(offsets.get(span.file, 0) != span.start for span in own):
+            continue
+        events[row.id] = [event for span in own for event in span.events]
+        warnings = [warning for span in own for warning in span.warnings]
+        kept = {"phase": row.phase, "step": row.step, "total_steps": row.total_steps}
+        changed = kept | row_changes(row, events[row.id], warnings)
+        offsets |= {span.file: span.end for span in own}
+        changes.append(changed | {"offsets": json.dumps(offsets), "updated_at": now, "key": row.id})
     if changes:
         _add_events(connection, events)
         values: dict[str, Any] = {name: bindparam(name) for name in changes[0] if name != "key"}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, func, or_, select, true, tuple_, update
@@ -15,7 +15,7 @@ from quintain.errors import Conflict
 from quintain.records.filters import Page
 from quintain.records.jobs.job import UNFINISHED, Job, JobError, JobResult, JobStatus
 from quintain.records.jobs.job_events import JobEvent
-from quintain.store.database.documents import chunks, not_found_error
+from quintain.store.database.documents import not_found_error, rows_with
 from quintain.store.database.engine import insert_missing, read_transaction, write_transaction
 from quintain.store.database.paging import fetch_rows
 from quintain.store.database.tables import job_events, jobs
@@ -129,24 +129,20 @@ class Jobs:
 
     def states(self, job_ids: Iterable[str] | None = None) -> dict[str, JobState]:
         """Return job -> state, of these jobs; of none named: of the running jobs and the newest queued ones."""
-        rows, queued = (
-            select(jobs.c.id, *(jobs.c[name] for name in JobState._fields)),
-            jobs.c.status == JobStatus.QUEUED,
-        )
-        if job_ids is None:
-            newest = rows.where(queued).order_by(jobs.c.seq.desc()).limit(_MOST_SHOWN)
-            statements = [rows.where(jobs.c.status == JobStatus.RUNNING), newest]
-        else:
-            statements = [rows.where(jobs.c.id.in_(chunk)) for chunk in chunks(list(job_ids))]
+        rows = select(jobs.c.id, *(jobs.c[name] for name in JobState._fields))
+        queued = rows.where(jobs.c.status == JobStatus.QUEUED).order_by(jobs.c.seq.desc()).limit(_MOST_SHOWN)
         with read_transaction(self._engine) as connection:
-            found = [row for statement in statements for row in connection.execute(statement)]
+            if job_ids is None:
+                running = connection.execute(rows.where(jobs.c.status == JobStatus.RUNNING)).all()
+                found = [*running, *connection.execute(queued)]
+            else:
+                found = list(rows_with(connection, rows, jobs.c.id, job_ids))
         return {row.id: JobState(*row[1:]) for row in found}
 
     def get_many(self, job_ids: Iterable[str]) -> list[Job]:
         """Return these jobs, oldest first. Unknown ids, and jobs that this version cannot read, are left out."""
         with read_transaction(self._engine) as connection:
-            found = [connection.execute(select(jobs).where(jobs.c.id.in_(ids))).all() for ids in chunks(list(job_ids))]
-            rows = sorted(chain(*found), key=lambda row: row.seq)
+            rows = sorted(rows_with(connection, select(jobs), jobs.c.id, job_ids), key=lambda row: row.seq)
             return split_readable(rows, partial(read_job, connection))[0]
 
     def running(self, home: str | None = None) -> list[RunningJob]:

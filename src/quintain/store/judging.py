@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Engine, insert, select, update
 
@@ -47,29 +48,30 @@ class JudgingBatches:
             votes: Pair item -> preferred place, appended to earlier votes on the item. None withdraws all of them.
             corrections: Item -> id of the run created from its correction. None removes the correction.
         """
-        with write_transaction(self.engine) as connection:
-            batch = fetch(connection, table, JudgingBatch, batch_id, "judging batch")
+
+        def answer(batch: JudgingBatch) -> Mapping[str, Any]:
             done = tuple(dict.fromkeys((*batch.answered, *item_ids)))
             cast = {item: (*batch.votes.get(item, ()), vote) if vote else () for item, vote in (votes or {}).items()}
             runs = {item: run for item, run in {**batch.corrections, **(corrections or {})}.items() if run}
-            update_of = {"answered": done, "votes": {**batch.votes, **cast}, "corrections": runs}
-            batch = batch.model_copy(update=update_of)
-            connection.execute(update(table).where(table.c.id == batch_id).values(document=encode(batch, "batch")))
-        return batch
+            return {"answered": done, "votes": {**batch.votes, **cast}, "corrections": runs}
+
+        return self._change(batch_id, answer)
 
     def allow_without_form(self, batch_id: str) -> JudgingBatch:
         """Allow answers to the open items without a form, for clients that cannot show one."""
-        with write_transaction(self.engine) as connection:
-            batch = fetch(connection, table, JudgingBatch, batch_id, "judging batch")
-            batch = batch.model_copy(update={"forms": tuple(one for one in batch.forms if one in batch.answered)})
-            connection.execute(update(table).where(table.c.id == batch_id).values(document=encode(batch, "batch")))
-        return batch
+        return self._change(
+            batch_id, lambda batch: {"forms": tuple(one for one in batch.forms if one in batch.answered)}
+        )
 
     def show_longer(self, batch_id: str, item_id: str) -> JudgingBatch:
         """Record that the person sees more of an item from now on."""
+        return self._change(batch_id, lambda batch: {"longer": tuple(dict.fromkeys((*batch.longer, item_id)))})
+
+    def _change(self, batch_id: str, changes: Callable[[JudgingBatch], Mapping[str, Any]]) -> JudgingBatch:
+        """Change fields of a batch by its current state, in one transaction."""
         with write_transaction(self.engine) as connection:
             batch = fetch(connection, table, JudgingBatch, batch_id, "judging batch")
-            batch = batch.model_copy(update={"longer": tuple(dict.fromkeys((*batch.longer, item_id)))})
+            batch = batch.model_copy(update=changes(batch))
             connection.execute(update(table).where(table.c.id == batch_id).values(document=encode(batch, "batch")))
         return batch
 

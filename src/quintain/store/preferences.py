@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Engine, delete, insert, or_, select
 
 from quintain.records.filters import Page
 from quintain.records.labels.preference import Preference
-from quintain.store.database.documents import chunks, encode, not_found_error
+from quintain.store.database.documents import chunks, encode, require_stored, rows_with
 from quintain.store.database.engine import read_transaction, write_transaction
 from quintain.store.database.paging import fetch_page
 from quintain.store.database.tables import preferences as table
@@ -50,7 +50,8 @@ class Preferences:
             for key, preference in ((_key(preference), preference) for preference in stored)
         }
         with write_transaction(self.engine) as connection:
-            _require_runs(connection, [run for preference in stored for run in (preference.a, preference.b)])
+            runs = [run for preference in stored for run in (preference.a, preference.b)]
+            require_stored(connection, trajectories, runs, _contents(connection, runs), "trajectory")
             for chunk in chunks(list(rows)):
                 connection.execute(delete(table).where(table.c.key.in_(chunk)))
             if rows:
@@ -90,10 +91,8 @@ class Preferences:
         keys = [_key(_sort_runs(preference, None)) for preference in preferences]
         found: dict[str, Preference] = {}
         with read_transaction(self.engine) as connection:
-            for chunk in chunks(list(dict.fromkeys(keys))):
-                query = select(table.c.key, table.c.document).where(table.c.key.in_(chunk))
-                for key, document in connection.execute(query):
-                    found[key] = Preference.from_stored(document)
+            for key, document in rows_with(connection, select(table.c.key, table.c.document), table.c.key, keys):
+                found[key] = Preference.from_stored(document)
         return [found.get(key) for key in keys]
 
     def withdraw(self, ids: Collection[str]) -> int:
@@ -123,16 +122,11 @@ def _involving(
     connection: Connection, ids: Collection[str], columns: Sequence[Column[str]], sources: Collection[str] = ()
 ) -> dict[int, Preference]:
     """Return `seq` -> preference that has one of these runs in one of the columns."""
-    found: dict[int, Preference] = {}
-    for chunk in chunks(sorted(ids)):
-        for column in columns:
-            query = select(table.c.seq, table.c.document).where(column.in_(chunk))
-            if sources:
-                query = query.where(table.c.source.in_(sources))
-            for seq, document in connection.execute(query):
-                if seq not in found:
-                    found[seq] = Preference.from_stored(document)
-    return found
+    query = select(table.c.seq, table.c.document)
+    if sources:
+        query = query.where(table.c.source.in_(sources))
+    documents = {seq: document for column in columns for seq, document in rows_with(connection, query, column, ids)}
+    return {seq: Preference.from_stored(document) for seq, document in documents.items()}
 
 
 def _sort_runs(preference: Preference, now: datetime | None) -> Preference:
@@ -166,17 +160,9 @@ def _current(connection: Connection, found: Sequence[Preference]) -> list[Prefer
 
 def _contents(connection: Connection, ids: Collection[str]) -> dict[str, str]:
     """Return run -> prefix of its identity hash, for stored runs that were not forgotten."""
-    c, known = trajectories.c, dict[str, str]()
-    for chunk in chunks(list(dict.fromkeys(ids))):
-        query = select(c.id, c.identity).where(c.id.in_(chunk), c.forgotten_at.is_(None))
-        known.update((run, identity[:_CONTENT_CHARS]) for run, identity in connection.execute(query))
-    return known
+    c = trajectories.c
+    known = select(c.id, c.identity).where(c.forgotten_at.is_(None))
+    return {run: identity[:_CONTENT_CHARS] for run, identity in rows_with(connection, known, c.id, ids)}
 
 
 _CONTENT_CHARS = 16
-
-
-def _require_runs(connection: Connection, ids: Sequence[str]) -> None:
-    known = _contents(connection, ids)
-    if unknown := [run for run in dict.fromkeys(ids) if run not in known]:
-        raise not_found_error(connection, trajectories, unknown, "trajectory")

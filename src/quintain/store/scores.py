@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Engine, func, insert, select
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
-from quintain.store.database.documents import chunks, encode, json_of, not_found_error, read_all
+from quintain.store.database.documents import encode, json_of, read_all, require_stored, rows_with
 from quintain.store.database.engine import read_transaction, write_transaction
 from quintain.store.database.tables import scores as table
 from quintain.store.database.tables import trajectories
@@ -32,14 +33,11 @@ class Scores:
         stamped = [score if score.created_at else score.model_copy(update={"created_at": now}) for score in scores]
         documents = [encode(score, "score") for score in stamped]
         with write_transaction(self.engine) as connection:
-            identities: dict[str, str] = {}
-            ids = list(dict.fromkeys(score.trajectory_id for score in stamped))
-            for chunk in chunks(ids):
-                c = trajectories.c
-                found = select(c.id, c.identity).where(c.id.in_(chunk), c.forgotten_at.is_(None))
-                identities.update((row.id, row.identity) for row in connection.execute(found))
-            if unknown := [i for i in ids if i not in identities]:
-                raise not_found_error(connection, trajectories, unknown, "trajectory")
+            c = trajectories.c
+            known = select(c.id, c.identity).where(c.forgotten_at.is_(None))
+            ids = [score.trajectory_id for score in stamped]
+            identities = {row.id: row.identity for row in rows_with(connection, known, c.id, ids)}
+            require_stored(connection, trajectories, ids, identities, "trajectory")
             rows = [
                 {
                     "trajectory_id": score.trajectory_id,
@@ -79,17 +77,16 @@ class Scores:
 
         Scores of content that has since grown, and scores voided by a later one of the same rater, are left out.
         """
+        query = (
+            select(table.c.trajectory_id, table.c.document)
+            .join(trajectories, _CURRENT)
+            .where(table.c.scorer.in_(scorers))
+            .order_by(table.c.seq.desc())
+        )
         found: dict[str, list[Score]] = {}
         with read_transaction(self.engine) as connection:
-            for chunk in chunks(list(ids)):
-                query = (
-                    select(table.c.trajectory_id, table.c.document)
-                    .join(trajectories, _CURRENT)
-                    .where(table.c.scorer.in_(scorers), table.c.trajectory_id.in_(chunk))
-                    .order_by(table.c.seq.desc())
-                )
-                for run_id, document in connection.execute(query):
-                    found.setdefault(run_id, []).append(Score.from_stored(document))
+            for run_id, document in rows_with(connection, query, table.c.trajectory_id, ids):
+                found.setdefault(run_id, []).append(Score.from_stored(document))
         return {run_id: _without_voided(scores) for run_id, scores in found.items()}
 
     def trajectories_scored_by(self, scorers: Sequence[str]) -> list[str]:
@@ -131,14 +128,15 @@ class Scores:
             query = query.where(document["steps", 0].as_string().is_not(None))
         if rater is not None:
             query = query.where(document["rater"].as_string() == rater)
-        queries = (
-            [query] if ids is None else [query.where(table.c.trajectory_id.in_(part)) for part in chunks(list(ids))]
-        )
         newest: dict[str | None, int] = {}
         with read_transaction(self.engine) as connection:
-            for one in queries:
-                for name, seq in connection.execute(one):
-                    newest[name] = max(seq, newest.get(name, 0))
+            rows: Iterable[Any]
+            if ids is None:
+                rows = connection.execute(query)
+            else:
+                rows = rows_with(connection, query, table.c.trajectory_id, ids)
+            for name, seq in rows:
+                newest[name] = max(seq, newest.get(name, 0))
         return sorted(newest, key=lambda name: -newest[name])
 
     def values(self, scorer: str, filter: TrajectoryFilter) -> Mapping[str, list[Score]]:
@@ -172,18 +170,16 @@ class Scores:
 
     def latest(self, scorer: str, ids: Sequence[str]) -> dict[str, Score]:
         """Return each trajectory's newest score by this scorer, without scores of content that has since grown."""
-        found: dict[str, Score] = {}
+        newest = (
+            select(func.max(table.c.seq).label("seq"))
+            .join(trajectories, _CURRENT)
+            .where(table.c.scorer == scorer)
+            .group_by(table.c.trajectory_id)
+        )
         with read_transaction(self.engine) as connection:
-            for chunk in chunks(list(ids)):
-                newest = (
-                    select(func.max(table.c.seq))
-                    .join(trajectories, _CURRENT)
-                    .where(table.c.scorer == scorer, table.c.trajectory_id.in_(chunk))
-                    .group_by(table.c.trajectory_id)
-                )
-                query = select(table.c.trajectory_id, table.c.document).where(table.c.seq.in_(newest))
-                found.update((row[0], Score.from_stored(row[1])) for row in connection.execute(query))
-        return found
+            seqs = [row.seq for row in rows_with(connection, newest, table.c.trajectory_id, ids)]
+            rows = rows_with(connection, select(table.c.trajectory_id, table.c.document), table.c.seq, seqs)
+            return {row.trajectory_id: Score.from_stored(row.document) for row in rows}
 
 
 _CURRENT = (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity)

@@ -36,6 +36,7 @@ from mcp.types import (
 
 from quintain.environments.mcp_server.transport import Wire, stdio
 from quintain.environments.servers import Call, ServerProfile, ToolResult
+from quintain.environments.tool_calls import tool_definition
 from quintain.errors import Unavailable
 
 _PAGES, _TOOLS = 100, 2000
@@ -142,7 +143,9 @@ class Connection:
                 break
         if cursor or len(tools) > _TOOLS:
             raise ValueError(f"expected at most {_TOOLS} tools on {_PAGES} pages, got more")
-        self.tools = tuple(_schema(tool) for tool in tools)
+        self.tools = tuple(
+            tool_definition(tool.name, tool.description or tool.title or "", tool.input_schema) for tool in tools
+        )
         self.read_only = {tool.name: tool.annotations.read_only_hint if tool.annotations else None for tool in tools}
 
     async def _on_message(self, message: object) -> None:
@@ -177,12 +180,6 @@ class Connection:
         parts = [why, self._wire.fault, f"stderr: {stderr[-400:]!r}" if stderr else None]
         detail = "; ".join(part for part in parts if part)
         return Unavailable(f"the MCP server of {self._profile.id} {what}: {detail}"[:1000], code=f"environment_{code}")
-
-
-def _schema(tool: Tool) -> dict[str, Any]:
-    """A tool in the OpenAI function style."""
-    function = {"name": tool.name, "description": tool.description or tool.title or "", "parameters": tool.input_schema}
-    return {"type": "function", "function": function}
 
 
 def _answer(result: CallToolResult) -> ToolResult:

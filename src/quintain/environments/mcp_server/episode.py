@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from quintain.environments.mcp_server.tasks import Check, calls_of, judge, needs_answer, read_checks
 from quintain.environments.servers import Call, ServerProfile, ToolResult
-from quintain.environments.tool_calls import refusal
+from quintain.environments.tool_calls import refusal, tool_definition
 from quintain.errors import InvalidInput
 from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, Observation, Task
@@ -192,10 +192,7 @@ def as_text(answer: Any) -> str:
 def _submit_tool(name: str) -> dict[str, Any]:
     answer = {"type": ["string", "number"]}
     parameters = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
-    return {
-        "type": "function",
-        "function": {"name": name, "description": "Give the final answer.", "parameters": parameters},
-    }
+    return tool_definition(name, "Give the final answer.", parameters)
 
 
 def _observed(answer: ToolResult) -> Observation:

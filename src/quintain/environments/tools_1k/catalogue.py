@@ -12,6 +12,7 @@ from quintain.datasets.recorded_calls import tool_document
 from quintain.environments.configuration import BM25, trained_retriever
 from quintain.environments.data_files import read_data
 from quintain.environments.tasks.families import Family, TaskKey
+from quintain.environments.tool_calls import tool_definition
 from quintain.environments.tools_1k.retriever import Retriever
 from quintain.records.protocols import TextRetriever
 from quintain.records.seeds import stable_seed
@@ -142,10 +143,7 @@ class Tool:
             "required": [parameter.name for parameter in self.required],
             "additionalProperties": False,
         }
-        return {
-            "type": "function",
-            "function": {"name": self.name, "description": self.description, "parameters": parameters},
-        }
+        return tool_definition(self.name, self.description, parameters)
 
     @property
     def line(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 from pydantic_core import PydanticSerializationError
@@ -88,6 +89,26 @@ def not_found_error(connection: Connection, table: Table, ids: list[str], noun: 
     known = f"the newest are {', '.join(recent)}" if recent else f"no {noun} is stored"
     listed = Hint("; call ", _LISTED_BY[noun]) if noun in _LISTED_BY else ""
     return NotFound(Hint(f"expected the id of a stored {noun}, got {named}; {known}", listed))
+
+
+def require_stored(
+    connection: Connection, table: Table, ids: Iterable[str], stored: Collection[str], noun: str
+) -> None:
+    """Check that the stored ids include these.
+
+    Raises:
+        NotFound: They do not. The message names the others.
+    """
+    if unknown := [record_id for record_id in dict.fromkeys(ids) if record_id not in stored]:
+        raise not_found_error(connection, table, unknown, noun)
+
+
+def rows_with(
+    connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
+) -> Iterator[Any]:
+    """Yield the rows of a query whose column has one of these values, in one query for each `CHUNK` of different values."""
+    for chunk in chunks(list(dict.fromkeys(values))):
+        yield from connection.execute(query.where(column.in_(chunk)))
 
 
 def chunks(values: list[Any]) -> list[list[Any]]:

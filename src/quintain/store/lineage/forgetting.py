@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, func, select, update
 
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.store.database.documents import chunks, not_found_error
+from quintain.store.database.documents import require_stored, rows_with
 from quintain.store.database.engine import leave_no_copy, upsert
 from quintain.store.database.tables import dataset_members, forgotten_sessions, links, scores
 from quintain.store.database.tables import trajectories as table
@@ -42,22 +42,17 @@ def read_content(connection: Connection, ids: Sequence[str]) -> RemovedContent:
     Raises:
         NotFound: An id is not stored.
     """
-    wanted = list(dict.fromkeys(ids))
-    known: dict[str, Any] = {}
-    removed = 0
-    for chunk in chunks(wanted):
-        query = select(_c.id, _c.job_id, _c.forgotten_at, _c.document).where(_c.id.in_(chunk))
-        known.update((row.id, row) for row in connection.execute(query))
-        removed += connection.scalar(select(func.count()).where(scores.c.trajectory_id.in_(chunk))) or 0
-    if unknown := [run_id for run_id in wanted if run_id not in known]:
-        raise not_found_error(connection, table, unknown, "trajectory")
-    rows = [known[run_id] for run_id in wanted]
+    content = select(_c.id, _c.job_id, _c.forgotten_at, _c.document)
+    known = {row.id: row for row in rows_with(connection, content, _c.id, ids)}
+    require_stored(connection, table, ids, known, "trajectory")
+    rows = [known[run_id] for run_id in dict.fromkeys(ids)]
+    counted = rows_with(connection, select(func.count().label("n")), scores.c.trajectory_id, known)
     fresh = [row for row in rows if row.forgotten_at is None]
     sources = dict.fromkeys(json.loads(row.document).get("source", {}).get("uri") for row in fresh)
     return RemovedContent(
         now=tuple(row.id for row in fresh),
         before=tuple(row.id for row in rows if row.forgotten_at is not None),
-        scores=removed,
+        scores=sum(row.n for row in counted),
         sources=tuple(uri for uri in sources if uri),
         made_by=(*dict.fromkeys(row.job_id for row in rows if row.job_id), *_taken_over_by(connection, rows)),
     )
@@ -65,11 +60,9 @@ def read_content(connection: Connection, ids: Sequence[str]) -> RemovedContent:
 
 def _taken_over_by(connection: Connection, runs: Sequence[Any]) -> Sequence[str]:
     """Return the jobs that have taken over some of these runs, and so have them in their folders."""
-    found: dict[str, None] = {}
-    for chunk in chunks([row.id for row in runs]):
-        taken = links.c.source_kind == TAKEN_OVER, links.c.source_id.in_(chunk)
-        found |= dict.fromkeys(connection.scalars(select(links.c.target_id).distinct().where(*taken)))
-    return list(found)
+    taken = select(links.c.target_id).distinct().where(links.c.source_kind == TAKEN_OVER)
+    found = rows_with(connection, taken, links.c.source_id, (row.id for row in runs))
+    return list(dict.fromkeys(row.target_id for row in found))
 
 
 def remove_content(connection: Connection, ids: Sequence[str], now: datetime) -> None:
@@ -77,15 +70,13 @@ def remove_content(connection: Connection, ids: Sequence[str], now: datetime) ->
     if not ids:
         return
     leave_no_copy(connection)
-    for chunk in chunks(list(ids)):
-        for row in connection.execute(select(_c.seq, _c.id, _c.tags).where(_c.id.in_(chunk))).all():
-            remove_tags(connection, row.seq, row.tags)
-            kept = [tag for tag in json.loads(row.tags) if tag in _KEPT_TAGS]
-            connection.execute(update(table).where(_c.seq == row.seq).values(_EMPTY | {
-                "tags": json.dumps(kept), "forgotten_at": now, "updated_at": now
-            }))  # fmt: skip
-            delete_preferences(connection, row.id)
-            connection.execute(delete(scores).where(scores.c.trajectory_id == row.id))
+    for row in list(rows_with(connection, select(_c.seq, _c.id, _c.tags), _c.id, ids)):
+        remove_tags(connection, row.seq, row.tags)
+        kept = [tag for tag in json.loads(row.tags) if tag in _KEPT_TAGS]
+        changed = {"tags": json.dumps(kept), "forgotten_at": now, "updated_at": now}
+        connection.execute(update(table).where(_c.seq == row.seq).values(_EMPTY | changed))
+        delete_preferences(connection, row.id)
+        connection.execute(delete(scores).where(scores.c.trajectory_id == row.id))
     purge_deleted_text(connection)
 
 
@@ -97,19 +88,14 @@ def twins_of(connection: Connection, ids: Sequence[str]) -> list[str]:
     """
     forgotten, hashes = set(ids), set[str]()
     likely: set[tuple[str, int]] = set()
-    for chunk in chunks(list(forgotten)):
-        mine = select(_c.prompt, _c.n_steps, _c.document).where(_c.id.in_(chunk), _c.forgotten_at.is_(None))
-        for row in connection.execute(mine):
-            likely.add((row.prompt, row.n_steps))
-            hashes.add(_content_hash(row.document))
-    found: list[tuple[int, str]] = []
-    for prompts in chunks(list({prompt for prompt, _ in likely})):
-        others = select(_c.seq, _c.id, _c.prompt, _c.n_steps).where(_c.prompt.in_(prompts), _c.forgotten_at.is_(None))
-        alike = [row.id for row in connection.execute(others) if (row.prompt, row.n_steps) in likely]
-        for chunk in chunks([run_id for run_id in alike if run_id not in forgotten]):
-            rows = connection.execute(select(_c.seq, _c.id, _c.document).where(_c.id.in_(chunk)))
-            found += [(row.seq, row.id) for row in rows if _content_hash(row.document) in hashes]
-    return [run_id for _, run_id in sorted(found)]
+    current = select(_c.seq, _c.id, _c.prompt, _c.n_steps).where(_c.forgotten_at.is_(None))
+    for row in rows_with(connection, current.add_columns(_c.document), _c.id, forgotten):
+        likely.add((row.prompt, row.n_steps))
+        hashes.add(_content_hash(row.document))
+    others = rows_with(connection, current, _c.prompt, {prompt for prompt, _ in likely})
+    alike = [row.id for row in others if (row.prompt, row.n_steps) in likely and row.id not in forgotten]
+    read = rows_with(connection, select(_c.seq, _c.id, _c.document), _c.id, alike)
+    return [run_id for _, run_id in sorted((row.seq, row.id) for row in read if _content_hash(row.document) in hashes)]
 
 
 def _content_hash(document: str) -> str:
@@ -142,10 +128,7 @@ def any_forgotten(connection: Connection) -> bool:
 
 def forgotten_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
     """Return those of these runs that were forgotten."""
-    found: set[str] = set()
-    for chunk in chunks(list(ids)):
-        found.update(connection.scalars(select(_c.id).where(_c.id.in_(chunk), _c.forgotten_at.is_not(None))))
-    return found
+    return {row.id for row in rows_with(connection, select(_c.id).where(_c.forgotten_at.is_not(None)), _c.id, ids)}
 
 
 def datasets_with_forgotten(
@@ -154,8 +137,5 @@ def datasets_with_forgotten(
     """Return dataset -> number of its forgotten runs, of those of these datasets that have some; runs of `also` count, too."""
     m = dataset_members.c
     gone = select(_c.id).where(_c.forgotten_at.is_not(None) | _c.id.in_(also))
-    counted: dict[str, int] = {}
-    for chunk in chunks(list(dataset_ids)):
-        query = select(m.dataset_id, func.count().label("n")).where(m.trajectory_id.in_(gone), m.dataset_id.in_(chunk))
-        counted.update((row.dataset_id, row.n) for row in connection.execute(query.group_by(m.dataset_id)))
-    return counted
+    counted = select(m.dataset_id, func.count().label("n")).where(m.trajectory_id.in_(gone)).group_by(m.dataset_id)
+    return {row.dataset_id: row.n for row in rows_with(connection, counted, m.dataset_id, dataset_ids)}

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, Table, select
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.lineage import LineageNode, NodeKind
 from quintain.records.wording import clip, counted
-from quintain.store.database.documents import chunks
+from quintain.store.database.documents import rows_with
 from quintain.store.database.tables import (
     agents,
     comparisons,
@@ -40,9 +40,9 @@ def describe(connection: Connection, refs: Collection[Ref]) -> dict[Ref, Lineage
     """Return the node of each record. A record that is not stored has only its id."""
     found: dict[Ref, LineageNode] = {}
     for kind, (table, read) in _TABLES.items():
-        for chunk in chunks([ref.id for ref in refs if ref.kind == kind]):
-            rows = connection.execute(select(*_columns(table)).where(table.c.id.in_(chunk)))
-            found.update((Ref(kind, row.id), read(row)) for row in rows)
+        ids = (ref.id for ref in refs if ref.kind == kind)
+        rows = rows_with(connection, select(*_columns(table)), table.c.id, ids)
+        found.update((Ref(kind, row.id), read(row)) for row in rows)
     for ref in refs:
         if ref.kind in SETS:
             found[ref] = _set(connection, ref)

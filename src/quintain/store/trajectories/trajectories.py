@@ -19,7 +19,7 @@ from quintain.next_step import Hint, call
 from quintain.records.filters import Page, TrajectoryFilter, TrajectorySummary
 from quintain.records.imports import RunLink, TakenOver
 from quintain.records.trajectory import Trajectory
-from quintain.store.database.documents import chunks, json_of, not_found_error
+from quintain.store.database.documents import chunks, json_of, not_found_error, require_stored, rows_with
 from quintain.store.database.engine import read_transaction, write_transaction
 from quintain.store.database.paging import fetch_rows
 from quintain.store.database.tables import trajectories as table
@@ -73,8 +73,7 @@ class Trajectories:
         """Whether some of these runs are stored, such as those that a resumed job has taken over."""
         identities = [row.columns["identity"] for row in rows]
         with read_transaction(self.engine) as connection:
-            found = (select(_c.seq).where(_c.identity.in_(chunk)).limit(1) for chunk in chunks(identities))
-            return any(connection.scalar(query) is not None for query in found)
+            return any(rows_with(connection, select(_c.seq).limit(1), _c.identity, identities))
 
     def get(self, trajectory_id: str) -> Trajectory:
         """Return the trajectory with this id.
@@ -127,11 +126,9 @@ class Trajectories:
         of named runs that are not stored or were forgotten, whose links are skipped.
         """
         named = {name for link in links for name in (link.identity, *link.subagents, link.continues) if name}
-        ids: dict[str, str] = {}
+        stored = select(_c.identity, _c.id).where(_c.forgotten_at.is_(None))
         with read_transaction(self.engine) as connection:
-            for chunk in chunks(sorted(named)):
-                found = select(_c.identity, _c.id).where(_c.identity.in_(chunk), _c.forgotten_at.is_(None))
-                ids.update((identity, run_id) for identity, run_id in connection.execute(found))
+            ids = {row.identity: row.id for row in rows_with(connection, stored, _c.identity, named)}
         waiting = deque(link for link in links if link.identity in ids)
         while waiting:
             with write_transaction(self.engine) as connection:
@@ -159,11 +156,9 @@ class Trajectories:
 
     def summaries(self, ids: Sequence[str]) -> tuple[TrajectorySummary, ...]:
         """Return the summaries of these trajectories, in the order of the ids. Unknown and forgotten ones are left out."""
-        found: dict[str, TrajectorySummary] = {}
         with read_transaction(self.engine) as connection:
-            for chunk in chunks(list(ids)):
-                rows = connection.execute(_SHOWN.where(_c.forgotten_at.is_(None), _c.id.in_(chunk))).all()
-                found |= {summary.id: summary for summary in _summaries(rows)}
+            rows = list(rows_with(connection, _SHOWN.where(_c.forgotten_at.is_(None)), _c.id, ids))
+        found = {summary.id: summary for summary in _summaries(rows)}
         return tuple(found[run_id] for run_id in ids if run_id in found)
 
     def rewards(self, filter: TrajectoryFilter) -> dict[str, float]:
@@ -261,15 +256,9 @@ def _set_links(connection: Connection, run_id: str, subagents: Sequence[str], co
 
 
 def _matching_seqs(connection: Connection, ids: Sequence[str], conditions: Sequence[ColumnElement[bool]]) -> list[int]:
-    wanted = list(dict.fromkeys(ids))
-    known: set[str] = set()
-    seqs: list[int] = []
-    for chunk in chunks(wanted):
-        known.update(connection.scalars(select(_c.id).where(_c.id.in_(chunk))))
-        seqs += connection.scalars(select(_c.seq).where(_c.id.in_(chunk), *conditions))
-    if len(known) < len(wanted):
-        raise not_found_error(connection, table, [i for i in wanted if i not in known], "trajectory")
-    return sorted(seqs)
+    known = {row.id for row in rows_with(connection, select(_c.id), _c.id, ids)}
+    require_stored(connection, table, ids, known, "trajectory")
+    return sorted(row.seq for row in rows_with(connection, select(_c.seq).where(*conditions), _c.id, ids))
 
 
 _SUMMARIES = TypeAdapter(tuple[TrajectorySummary, ...])

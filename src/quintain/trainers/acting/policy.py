@@ -31,8 +31,9 @@ from quintain.trainers.acting.episode import Episode
 from quintain.trainers.acting.generation import Generation
 from quintain.trainers.acting.kv_cache import Row
 from quintain.trainers.acting.products import IN_PROCESS, PRODUCTS, ProductForms, to_bf16
-from quintain.trainers.acting.sampling import Draws, TokenLimits, pick, widest_float
+from quintain.trainers.acting.sampling import Draws, TokenLimits, pick
 from quintain.trainers.acting.static_steps import StaticSteps
+from quintain.trainers.data.streams import widest_float
 from quintain.trainers.models.loading import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.chat_template import shared_prefix
 from quintain.trainers.rendering.renderer import Renderer

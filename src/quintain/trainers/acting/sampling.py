@@ -93,8 +93,3 @@ def _place(reached: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, t
     place = torch.minimum(torch.searchsorted(reached, target, right=True), last)
     before = nn.functional.pad(reached, (1, 0)).gather(1, place)
     return place, target - before
-
-
-def widest_float(device: torch.device) -> torch.dtype:
-    """Return the widest float type of a device."""
-    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64

@@ -77,6 +77,8 @@ class ExampleMaker:
     def take(self, row: Row, batch: ExampleBatch, factor: float | str = 1.0) -> None:
         """Add the example of a row to `batch`, or count why there is none; `factor` comes from `factors`."""
         match row:
+            case PairRow() | LabelledRow() | TextRow() if row.weight <= 0:
+                batch.add("zero_weight")
             case DatasetRow() if isinstance(self.config, RetrieverConfig):
                 tokenizer, n = self.renderer.tokenizer, self.config.hard_negatives
                 add_calls(row, batch, tokenizer, self.max_length, n, self.texts)
@@ -122,8 +124,6 @@ class ExampleMaker:
         With `step_level` the common prefix of the two runs is masked in both. In the sigmoid and hinge losses it cancels anyway, and
         masking saves its cost; means over a run (IPO) and the SFT term change.
         """
-        if row.weight <= 0:
-            return "zero_weight"
         sides = []
         for name, trajectory in (("chosen", row.chosen), ("rejected", row.rejected)):
             rendering = self._rendered(trajectory, 1.0)
@@ -146,8 +146,6 @@ class ExampleMaker:
 
     def valued_pair(self, row: PairRow) -> Example | str:
         """Return a pair for a reward model, each run read at its end; the chosen member's value is the pair's margin."""
-        if row.weight <= 0:
-            return "zero_weight"
         sides, names = list[TokenRow](), heads_of(self.config)
         for name, trajectory, parts in (
             ("chosen", row.chosen, row.chosen_parts),
@@ -179,8 +177,6 @@ class ExampleMaker:
 
     def labelled(self, row: LabelledRow, batch: ExampleBatch) -> Example | str:
         """Return a run with a thumb up (value 1) or down (value -1)."""
-        if row.weight <= 0:
-            return "zero_weight"
         rendering = self._rendered(row.trajectory, 1.0)
         if rendering.dropped:
             return rendering.dropped
@@ -281,8 +277,6 @@ class ExampleMaker:
 
     def text(self, row: TextRow) -> Example | str:
         """Return plain text in windows that start with the masked last token of the previous one; control tokens are text."""
-        if row.weight <= 0:
-            return "zero_weight"
         tokenizer = self.renderer.tokenizer
         ids = self.renderer.writer.encode(self.renderer.writer.spellings.defuse(row.text, own=True))
         if tokenizer.eos_token_id is not None:

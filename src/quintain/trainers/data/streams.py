@@ -241,8 +241,8 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         ),
         example=tensor((i for i, e in enumerate(examples) for _ in e.value), torch.long),
         member=tensor((m for e in examples for m in range(e.n_members)), torch.long),
-        value=tensor((v for e in examples for v in e.value), _accumulation_dtype(device)),
-        example_weight=tensor((e.weight for e in examples), _accumulation_dtype(device)),
+        value=tensor((v for e in examples for v in e.value), widest_float(device)),
+        example_weight=tensor((e.weight for e in examples), widest_float(device)),
         **{stream.name: at_places(stream.name) for stream in fields(TokenRow) if stream.default is None},
     )
 
@@ -251,5 +251,6 @@ def _joined(parts: Iterable[NDArray[np.generic]]) -> NDArray[np.generic]:
     return np.concatenate(list(parts))
 
 
-def _accumulation_dtype(device: torch.device | str) -> torch.dtype:
+def widest_float(device: torch.device | str) -> torch.dtype:
+    """Return the widest float type of a device, in which sums run."""
     return torch.float32 if torch.device(device).type == "mps" else torch.float64  # MPS has no float64

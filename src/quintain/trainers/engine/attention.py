@@ -16,10 +16,10 @@ from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
 from quintain.trainers.engine import flex
-from quintain.trainers.engine.block_attention import BlockAttention, Scoring, path_slice
+from quintain.trainers.engine.block_attention import BlockAttention, Scoring
 from quintain.trainers.engine.fused_attention import FusedAttention
 from quintain.trainers.engine.head import at_least_float32
-from quintain.trainers.engine.packing import Segment
+from quintain.trainers.engine.packing import Segment, path_slice
 
 NAME = "quintain_packed"
 """The attention function's name in transformers' registry."""

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from quintain.trainers.engine.head import at_least_float32
 from quintain.trainers.engine.machine import products_of
-from quintain.trainers.engine.packing import Range, Segment
+from quintain.trainers.engine.packing import Range, Segment, path_slice
 
 _BLOCK = 256
 """Maximum number of queries of a block."""
@@ -43,17 +43,6 @@ class Scoring(NamedTuple):
     """A query sees the keys less than so many tokens before it on its own path, itself included; None: all."""
     cap: float | None = None
     """Scores become cap * tanh(score / cap); None: they stay."""
-
-
-def path_slice(path: Sequence[Range], start: int, end: int) -> tuple[Range, ...]:
-    """Return the ranges of the tokens start..end of a path, counted along the path."""
-    kept, offset = [], 0
-    for a, b in path:
-        low, high = max(start - offset, 0), min(end - offset, b - a)
-        if low < high:
-            kept.append((a + low, a + high))
-        offset += b - a
-    return tuple(kept)
 
 
 class _Block(NamedTuple):

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from quintain.trainers.engine.block_attention import path_slice, row_products
+from quintain.trainers.engine.block_attention import row_products
 from quintain.trainers.engine.head import at_least_float32
-from quintain.trainers.engine.packing import Range, Segment
+from quintain.trainers.engine.packing import Range, Segment, path_slice
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward

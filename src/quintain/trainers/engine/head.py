@@ -14,6 +14,8 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from quintain.trainers.data.streams import widest_float
+
 _TILE_ROWS = 256
 """Fewest hidden states in a tile: below, the products with the weight become slow."""
 
@@ -208,7 +210,7 @@ def _fusable(head: Any) -> bool:
 
 
 def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    wide = torch.float32 if a.device.type == "mps" else torch.float64  # MPS has no float64
+    wide = widest_float(a.device)
     return (a.to(wide) * b.to(wide)).sum()
 
 

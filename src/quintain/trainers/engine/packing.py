@@ -32,6 +32,17 @@ class Segment:
     """Ranges of the tokens before the segment, in their order."""
 
 
+def path_slice(path: Sequence[Range], start: int, end: int) -> tuple[Range, ...]:
+    """Return the ranges of the tokens start..end of a path, counted along the path."""
+    kept, offset = [], 0
+    for a, b in path:
+        low, high = max(start - offset, 0), min(end - offset, b - a)
+        if low < high:
+            kept.append((a + low, a + high))
+        offset += b - a
+    return tuple(kept)
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A packed sequence of n computed tokens, and the rows in it that predict the N supervised tokens.
@@ -87,7 +98,7 @@ def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
     path: tuple[Range, ...] = ()
     n = 0
     for i, shared in zip(order, common, strict=True):
-        path = _cut(path, shared)
+        path = path_slice(path, 0, shared)
         end = n + len(inputs[i]) - shared
         if end > n:
             if path and path[-1][1] == n:  # the row before is a prefix of this one: its segment goes on
@@ -184,17 +195,6 @@ def _sorted(inputs: Sequence[NDArray[np.int64]], *, share: bool) -> tuple[list[i
     order.sort(key=keys.__getitem__)
     common = [common_prefix(inputs[a], inputs[b]) for a, b in pairwise(order)]
     return order, [0, *common][: len(order)]
-
-
-def _cut(path: tuple[Range, ...], length: int) -> tuple[Range, ...]:
-    """Return the ranges of the first `length` tokens of a path."""
-    kept: list[Range] = []
-    for start, end in path:
-        if length <= 0:
-            break
-        kept.append((start, min(end, start + length)))
-        length -= end - start
-    return tuple(kept)
 
 
 def _predictors(row: TokenRow, path: tuple[Range, ...]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.data.streams import TokenStreams, widest_float
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import log_ratios, metric_sums, over_examples, sequence_sums
 
@@ -58,6 +58,6 @@ def kto_kl(policy_logprobs: torch.Tensor, ref_logprobs: torch.Tensor, n_sequence
     Returns:
         Nats a run, at least 0; NaN if a log-prob is not finite.
     """
-    dtype = torch.float32 if policy_logprobs.device.type == "mps" else torch.float64
+    dtype = widest_float(policy_logprobs.device)
     mean = float((policy_logprobs.to(dtype) - ref_logprobs.to(dtype)).sum()) / n_sequences
     return max(0.0, mean) if math.isfinite(mean) else math.nan

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.data.streams import TokenStreams, widest_float
 from quintain.trainers.losses.loss_output import StepTotals
 
 
@@ -105,9 +105,7 @@ def metric_sums(**values: torch.Tensor) -> dict[str, tuple[float, float]]:
     observed = {name: value.detach() for name, value in values.items() if value.numel()}
     if not observed:
         return {}
-    sums = torch.stack(
-        [value.to(torch.float32 if value.device.type == "mps" else torch.float64).sum() for value in observed.values()]
-    )
+    sums = torch.stack([value.to(widest_float(value.device)).sum() for value in observed.values()])
     return {name: (total, float(observed[name].numel())) for name, total in zip(observed, sums.tolist(), strict=True)}
 
 

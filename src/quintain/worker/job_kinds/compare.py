@@ -24,7 +24,13 @@ from quintain.worker.job_kinds.rollouts import episode_settings, with_result
 from quintain.worker.policies.creation import policy_of_job
 from quintain.worker.policies.request_ledger import spending_report
 from quintain.worker.rollouts.acting_reports import TurnReports, report_errors
-from quintain.worker.rollouts.earlier_episodes import RESULT, EarlierEpisodes, settings_hash, taken_over_report
+from quintain.worker.rollouts.earlier_episodes import (
+    RESULT,
+    EarlierEpisodes,
+    settings_hash,
+    taken_over_report,
+    unplayed,
+)
 
 
 def run(spec: CompareSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -99,15 +105,16 @@ class _Side:
     def play(self, tasks: list[Task], *, remaining: int) -> None:
         """Play the episodes of these tasks that have no result yet, neither here nor in a job that this one resumes."""
         spec, reporter = self.spec, self._reporter
-        names = [task.name for task in tasks]
-        for _, result in self._earlier.take(self._left(names)):
+        side = f"{run_name(self._directory)}/{self.name}"
+        plans = [
+            EpisodePlan(task, repeat, key=f"{side}/{task.name}/{repeat}")
+            for repeat in range(spec.repeats)
+            for task in tasks
+        ]
+        for _, result in self._earlier.take(unplayed(plans, self.results)):
             self.taken_over += 1
             self.results.append(result)
-        by_name = dict(zip(names, tasks, strict=True))
-        plans = [
-            EpisodePlan(by_name[name], repeat, key=f"{run_name(self._directory)}/{self.name}/{name}/{repeat}")
-            for name, repeat in self._left(names)
-        ]
+        plans = unplayed(plans, self.results)
         if not plans or reporter.should_stop():
             return
         policy = self._open()
@@ -137,12 +144,6 @@ class _Side:
                 lambda: expert_policy(self.spec.environment, self._source, self._suite.plans),
             )
         return self._policy
-
-    def _left(self, tasks: Sequence[str]) -> list[tuple[str, int]]:
-        """Return the episodes of these tasks without a result, all tasks once, then all again."""
-        known = {(result.task_id, result.repeat) for result in self.results}
-        planned = ((name, repeat) for repeat in range(self.spec.repeats) for name in tasks)
-        return [episode for episode in planned if episode not in known]
 
     def _finished(self) -> Iterator[EpisodeResult]:
         """Yield the results of the agent's episodes that an earlier attempt has written."""

@@ -31,6 +31,7 @@ from quintain.worker.rollouts.earlier_episodes import (
     EarlierEpisodes,
     settings_hash,
     taken_over_report,
+    unplayed,
 )
 from quintain.worker.rollouts.exploration import Exploration
 
@@ -78,9 +79,9 @@ class _Acting:
         if isinstance(spec, RolloutSpec):
             self.exploration = Exploration(spec, suite.plans, self.directory, reporter)
         results = list(self._finished_results())
-        if left := _left(suite.plans, results):
+        if left := unplayed(suite.plans, results):
             results += self._take_over(left, results, len(suite.plans))
-        if left := _left(suite.plans, results):
+        if left := unplayed(suite.plans, results):
             results += self._play(left, results, len(suite.plans))
         partly = {"episodes": len(results), "planned": len(suite.plans)} | taken_over_report(self.taken_over)
         if reporter.should_stop() and len(results) < len(suite.plans):
@@ -141,11 +142,10 @@ class _Acting:
 
     def _take_over(self, plans: list[EpisodePlan], before: list[EpisodeResult], total: int) -> list[EpisodeResult]:
         """Return the results of those of these episodes that a job which this one resumes has played."""
-        left = [(plan.task.name, plan.attempt) for plan in plans]
         players = 1 if self.spec.opponent is None else 2
         earlier = EarlierEpisodes(self.directory, self.settings_hash, self.reporter, players=players)
         taken = list[EpisodeResult]()
-        for run, result in earlier.take(left):
+        for run, result in earlier.take(plans):
             if self.exploration:
                 self.exploration.record(run, result.repeat)
             taken.append(result)
@@ -182,11 +182,6 @@ class _Acting:
         self.reporter.output("evaluation", evaluation)
         report |= _report(evaluation)
         return JobResult(evaluation_id=evaluation.id, trajectories=runs, report=report, **counts)
-
-
-def _left(plans: Sequence[EpisodePlan], results: Iterable[EpisodeResult]) -> list[EpisodePlan]:
-    done = {(result.task_id, result.repeat) for result in results}
-    return [plan for plan in plans if (plan.task.name, plan.attempt) not in done]
 
 
 class _IdlePolicy:

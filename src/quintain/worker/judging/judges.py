@@ -73,13 +73,9 @@ class EndpointJudge:
 
     def judge(self, items: Iterable[tuple[Trajectory, ...]], should_stop: Callable[[], bool]) -> Iterator[JudgedRuns]:
         """Judge items, several at a time, and yield each with its verdicts as they come; a stop ends open requests."""
-
-        def stop() -> bool:
-            if stopping := should_stop():
-                self.client.stop()
-            return stopping
-
-        return in_parallel(items, lambda runs: self.judging.judge([runs])[0], self.endpoint.concurrency, stop)
+        judge = self.judging.judge
+        at_once = self.endpoint.concurrency
+        return in_parallel(items, lambda runs: judge([runs])[0], at_once, should_stop, self.client.stop)
 
     @property
     def spent(self) -> Spent:

@@ -9,7 +9,6 @@ from typing import Any
 
 from quintain.datasets.selection import agent_digest
 from quintain.endpoints.faults import STOPPED
-from quintain.records.labels.preference import Preference
 from quintain.records.labels.reward import JudgePart
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
@@ -94,8 +93,9 @@ class RewardJudge:
             return {run.id or "": self._score(run, None, verdicts.judged.failed) for run in runs}
         wins = {run.id or "": 0.0 for run in runs}
         for preference in verdicts.judged.preferences:
-            for run, share in _shares(preference).items():
-                wins[run] += share
+            share = {"a": 1.0, "b": 0.0, "tie": 0.5}[preference.better]
+            wins[preference.a] += share
+            wins[preference.b] += 1 - share
         return {run.id or "": self._score(run, wins[run.id or ""] / (len(runs) - 1)) for run in runs}
 
     def _without_ranking(self, same: Sequence[Trajectory], n_texts: int) -> Score | None:
@@ -145,8 +145,3 @@ def _by_text(group: Sequence[Trajectory]) -> list[list[Trajectory]]:
     for run in group:
         found.setdefault(agent_digest(run), []).append(run)
     return list(found.values())
-
-
-def _shares(preference: Preference) -> dict[str, float]:
-    better = {"a": (1.0, 0.0), "b": (0.0, 1.0), "tie": (0.5, 0.5)}[preference.better]
-    return dict(zip((preference.a, preference.b), better, strict=True))

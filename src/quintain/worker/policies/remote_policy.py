@@ -104,13 +104,8 @@ class RemotePolicy:
         }
         for turn in turns:
             self._conversation(turn).add(turn.messages)
-
-        def should_stop() -> bool:
-            if stopping := self._should_stop():
-                self._client.stop()
-            return stopping
-
-        answers = in_parallel(turns, self._answer, self._endpoint.concurrency, should_stop)
+        at_once = self._endpoint.concurrency
+        answers = in_parallel(turns, self._answer, at_once, self._should_stop, self._client.stop)
         n_tokens = 0
         for n_answered, (turn, reply) in enumerate(answers, 1):
             replies[turn.episode_id] = reply

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from quintain.evaluation.episodes import EpisodePlan
 from quintain.evaluation.suites import Suite
 from quintain.jobs.directory import earlier_folders, has_lost_job, output_records, output_records_at
 from quintain.records.evaluation import EpisodeResult
@@ -35,6 +36,12 @@ def settings_hash(suite: Suite, spec: RolloutSpec | EvaluateSpec) -> str:
 
 Key = tuple[str, int]
 """Task and attempt of an episode."""
+
+
+def unplayed(plans: Sequence[EpisodePlan], results: Iterable[EpisodeResult]) -> list[EpisodePlan]:
+    """Return the planned episodes without a result."""
+    done = {(result.task_id, result.repeat) for result in results}
+    return [plan for plan in plans if (plan.task.name, plan.attempt) not in done]
 
 
 class _Played(NamedTuple):
@@ -88,10 +95,11 @@ class EarlierEpisodes:
                 "settings are others now, or are not known",
             )
 
-    def take(self, wanted: Collection[Key]) -> Iterator[tuple[Trajectory, EpisodeResult]]:
+    def take(self, wanted: Sequence[EpisodePlan]) -> Iterator[tuple[Trajectory, EpisodeResult]]:
         """Output those of these episodes that are there, and yield them with the agent's runs."""
         taken = 0
-        for played in [found for key in wanted if (found := self._found.get(key)) is not None]:
+        keys = [(plan.task.name, plan.attempt) for plan in wanted]
+        for played in [found for key in keys if (found := self._found.get(key)) is not None]:
             for fields in output_records_at(played.folder, "trajectory", played.offsets):
                 run = Trajectory.model_validate(fields).identified()
                 self._reporter.output("taken_over", TakenOver(trajectory_id=run.id or ""))
