@@ -27,6 +27,7 @@ from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.knowlyr import EXPORTED, dataset_name, with_task_texts
 from quintain.tools.knowlyr_environments import environment_name
+from quintain.tools.training.config_files import stated_folder
 
 Framework: TypeAlias = Literal["openhands", "swe-agent", "sweagent", "crew"]
 
@@ -64,7 +65,7 @@ def _train(method: str, *more: Flag) -> Callable[..., None]:
     def train(values: Values) -> Steps:
         """Train, and leave the model in OUTPUT_DIR/final."""
         config: Path | None = values["config"]
-        stated = read_document(config).get("output_dir") if config is not None else None
+        stated = stated_folder(read_document(config)) if config is not None else None
         folder = Path(values["output_dir"] or stated or Path("output", method))
         yield ["train", "--method", method, *values["words"], "--output-dir", str(folder / "final")]
 

@@ -34,7 +34,7 @@ from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.invocation import arguments_model, call, check, refuse_unknown
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
-from quintain.tools.training.config_files import start_config
+from quintain.tools.training.config_files import start_config, stated_folder
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
 from quintain.tools.training.requests import Request, Source, acting_on_questions, count_rows
 from quintain.tools.training.start import copy_model, output_folder, train
@@ -197,7 +197,7 @@ class RLTrainingTool:
         if source.environment is not None and most is not None and "rollouts" not in settings:
             config = _with_prompts(config, count_rows(self._open(), arguments.get("dataset_id"), most))
         request = Request(**{key: arguments[key] for key in Request.model_fields if key in arguments})
-        with output_folder(_target(parameters.get("output_dir"))) as target:
+        with output_folder(parameters.get("output_dir")) as target:
             started = train(self._open(), method, config, request, source)
         about = {"algorithm": method.upper(), "model": model, "num_epochs": config.epochs}
         if source.environment is None:
@@ -215,7 +215,7 @@ class RLTrainingTool:
         }
         spec = _TOOLS["start_training"]
         checked = check(spec, arguments)
-        with output_folder(_target(parameters.get("output_dir"))) as target:
+        with output_folder(parameters.get("output_dir")) as target:
             started = spec.function(self._open(), **checked)
         about = {"algorithm": EVOLVE.upper(), "model": arguments["model"]}
         return self._trained(started, about, target, wait=parameters.get("wait", True))
@@ -227,9 +227,8 @@ class RLTrainingTool:
             path = Path(str(parameters["config"])).expanduser()
         except RuntimeError:
             raise InvalidInput(f"config is {shown(parameters['config'])}, of a user without a home folder") from None
-        document = dict(read_document(path))
-        named = document.pop("output_dir", None)
-        with output_folder(_target(parameters.get("output_dir", named))) as target:
+        document = read_document(path)
+        with output_folder(parameters.get("output_dir", stated_folder(document))) as target:
             started = start_config(self._open(), document, folder=path.absolute().parent)
         return self._trained(started, {"config": str(path)}, target, wait=parameters.get("wait", True))
 
@@ -362,14 +361,6 @@ def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if "learning_rate" in parameters:
         settings["learning_rate"] = parameters["learning_rate"]
     return {**settings, "lora": {} if parameters.get("use_lora", True) else None}
-
-
-def _target(output_dir: str | None) -> Path | None:
-    """Return the folder that the trained agent is copied to."""
-    try:
-        return None if output_dir is None else Path(output_dir).expanduser()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInput(f"output_dir: expected a path, got {shown(output_dir)} ({error}); name a folder") from None
 
 
 def _finished(view: JobView) -> dict[str, Any]:

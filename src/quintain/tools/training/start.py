@@ -273,19 +273,21 @@ def _listed_files(folder: Path) -> set[str]:
 
 
 @contextmanager
-def output_folder(folder: Path | None) -> Iterator[Path | None]:
+def output_folder(named: str | None) -> Iterator[Path | None]:
     """Create the folder for the model of a training; where its start is refused, remove again what was created.
 
     Raises:
-        InvalidInput: it cannot be created.
+        InvalidInput: it is no path, or cannot be created.
     """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()] if folder is not None else []
+    missing = list[Path]()
     try:
+        folder = None if named is None else Path(named).expanduser()
         if folder is not None:
+            missing += [path for path in (folder, *folder.parents) if not path.exists()]
             folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(
-            f"output_dir: expected a folder that can be created, got {shown(str(folder))} ({error}); name another folder"
+            f"output_dir: expected a folder that can be created, got {shown(named)} ({error}); name another folder"
         ) from None
     try:
         yield folder
