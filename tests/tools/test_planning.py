@@ -622,6 +622,8 @@ def test_notes_of_an_export_are_warnings_of_a_training_on_it(waiting: Services) 
     (note,) = data.warnings
     assert note.startswith("top_share=0.9 takes 11 of 12 runs, 11 of them by the seed among 12 of equal value (1)")
     assert f"[export] {note}" in start_training(waiting, "sft", "starter", data.dataset_id).warnings
+    stages = [{"method": "sft", "dataset": data.dataset_id}]
+    assert f"[export] {note}" in start_config(waiting, {"model": "starter", "stages": stages}).warnings
 
 
 def test_bf16_on_a_processor_without_it_is_reported_before_the_job_starts(

@@ -56,7 +56,7 @@ def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hi
     else:
         dataset = None if spec.dataset_id is None else services.store.datasets.get(spec.dataset_id)
         if dataset is not None:
-            notes = tuple(Hint(f"[export] {note}") for note in notes_of(Path(dataset.path)))
+            notes = _export_notes(dataset)
             blockers += data_concerns(services, spec.method, dataset).blockers
         asked = _asked(services, spec, dataset)
         if asked.data is not None and not blockers:
@@ -87,7 +87,7 @@ def few_held_out(settings: Mapping[str, Any]) -> tuple[Hint, ...]:
 
 
 def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
-    """Return what `plan_training` would call a blocker of the data and settings of a recipe's stages, each once."""
+    """Return the notes of exports, and what `plan_training` would call a blocker of data and settings of stages, each once."""
     stages = [stage for stage in spec.stages if isinstance(stage, TrainStage)]
     datasets = [(stage.method, services.store.datasets.get(stage.dataset_id)) for stage in stages if stage.dataset_id]
     blockers = [one for method, dataset in datasets for one in data_concerns(services, method, dataset).blockers]
@@ -96,8 +96,13 @@ def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
         blockers += early_end(stage.method, stage.config, stage.rows, stage.environment)
     if stages and stages[0].environment is not None and not _pays_failures(stages[0].reward):
         blockers += never_succeeds(services, stages[0].method, spec.agent, stages[0].environment)
-    found = (*_hints(blockers), *settings_warnings([stage.config for stage in stages], spec.agent))
+    notes = [note for _, dataset in datasets for note in _export_notes(dataset)]
+    found = (*notes, *_hints(blockers), *settings_warnings([stage.config for stage in stages], spec.agent))
     return tuple(dict.fromkeys(found))
+
+
+def _export_notes(dataset: Dataset) -> tuple[Hint, ...]:
+    return tuple(Hint(f"[export] {note}") for note in notes_of(Path(dataset.path)))
 
 
 def _pays_failures(reward: RewardSpec | None) -> bool:
