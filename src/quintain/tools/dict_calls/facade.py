@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.dataset import DatasetKind
 from quintain.records.documents import read_document
-from quintain.records.hyperparameters.methods import CONFIGS, ActingConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import CONFIGS
 from quintain.records.jobs.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record
 from quintain.records.wording import shown
@@ -36,7 +35,7 @@ from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.config_files import start_config, stated_folder
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
-from quintain.tools.training.requests import Request, Source, acting_on_questions, count_rows
+from quintain.tools.training.requests import Request, Source
 from quintain.tools.training.start import copy_model, output_folder, train
 from quintain.tools.web_address import page_url
 
@@ -193,17 +192,14 @@ class RLTrainingTool:
         config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
         most = count_of("max_samples", parameters.get("max_samples"))
         source = Source(arguments.get("dataset_id"), arguments.get("environment"), max_samples=most)
-        source = acting_on_questions(self._open(), method, source)
-        if source.environment is not None and most is not None and "rollouts" not in settings:
-            config = _with_prompts(config, count_rows(self._open(), arguments.get("dataset_id"), most))
         request = Request(**{key: arguments[key] for key in Request.model_fields if key in arguments})
         with output_folder(parameters.get("output_dir")) as target:
             started = train(self._open(), method, config, request, source)
         about = {"algorithm": method.upper(), "model": model, "num_epochs": config.epochs}
-        if source.environment is None:
-            spec = self._open().store.jobs.get(started.job_id).spec
-            assert isinstance(spec, TrainSpec)
-            about["dataset_size"] = self._open().store.datasets.get(spec.dataset_id or "").rows
+        spec = self._open().store.jobs.get(started.job_id).spec
+        assert isinstance(spec, TrainSpec)
+        if spec.dataset_id is not None:
+            about["dataset_size"] = self._open().store.datasets.get(spec.dataset_id).rows
         return self._trained(started, about, target, wait=parameters.get("wait", True))
 
     def _evolve(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -346,13 +342,6 @@ def _with_settings(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     if "gradient_accumulation_steps" in settings and "batch_size" in parameters:  # which it multiplies
         settings["batch_size"] = parameters["batch_size"]
     return {**rest, "hyperparameters": {**settings, **inner}} if settings else rest
-
-
-def _with_prompts(config: TrainingConfig, n: int) -> TrainingConfig:
-    """Return online settings whose rollouts act on `n` tasks for each epoch."""
-    if not isinstance(config, ActingConfig):
-        return config
-    return config.model_copy(update={"rollouts": max(1, math.ceil(n * config.epochs / config.tasks_per_step))})
 
 
 def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
