@@ -20,7 +20,7 @@ from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.text import require_clean
 from quintain.records.wording import explain, shown
-from quintain.tools.evaluation.environment_references import require_opponent, usable_reference
+from quintain.tools.evaluation.environment_references import require_opponent, task_count, usable_reference
 from quintain.tools.evaluation.rollouts import acting_fields
 from quintain.tools.invocation import refuse_unknown
 from quintain.tools.results import JobStarted
@@ -194,7 +194,9 @@ def _stage(
         if method == "evaluate":
             refuse_unknown("the stage", document, dict.fromkeys(_EVALUATE_STAGE))
             wanted = {name: value for name, value in document.items() if name != "method"}
-            return EvaluateStage.model_validate({"label": method, **wanted, **_played(services, document)})
+            stage = EvaluateStage.model_validate({"label": method, **wanted, **_played(services, document)})
+            n_tasks = task_count(stage.environment, stage.split, wanted.get("n_tasks"), stage.seed)
+            return stage.model_copy(update={"n_tasks": n_tasks})
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         if earlier := [stage.config for stage in before if isinstance(stage, TrainStage)]:
