@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from quintain.cli.commands.evolve import _show
 from quintain.cli.main import app
 from quintain.errors import Conflict, InvalidInput
+from quintain.records.agent import Sampling
 from quintain.records.dataset import Dataset, DatasetRow, PairRow, TextRow
 from quintain.records.documents import parse_yaml, read_document
 from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, LoraConfig
@@ -26,6 +27,7 @@ from quintain.tools.data.forgetting import forget
 from quintain.tools.jobs.jobs import cancel_job, resume_job, view_of
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
+from quintain.tools.training.agents import register_agent
 from quintain.tools.training.config_files import settings_of, start_config
 from quintain.tools.training.methods import METHODS, describe_method, list_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
@@ -293,6 +295,13 @@ def test_a_file_of_another_trainer_is_told_which_defaults_are_those_of_this_one(
     )
     own = {"method": "sft", "dataset": three, "hyperparameters": {"epochs": 1}}
     assert "[left_open]" not in str(start_config(waiting, own).warnings)
+
+
+def test_a_stage_that_measures_takes_the_agents_sampling_where_it_states_none(waiting: Services) -> None:
+    register_agent(waiting, "warm", "starter", sampling=Sampling(temperature=0.7))
+    short = {"method": "evaluate", "environment": INVENTORY, "sampling": {"max_new_tokens": 64}}
+    (stage,) = spec_of(waiting, start_config(waiting, {"model": "warm", "stages": [short]})).stages
+    assert (stage.sampling.temperature, stage.sampling.max_new_tokens) == (0.7, 64)
 
 
 def test_a_file_of_another_trainer_is_read_alike_by_call_and_command(

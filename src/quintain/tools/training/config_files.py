@@ -31,6 +31,7 @@ from quintain.tools.training.agents import (
     require_policy,
     require_weights,
     resolve_agent,
+    sampling_of,
 )
 from quintain.tools.training.earlier_skills import with_earlier_skills
 from quintain.tools.training.foreign_files import canonical_document, is_of_another_trainer, left_open
@@ -196,7 +197,8 @@ def _stage(
             wanted = {name: value for name, value in document.items() if name != "method"}
             stage = EvaluateStage.model_validate({"label": method, **wanted, **_played(services, document)})
             n_tasks = task_count(stage.environment, stage.split, wanted.get("n_tasks"), stage.seed)
-            return stage.model_copy(update={"n_tasks": n_tasks})
+            sampling = stage.sampling and sampling_of(services, agent, stage.sampling)
+            return stage.model_copy(update={"n_tasks": n_tasks, "sampling": sampling})
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         if earlier := [stage.config for stage in before if isinstance(stage, TrainStage)]:
