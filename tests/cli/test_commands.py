@@ -154,6 +154,14 @@ def test_a_tilde_that_no_shell_replaced_is_the_users_folder_and_an_empty_variabl
     assert "QUINTAIN_HOME is '~no-such-user/home'" in quintain("runs").stderr
 
 
+def test_a_recorded_file_of_messages_is_told_which_of_its_keys_are_left_out(home: Path, tmp_path: Path) -> None:
+    row = {"messages": [{"role": "assistant", "content": "4"}], "task": "2 + 2?", "success": True, "reward": 0.25}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(row), encoding="utf-8")
+    done = quintain("record", str(path), home=home)
+    assert (done.returncode, "reward, success; `quintain import`" in done.stderr) == (0, True), done.stderr
+
+
 def test_a_terminal_that_cannot_show_a_character_gets_its_escape(home: Path) -> None:
     record = ["record", "-", "--task", "2 ☃?", "--home", str(home)]
     CliRunner().invoke(app, record, input='[{"role": "assistant", "content": "4"}]')

@@ -35,7 +35,10 @@ def preview(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def dataset(settings: Settings, services: Services) -> str:
     """A dataset of two runs; the first holds text that means harm."""
-    runs = [run("t0", user(EVIL), call("look", EVIL), answer("Box 0.")), run("t1", user("Find."), answer("Box 1."))]
+    runs = [
+        run("t0", user(EVIL), call("look", EVIL), answer("Box 0.")),
+        run("t1", user("Find root:x:0."), answer("Box 1.")),
+    ]
     lines = [KeyedRow(str(i), DatasetRow(trajectory=r)) for i, r in enumerate(runs)]
     written = write_dataset(
         lines, settings.datasets_dir / "ds-1", ExportOptions(dataset_id="ds-1", name="boxes"), ExportCounts()
@@ -87,6 +90,7 @@ def test_a_dataset_is_shown_in_the_terminal_as_a_page_and_as_json(dataset: str, 
     remembered = preview(dataset, "--model", "starter", "--rows", "2", "--json", home=home)  # remembered: no other job
     report = PreviewReport.model_validate(json.loads(remembered.stdout))
     assert ([row.row for row in report.rows], report.statistics.kind) == ([1, 2], "sft")
+    assert "root:x:0" in "".join(span.text for span in report.rows[1].spans), "no emoji in place of :x:"
 
 
 def test_settings_of_the_training_count_and_what_is_wrong_is_told_with_exit_status_2(dataset: str, home: Path) -> None:

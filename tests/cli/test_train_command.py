@@ -99,7 +99,8 @@ def test_options_replace_what_the_file_of_another_trainer_says_under_its_own_nam
     """Model, data and method are named otherwise there, and an empty seed is none: only the dataset is missing."""
     path = tmp_path / "lora_sft.yaml"
     path.write_text(
-        "base_model: org/7b\ndatasets: [{path: org/rows}]\nstage: rm\nseed:\ncutoff_len: 64\n", encoding="utf-8"
+        "base_model: org/7b\ndatasets: [{path: org/rows}]\ndataset_splits: [train]\nstage: rm\nseed:\ncutoff_len: 64\n",
+        encoding="utf-8",
     )
     done = train("--config", str(path), "--method", "sft", "--model", "starter", "--dataset", "none-yet", home=home)
     assert "[not_found]" in done.stderr, done.stderr

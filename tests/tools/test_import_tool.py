@@ -124,11 +124,14 @@ def test_large_logs_are_read_by_a_job_that_tells_the_same(
     job = finished(tags=["night"])
     assert (job.result.n, job.result.report["n_rejected"]) == (30, 1)
     assert "a.jsonl:31" in job.warnings[0]
+    assert "state it with record_trajectory" in job.next_step
+    assert "1 record rejected: see `rejected`" in job.next_step
     found = search_trajectories(services, TrajectoryFilter(**job.result.trajectories.filter), limit=200)
     assert len(found.items) == 30
     assert {tag for item in found.items for tag in item.tags} == {"night"}
     job = finished()
     assert (job.result.n, job.result.report["unchanged"]) == (0, 1)
+    assert "With `again`, unchanged files are read again." in job.next_step
 
 
 def test_an_unknown_format_or_path_is_told_at_once(services: Services, inbox: Path) -> None:

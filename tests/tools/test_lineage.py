@@ -310,14 +310,14 @@ def _texts(path: Path) -> list[str]:
 
 
 def test_a_stored_prompt_cannot_steer_the_terminal(services: Services, home: Path) -> None:
-    prompt = "\x1b]0;owned\x07\x1b[2J\u202ehidden [red]not a style"
+    prompt = "\x1b]0;owned\x07\x1b[2J\u202ehidden [red]not a style, root:x:0"
     spoken = run(None, user(prompt), answer(), task=Task(prompt=prompt))
     (added,) = services.store.trajectories.add_many([spoken], NOW)
     export_dataset(services, "sft", "good", trajectory_ids=[added.id])
     shown = CliRunner().invoke(app, ["lineage", added.id, "--home", str(home)], env={"COLUMNS": "300"})
     assert shown.exit_code == 0, shown.output
     assert not {"\x1b", "\x07", "\u202e"} & set(shown.output)
-    assert "hidden [red]not a style" in shown.output
+    assert "hidden [red]not a style, root:x:0" in shown.output
     done = CliRunner().invoke(app, ["lineage", "\x1b[2J", "--home", str(home)])
     assert "\x1b[2J" not in done.output + done.stderr
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from quintain.cli.commands.evolve import _show
 from quintain.cli.main import app
 from quintain.errors import Conflict, InvalidInput
+from quintain.records.agent import Sampling
 from quintain.records.dataset import Dataset, DatasetRow, PairRow, TextRow
 from quintain.records.documents import parse_yaml, read_document
 from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, LoraConfig
@@ -26,6 +27,7 @@ from quintain.tools.data.forgetting import forget
 from quintain.tools.jobs.jobs import cancel_job, resume_job, view_of
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
+from quintain.tools.training.agents import register_agent
 from quintain.tools.training.config_files import settings_of, start_config
 from quintain.tools.training.methods import METHODS, describe_method, list_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
@@ -295,6 +297,27 @@ def test_a_file_of_another_trainer_is_told_which_defaults_are_those_of_this_one(
     assert "[left_open]" not in str(start_config(waiting, own).warnings)
 
 
+def test_a_stage_that_measures_takes_the_agents_sampling_where_it_states_none(waiting: Services) -> None:
+    register_agent(waiting, "warm", "starter", sampling=Sampling(temperature=0.7))
+    short = {"method": "evaluate", "environment": INVENTORY, "sampling": {"max_new_tokens": 64}}
+    (stage,) = spec_of(waiting, start_config(waiting, {"model": "warm", "stages": [short]})).stages
+    assert (stage.sampling.temperature, stage.sampling.max_new_tokens) == (0.7, 64)
+
+
+def test_a_file_of_another_trainer_is_read_alike_by_call_and_command(
+    waiting: Services, three: str, tmp_path: Path, tool: Caller
+) -> None:
+    document = {"method": "sft", "dataset": three, "model_name_or_path": "starter", "save_path": str(tmp_path / "copy")}
+    file = tmp_path / "sft.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    first = start_config(waiting, document)
+    answer = tool(config=str(file), wait=False)
+    assert (answer["job_id"], (tmp_path / "copy").is_dir()) == (first.job_id, True)
+    ran = CliRunner().invoke(app, ["train", "--config", str(file), "--detach", "--home", str(waiting.settings.home)])
+    assert (ran.stdout.strip(), "[left_open]" in ran.stderr) == (first.job_id, True)
+    assert f"{tmp_path / 'copy'} gets no copy" in ran.stderr
+
+
 def test_the_share_of_another_trainers_file_is_held_out_from_a_file_of_rows(waiting: Services, tmp_path: Path) -> None:
     rows = "".join(f'{{"prompt": "Task {n}", "response": "Done."}}\n' for n in range(8))
     (tmp_path / "rows.jsonl").write_text(rows, encoding="utf-8")
@@ -529,7 +552,7 @@ def test_tool_dict_call_file_and_command_start_the_same_job(waiting: Services, t
         tool(action="train", algorithm="evolve", model_name="starter", **common),
     ]
     assert [(answer["job_id"], answer["deduplicated"]) for answer in answers] == [(first.job_id, True)] * 2
-    document = {"method": "evolve", "environment": INVENTORY, **settings, "iterations": 7}
+    document = {"method": "evolve", "base_model": "org/7b", "environment": INVENTORY, **settings, "iterations": 7}
     file = tmp_path / "evolve.json"
     file.write_text(json.dumps(document), encoding="utf-8")
     asked = f"evolve starter --config {file} --iterations 2 --detach --home {waiting.settings.home}"

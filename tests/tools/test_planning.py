@@ -484,7 +484,7 @@ def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(
     assert start_config(waiting, {"model": "starter", "stages": stages}).warnings == started.warnings
 
 
-def test_an_evolution_in_a_file_of_few_tasks_takes_no_more_than_it_has(waiting: Services) -> None:
+def test_an_evolution_and_a_stage_in_a_file_of_few_tasks_take_no_more_than_it_has(waiting: Services) -> None:
     """Of all numbers of tasks that nobody stated; what is stated stays, and is refused by the job."""
     rows = [{"prompt": f"{n}?", "answer": "1", "split": "test" if n % 2 else "train"} for n in range(24)]
     waiting.settings.inbox_dir.mkdir(parents=True, exist_ok=True)
@@ -506,6 +506,12 @@ def test_an_evolution_in_a_file_of_few_tasks_takes_no_more_than_it_has(waiting: 
     stated = {"tasks_per_iteration": 30, "final_tasks": 2}
     plan = plan_training(waiting, method="evolve", environment=place, hyperparameters=stated)
     assert stated.items() <= plan.hyperparameters.items()
+    stage = {"method": "evaluate", "environment": place}
+    stages = [stage, {**stage, "split": "all"}]
+    recipe = waiting.store.jobs.get(start_config(waiting, {"model": "starter", "stages": stages}).job_id).spec
+    assert [one.n_tasks for one in recipe.stages] == [12, 24]
+    with pytest.raises(InvalidInput, match=r"stages\[0\]: expected n_tasks of at most 12, got 30"):
+        start_config(waiting, {"model": "starter", "stages": [{**stage, "n_tasks": 30}]})
 
 
 def test_a_plan_that_takes_longer_than_it_may_says_so(services: Services) -> None:
@@ -622,6 +628,8 @@ def test_notes_of_an_export_are_warnings_of_a_training_on_it(waiting: Services) 
     (note,) = data.warnings
     assert note.startswith("top_share=0.9 takes 11 of 12 runs, 11 of them by the seed among 12 of equal value (1)")
     assert f"[export] {note}" in start_training(waiting, "sft", "starter", data.dataset_id).warnings
+    stages = [{"method": "sft", "dataset": data.dataset_id}]
+    assert f"[export] {note}" in start_config(waiting, {"model": "starter", "stages": stages}).warnings
 
 
 def test_bf16_on_a_processor_without_it_is_reported_before_the_job_starts(

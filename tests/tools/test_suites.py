@@ -24,6 +24,7 @@ from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
+from quintain.tools.training.config_files import start_config
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
 from store_shelves import trained, training
@@ -192,6 +193,11 @@ def test_a_file_of_questions_is_acted_on_by_its_name_and_other_calls_say_how_the
     path = write_rows(home / "inbox" / "sums.jsonl", question)
     job = start_training(waiting, "grpo", "starter", dataset_id="sums")
     assert spec_of(waiting, job).environment == f"quintain/math?file={path}"
+    document = {"method": "grpo", "dataset": "sums", "max_samples": 1}
+    alone = spec_of(waiting, start_config(waiting, document))
+    (stage,) = spec_of(waiting, start_config(waiting, {"model": "starter", "stages": [document]})).stages
+    for inputs in (alone, stage):
+        assert (inputs.environment, inputs.config.rollouts) == (f"quintain/math?file={path}", 1)
     for refused in (
         error_of(evaluate_agent, waiting, "starter", dataset_id="sums"),
         error_of(plan_training, waiting, dataset_id="sums"),

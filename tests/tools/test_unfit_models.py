@@ -261,6 +261,8 @@ def test_few_optimizer_steps_are_reported_with_the_batch_size_that_a_plan_takes(
         (planned,) = warning.calls
         found = plan_training(waiting, **planned.arguments).hyperparameters["batch_size"]
         assert f"set batch_size to {found}, as plan_training(" in warning
+    recipe = {"model": "starter", "stages": [{"method": method, "dataset": few, "hyperparameters": settings}]}
+    assert start_config(waiting, recipe).warnings == (warning,)
     shown = quintain("train", "--method", method, "--dataset", few, "--detach", home=waiting.settings.home)
     assert (shown.returncode, shown.stdout.startswith("job-")) == (0, True)
     assert "[few_steps] 15 rows" in shown.stderr

@@ -17,17 +17,16 @@ from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip, list_names, nearest, shown
 from quintain.tools.services import Services
 
-FILTER_FIELDS = len(TrajectoryFilter.model_fields)
-_WHICH = "As of search_trajectories, not empty."
 
-
-def short_schema(kind: str, description: str, **more: Any) -> WithJsonSchema:
+def short_schema(kind: str, **more: Any) -> WithJsonSchema:
     """Return a short schema for an argument whose fields take more room than they help, or that another tool spells out."""
-    return WithJsonSchema({"type": kind, "description": description, **more})
+    return WithJsonSchema({"type": kind, **more})
 
 
 RunFilter = Annotated[
-    TrajectoryFilter | None, Field(description=_WHICH), short_schema("object", _WHICH, maxProperties=FILTER_FIELDS)
+    TrajectoryFilter | None,
+    Field(description="As of search_trajectories, not empty."),
+    short_schema("object", maxProperties=len(TrajectoryFilter.model_fields)),
 ]
 """A filter in a tool that selects by one; the list of tools spells it out once, at `search_trajectories`."""
 

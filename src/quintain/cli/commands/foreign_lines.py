@@ -31,6 +31,8 @@ class Flag:
     becomes: tuple[str, ...] = ()
     """Our words, with {} for the value; empty: the line's function reads it."""
     required: bool = False
+    off: Any = None
+    """Value that stands for the flag left out."""
 
     @property
     def key(self) -> str:
@@ -50,30 +52,33 @@ class Flag:
     def words(self, value: Any) -> list[str]:
         """Return our words for a value."""
         text = json.dumps(value) if isinstance(value, bool) else str(value)
-        return [] if value is None else [word.replace("{}", text) for word in self.becomes]
+        return [] if value in (None, self.off) else [word.replace("{}", text) for word in self.becomes]
 
 
-def words_of(flags: Sequence[Flag], values: Values) -> list[str]:
-    """Return our words for the values of flags."""
-    return [word for flag in flags for word in flag.words(values[flag.key])]
+def command(*flags: Flag) -> Callable[[Callable[[Values], Steps | None]], Callable[..., None]]:
+    """Return a decorator that makes a command with these flags of its steps, which are carried out until one fails.
 
+    The values have also `words`: what all flags become.
+    """
 
-def command(flags: Sequence[Flag], steps: Callable[[Values], Steps]) -> Callable[..., None]:
-    """Return a command with these flags that carries out its steps until one fails."""
+    def of_steps(steps: Callable[[Values], Steps | None]) -> Callable[..., None]:
+        def run(**values: Any) -> None:
+            words = [word for flag in flags for word in flag.words(values[flag.key])]
+            with Session(None):
+                try:
+                    lines = steps({**values, "words": words}) or ()
+                    status = next((failed for line in lines if (failed := _carry_out(line, values))), 0)
+                except OSError as error:
+                    raise InvalidInput(f"{error.filename}: {error.strerror}; name a file that can be written") from None
+            raise typer.Exit(status)
 
-    def run(**values: Any) -> None:
-        with Session(None):
-            try:
-                status = next((failed for words in steps(values) if (failed := _carry_out(words, values))), 0)
-            except OSError as error:
-                raise InvalidInput(f"{error.filename}: {error.strerror}; name a file that can be written") from None
-        raise typer.Exit(status)
+        home = inspect.Parameter("home", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption)
+        parameters = [*(flag.parameter() for flag in flags), home]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__doc__ = steps.__doc__
+        return run
 
-    home = inspect.Parameter("home", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=HomeOption)
-    parameters = [*(flag.parameter() for flag in flags), home]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__doc__ = f"{inspect.getdoc(steps) or 'Carry out the same command of this program.'}"
-    return run
+    return of_steps
 
 
 def _carry_out(words: Sequence[str], values: Values) -> int:

@@ -28,7 +28,7 @@ _CHOSEN = 5
 
 def run_lineage(use: CommandRun) -> int:
     """Print the lineage of a thing; draw a picture where asked. Returns the exit status."""
-    console = Console()
+    console = Console(emoji=False)
     services = use.services()
     found = use.call(services)
     if use.json_out:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quintain.cli.command_lines import in_options
-from quintain.cli.session import INTERRUPTED, CommandRun, collected_interrupts, write_file
+from quintain.cli.session import INTERRUPTED, CommandRun, collected_interrupts, plain_console, write_file
 from quintain.evaluation.reports.preview_page import describe_counts, describe_row, preview_page
 from quintain.records.jobs.job import Job, PreviewSpec
 from quintain.records.jobs.preview import Histogram, PreviewReport, Sample
@@ -32,7 +32,7 @@ _BAR_WIDTH = 40
 
 def run_preview(use: CommandRun) -> int:
     """Preview and show; returns the exit status: 0 shown, 2 refused or failed, 130 left by Ctrl-C."""
-    console, errors = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True)
+    console, errors = plain_console(), plain_console(stderr=True)
     try:
         services = use.services()
         arguments = check(use.spec, use.arguments)
@@ -49,11 +49,11 @@ def run_preview(use: CommandRun) -> int:
         if (html := use.own["html"]) is not None:
             write_file(html, preview_page(report), "the page")
         if use.json_out:
-            console.print(report.model_dump_json(indent=2, exclude_none=True), markup=False)
+            console.print(report.model_dump_json(indent=2, exclude_none=True))
         else:
             _show(console, report)
             if html is not None:
-                console.print(f"The page is {html}.", markup=False)
+                console.print(f"The page is {html}.")
         return 0
     except KeyboardInterrupt:
         errors.print("The preview keeps running; the same command finds it again.")

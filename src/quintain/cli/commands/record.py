@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from quintain.cli.session import CommandRun
+from quintain.cli.session import CommandRun, plain_console
 from quintain.errors import InvalidInput, NotFound
+from quintain.records.text import printable
+from quintain.records.wording import list_names
 
 _MAX_BYTES = 64 * 2**20
 _FIELDS = ("messages", "task", "tools", "agent", "outcome", "tags")
@@ -52,6 +54,9 @@ def _arguments(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"messages": value}
     if isinstance(value, dict) and "messages" in value:
+        if left := sorted(value.keys() - {*_FIELDS}):
+            text = f"Left out, beside the messages: {list_names(left)}; `quintain import` reads verdicts in rows, and more."
+            plain_console(stderr=True).print(printable(text), style="yellow")
         return {key: value[key] for key in _FIELDS if value.get(key) is not None}
     if isinstance(value, dict):
         return {"trajectory": value}

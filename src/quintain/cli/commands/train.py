@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,63 +12,54 @@ from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, in_line, plain_console
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
-from quintain.records.hyperparameters.foreign_settings import DATASETS
 from quintain.records.jobs.job import JobResult
 from quintain.records.text import printable
-from quintain.records.wording import shown
-from quintain.tools.training.config_files import start_config
-from quintain.tools.training.foreign_files import canonical_document
+from quintain.tools.training.config_files import start_config, stated_folder
 from quintain.tools.training.start import copy_model, output_folder
 
-_SOURCES = ("dataset", "text", "environment")
+_KEYS = {"dataset_id": "dataset"}
+"""Argument of `start_training` -> key of config files."""
 
 
 def run_train(use: CommandRun) -> int:
     """Start what the file and the options ask for and follow it."""
+    if use.own["config"] is None and "method" not in use.arguments:
+        raise InvalidInput(
+            "expected a method, got none; give --config FILE, or --method with --dataset or --environment"
+        )
+    return follow_config(use, document_of(use), use.arguments.get("hyperparameters", {}), _show)
+
+
+def document_of(use: CommandRun) -> dict[str, Any]:
+    """Return the file of --config as a mapping; empty without one."""
     config: Path | None = use.own["config"]
-    request = request_of(use.arguments)
-    document = _document(config, request)
-    services = use.services()
-    settings = use.arguments.get("hyperparameters", {})
-    folder = config.absolute().parent if config is not None else Path.cwd()
-    stated = _folder(document.pop("output_dir", None))
-    named = use.own["output_dir"] or stated
+    return {} if config is None else read_document(config)
+
+
+def follow_config(
+    use: CommandRun,
+    document: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    show: Callable[[Console, JobResult], None],
+) -> int:
+    """Start what a file and the options ask for, follow it, and copy its model to the folder that is named."""
+    config: Path | None = use.own["config"]
+    folder, where = (Path.cwd(), "arguments") if config is None else (config.absolute().parent, "config")
+    given = use.own.get("output_dir")
+    named = stated_folder(document) if given is None else str(given)
     if use.detach and named is not None:
         text = f"{named} gets no copy of the model, because --detach returns before; use quintain export-agent later"
         plain_console(stderr=True).print(printable(text))
+    options = {_KEYS.get(name, name): value for name, value in use.arguments.items() if name != "hyperparameters"}
+    services = use.services()
     with output_folder(None if use.detach else named) as target:
-        where = "arguments" if config is None else "config"
-        started = start_config(services, document, settings, folder, where=where)
+        started = start_config(services, document, settings, folder, where=where, options=options)
     view = follow_start(services, use, started)
     if target is not None and view.result is not None and view.result.agent:
         agent = services.store.agents.get(view.result.agent)
         copy_model(agent.model.own_path, target)
         plain_console(stderr=use.json_out).print(printable(f"model: {target}"))
-    return show_job(use, view, _show)
-
-
-def _folder(name: object) -> Path | None:
-    """Return the folder of `output_dir` of a config file, to which the trained model is copied."""
-    if not isinstance(name, str | None):
-        raise InvalidInput(f"output_dir: expected a path, got {shown(name)}; name a folder, or leave it out")
-    return None if name is None else Path(name).expanduser()
-
-
-def request_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `start_training`, without its settings, by the names of config files."""
-    names = {"dataset_id": "dataset"}
-    return {names.get(name, name): value for name, value in arguments.items() if name != "hyperparameters"}
-
-
-def _document(config: Path | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    if config is None and "method" not in arguments:
-        raise InvalidInput(
-            "expected a method, got none; give --config FILE, or --method with --dataset or --environment"
-        )
-    document = canonical_document(read_document(config)) if config is not None else {}
-    if any(source in arguments for source in _SOURCES):
-        document = {key: value for key, value in document.items() if key not in {*_SOURCES, *DATASETS}}
-    return {**document, **arguments}
+    return show_job(use, view, show)
 
 
 def _show(console: Console, result: JobResult) -> None:

@@ -65,18 +65,20 @@ def _passes(values: Mapping[str, Any], sizes: Collection[str]) -> int:
         return 1
     name, factor = next(iter(factors.items()))
     if not all(_is_count(other) and other == factor for other in factors.values()):
-        raise _fault(
+        raise InvalidInput(
             f"{' and '.join(f'`{key}`' for key in factors)}: expected a whole number of at least 1, got {shown(factor)}"
         )
     if not sizes and factor > 1:
-        raise _fault(f"`{name}` multiplies the batch size, and none is given; give batch_size, the product of the two")
+        raise InvalidInput(
+            f"`{name}` multiplies the batch size, and none is given; give batch_size, the product of the two"
+        )
     return int(factor)
 
 
 def _groups(name: str, runs: int, values: Mapping[str, Any]) -> int:
     size = next((values[key] for key in _GROUP_SIZES if _is_count(values.get(key))), _USUAL_GROUP)
     if runs % size:
-        raise _fault(
+        raise InvalidInput(
             f"`{name}` counts runs, {runs} in a step, which make no whole groups of {size}; give batch_size in groups, or "
             "tasks_per_step where the agent acts"
         )
@@ -85,7 +87,3 @@ def _groups(name: str, runs: int, values: Mapping[str, Any]) -> int:
 
 def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _fault(message: str) -> InvalidInput:
-    return InvalidInput(f"hyperparameters: {message}")

@@ -62,13 +62,13 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
     given = [name for name in SCHEDULERS if isinstance(result.get(name), str)]
     kind = result[given[0]] if given else "cosine"
     if kind in _BY_RESULTS:
-        raise _fault(
+        raise InvalidInput(
             f"`{given[0]}` cannot be {kind}: the rate depends on the step alone, so that a resumed run ends the same; give schedule: "
             "cosine or warmup_stable_decay, and early_stopping_patience to end at a plateau"
         )
     arguments = result.pop(ARGUMENTS, None) or {}
     if not isinstance(arguments, Mapping):
-        raise _fault(f"`{ARGUMENTS}`: expected a mapping, got {shown(arguments)}")
+        raise InvalidInput(f"`{ARGUMENTS}`: expected a mapping, got {shown(arguments)}")
     rates = {name: arguments[name] for name in ("min_lr", "lr_end") if arguments.get(name) is not None}
     rates |= {"min_lr": result.pop("min_lr")} if result.get("min_lr") is not None else {}
     for name, value in arguments.items():
@@ -77,9 +77,9 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
         elif (setting := _SETTINGS.get((str(kind), name))) is not None:
             result[setting] = value
         elif name not in rates and (kind, name) not in _FIXED:
-            raise _fault(f"`{ARGUMENTS}.{name}` cannot be {shown(value)}: no schedule here has it; leave it out")
+            raise InvalidInput(f"`{ARGUMENTS}.{name}` cannot be {shown(value)}: no schedule here has it; leave it out")
         elif name not in rates and value not in (None, _FIXED[kind, name]):
-            raise _fault(
+            raise InvalidInput(
                 f"`{ARGUMENTS}.{name}` cannot be {shown(value)}: expected {shown(_FIXED[kind, name])}; leave it out, or give a "
                 "schedule of ours and its settings"
             )
@@ -88,7 +88,7 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, rate in rates.items():
         result["min_rate_ratio"] = _share(name, rate, result)
     if kind == _WITH_FLOOR and not any(result.get(name) is not None for name in FLOORS):
-        raise _fault(f"`{given[0]}` is {_WITH_FLOOR} without its floor; give min_rate_ratio, such as 0.1")
+        raise InvalidInput(f"`{given[0]}` is {_WITH_FLOOR} without its floor; give min_rate_ratio, such as 0.1")
     if kind == "constant" and given[0] != "schedule":
         result = {name: value for name, value in result.items() if name != "warmup_ratio"} | {"warmup_steps": 0}
     return result | {name: _MEANINGS.get(kind, kind) for name in given[:1]}
@@ -108,7 +108,9 @@ def in_steps(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(share, float) and 0 < share < 1:
             if isinstance(total, bool) or not isinstance(total, int) or total < 1:
                 (setting,) = RENAMED[name]
-                raise _fault(f"`{name}` is {share}, a share of all steps; give max_steps too, or {setting}, in steps")
+                raise InvalidInput(
+                    f"`{name}` is {share}, a share of all steps; give max_steps too, or {setting}, in steps"
+                )
             result[name] = math.ceil(share * total)
     warmup = result.get("warmup_steps")
     if isinstance(warmup, float) and 0 < warmup < 1:
@@ -122,7 +124,9 @@ def _share(name: str, given: Any, values: Mapping[str, Any]) -> float:
     rate = _rate(given)
     peak = next((found for key in ("learning_rate", "lr") if (found := _rate(values.get(key))) is not None), None)
     if rate is None or not peak:
-        raise _fault(f"`{name}` is {shown(given)}, a rate; give learning_rate too, or min_rate_ratio, its share of it")
+        raise InvalidInput(
+            f"`{name}` is {shown(given)}, a rate; give learning_rate too, or min_rate_ratio, its share of it"
+        )
     return rate / peak
 
 
@@ -133,7 +137,3 @@ def _rate(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return rate if 0 <= rate < math.inf else None
-
-
-def _fault(message: str) -> InvalidInput:
-    return InvalidInput(f"hyperparameters: {message}")

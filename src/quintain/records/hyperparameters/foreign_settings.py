@@ -52,18 +52,6 @@ class ComponentBlock(NamedTuple):
 
 
 COMPONENT = "_component_"
-DATASETS = (
-    "data_path",
-    "dataset",
-    "datasets",
-    "dataset_config",
-    "dataset_dir",
-    "dataset_mixture",
-    "dataset_name",
-    "prompt_data",
-    "train_file",
-)
-"""Names under which other trainers' files have their data."""
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
@@ -77,6 +65,9 @@ FIXED = {
     for group in _TABLES["fixed"]
     for alias in (*group.get("names", ()), *group.get("only", ()), *group.get("among", ()))
 }
+DATASETS = frozenset(name for name, one in FIXED.items() if one.remedy == FIXED["datasets"].remedy)
+"""Names under which other trainers' files have their data."""
+
 SWITCHES = tuple(Switch(**fields) for fields in _TABLES["switches"])
 COMPONENTS = {block: ComponentBlock(**fields) for block, fields in _TABLES["components"].items()}
 """Block of torchtune -> what it means here."""

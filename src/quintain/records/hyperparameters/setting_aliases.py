@@ -59,7 +59,6 @@ NEEDED = {"train_batch_size": "kl_coefficient"}
 SECOND_NAMES = {"epsilon": "epsilon_high", "clip_ratio": "clip_ratio_high"}
 """Alias of two settings -> alias that sets the second one if both are given."""
 
-_WHERE = "hyperparameters: "
 _PULL = "kl_coefficient"
 _MODEL = "model"
 """The one refused name whose block has settings: those of the adapters."""
@@ -144,7 +143,7 @@ def canonical(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, A
         known = resolved.setdefault(path, (name, value))
         if not _alike(known[1], value):
             both = f"{shown(known[1])} and {shown(value)}"
-            raise _fault(f"`{known[0]}` and `{name}` both set {path}, to {both}; give one of them")
+            raise InvalidInput(f"`{known[0]}` and `{name}` both set {path}, to {both}; give one of them")
     settings: dict[str, Any] = {}
     for path, (_, value) in resolved.items():
         group, _, member = path.partition(".")
@@ -200,7 +199,7 @@ def _refuse(values: Mapping[str, Any], fixed: Collection[str], fields: Collectio
     refused += [_block_fault(name, block, fields) for name, block in blocks.items()]
     if refused:
         rest = {name: value for name, value in values.items() if name not in fixed and name not in blocks}
-        raise _fault("; ".join([*refused, *_further_faults(rest, fields)]))
+        raise InvalidInput("; ".join([*refused, *_further_faults(rest, fields)]))
 
 
 def _stated(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
@@ -326,7 +325,7 @@ def _further_faults(values: Mapping[str, Any], fields: Collection[str]) -> Itera
     try:
         paths = [path for path, _, _ in _translated(values, fields)]
     except InvalidInput as error:
-        yield error.message.removeprefix(_WHERE)
+        yield error.message
         return
     if unknown := [path for path in paths if path.split(".")[0] not in fields]:
         names = list_names([f"{clip(path)}{nearest(path, [*fields, *RENAMED])}" for path in unknown])
@@ -363,24 +362,24 @@ def _component(name: str, block: Mapping[str, Any]) -> Iterator[tuple[str, str, 
     """Yield the settings of a block of torchtune: those of its component, then those beside it."""
     component, known = block.get(COMPONENT), COMPONENTS[name]
     if not isinstance(component, str) or component not in known.settings:
-        raise _fault(
+        raise InvalidInput(
             f"`{name}.{COMPONENT}` cannot be {shown(component)}: {known.remedy}; known: {', '.join(known.settings)}"
         )
     stated = {known.members[member]: value for member, value in block.items() if member in known.members}
     for member, value in block.items():
         if member in known.fixed and _comparable(value) not in (_comparable(known.fixed[member]), None):
-            raise _fault(
+            raise InvalidInput(
                 f"`{name}.{member}` cannot be {shown(value)}: expected {shown(known.fixed[member])}, or leave it out"
             )
         if member not in {COMPONENT, *known.members, *known.fixed, *known.without_effect}:
-            raise _fault(f"`{name}.{shown(member)}` is not a known field; leave it out")
+            raise InvalidInput(f"`{name}.{shown(member)}` is not a known field; leave it out")
     for path, value in {**known.settings[component], **stated}.items():
         yield path, f"{name}.{path}", _comparable(value)
 
 
 def _require_text(name: Any) -> None:
     if not isinstance(name, str):
-        raise _fault(f"expected the name of a setting as text, got {shown(name)}")
+        raise InvalidInput(f"expected the name of a setting as text, got {shown(name)}")
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -392,7 +391,3 @@ def _alike(one: Any, other: Any) -> bool:
 
 def _comparable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _fault(message: str) -> InvalidInput:
-    return InvalidInput(f"{_WHERE}{message}")

@@ -31,7 +31,7 @@ def chosen_formats(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             elif not isinstance(on, bool):
                 known = ", ".join(dict.fromkeys(formats.values()))
                 raise InvalidInput(
-                    f"hyperparameters: `{name}`: expected true or false, got {shown(on)}; or give {setting}, such as {known}"
+                    f"`{name}`: expected true or false, got {shown(on)}; or give {setting}, such as {known}"
                 )
             elif on:
                 yield setting, name, formats[name]
@@ -47,9 +47,7 @@ def added_sinks(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             switches.setdefault(switch, True)
     for name, on in switches.items():
         if not isinstance(on, bool):
-            raise InvalidInput(
-                f"hyperparameters: `{name}`: expected true or false, got {shown(on)}; or give report_to: [{SINKS[name]}]"
-            )
+            raise InvalidInput(f"`{name}`: expected true or false, got {shown(on)}; or give report_to: [{SINKS[name]}]")
     if added := [SINKS[name] for name, on in switches.items() if on]:
         reported = values.get("report_to") or ()
         stated = (reported,) if isinstance(reported, str) else tuple(reported)
@@ -87,7 +85,7 @@ def with_bound_of_cispo(values: Mapping[str, Any]) -> dict[str, Any]:
     name, bound = next(iter(given.items()))
     if isinstance(bound, bool) or not isinstance(bound, int | float) or not bound >= 1:
         raise InvalidInput(
-            f"hyperparameters: `{name}`: expected a number of at least 1, for in cispo it is the highest ratio itself, got "
+            f"`{name}`: expected a number of at least 1, for in cispo it is the highest ratio itself, got "
             f"{shown(bound)}; give 5.0, as its authors do, or clip_high, the distance above 1"
         )
     return {key: value for key, value in values.items() if key not in given} | {"epsilon_high": bound - 1}

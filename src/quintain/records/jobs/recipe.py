@@ -76,7 +76,7 @@ class EvaluateStage(Record):
     kind: Literal["evaluate"] = "evaluate"
     label: Label
     environment: str
-    split: Literal["train", "held_out"] = "held_out"
+    split: Literal["train", "held_out", "all"] = Field(default="held_out", description="all: every task of a file.")
     n_tasks: int = Field(default=100, ge=1, le=100_000)
     repeats: int = Field(default=1, ge=1, le=256)
     seed: Seed = 0

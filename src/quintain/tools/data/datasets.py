@@ -103,11 +103,10 @@ Outcomes = Annotated[
         description="Keep these outcomes, unknown: not stated; default: any, for sft without `scorer` success.",
     ),
 ]
-_CURATION = "Filters, sampling, step labels: min_reward, began_since, max_rows, ...: guide://curation."
 CurationSettings = Annotated[
     Curation | None,
-    Field(description=_CURATION),
-    short_schema("object", _CURATION, maxProperties=len(Curation.model_fields)),
+    Field(description="Filters, sampling, step labels: min_reward, began_since, max_rows, ...: guide://curation."),
+    short_schema("object", maxProperties=len(Curation.model_fields)),
 ]
 HeldOut = Annotated[bool, Field(description="Also take evaluation tasks, which then measure nothing.")]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -14,16 +14,15 @@ from quintain.artifacts.locations import is_url
 from quintain.errors import Unavailable
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
-from quintain.importers.run_builder import NO_RUN
 from quintain.importers.run_sink import DryRun, RunSink, same_file
-from quintain.next_step import Hint, ToolCall, call
+from quintain.next_step import Hint
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.jobs.job import ImportSpec
 from quintain.records.tags import require_tags
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
-from quintain.records.wording import clip, counted, list_names
-from quintain.tools.data.unread_columns import TASKS
+from quintain.records.wording import counted
+from quintain.tools.jobs.after_import import after_import
 from quintain.tools.results import ImportResult
 from quintain.tools.roots import nothing_at, readable, url_of
 from quintain.tools.services import Services
@@ -161,91 +160,5 @@ def result_of(
         refused_count=report.n_refused,
         file_count=report.n_files,
         unchanged_files=report.unchanged,
-        next_step=_next_step(report, tags, dry_run=dry_run),
+        next_step=after_import(report, {"tags": list(tags)} if tags else None, dry_run=dry_run),
     )
-
-
-def _next_step(report: ImportReport, tags: Sequence[str], *, dry_run: bool) -> Hint:
-    these: Any = {"tags": list(tags)} if tags else ...
-    unread = _unread_step(report)
-    first = Hint(unread, " ") if unread else unread
-    met_before = report.updated or report.duplicates or report.unchanged or report.forgotten
-    if not (report.imported or met_before):
-        only_ask = {one.reason for one in report.rejected} == {NO_RUN}
-        other = f"{TASKS[0].upper()}{TASKS[1:]}." if only_ask else "Set `format` if the logs have a known format."
-        return Hint("No run was found. ", first, other)
-    if dry_run and not (report.unchanged and not report.imported):
-        return Hint(
-            first, "Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong."
-        )
-    gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""
-    if report.imported or report.updated:
-        return Hint(
-            gone,
-            *_labels_step(report, these),
-            "Look at them with ",
-            call("search_trajectories", filter=these) if tags else call("search_trajectories"),
-            *_outcome_step(report, these),
-            *((" ", unread) if unread else ()),
-        )
-    if report.duplicates or report.unchanged:
-        is_all = not report.n_rejected and not report.n_refused
-        known = "Nothing new: these runs were imported before. " if is_all else "No run is new. "
-        return Hint(gone, known, first, "With `again`, unchanged files are read again.")
-    return Hint(
-        f"{gone}Nothing else was in these logs; ",
-        call("get_lineage", id=...),
-        " shows what a forgotten run had touched.",
-    )
-
-
-def _unread_step(report: ImportReport) -> Hint:
-    """Return how much was not read, and what reads tables and JSON of no known format; empty if everything was read."""
-    counts = {"file": (report.n_refused, "not read"), "record": (report.n_rejected, "rejected")}
-    unread = [f"{counted(n, noun)} {what}" for noun, (n, what) in counts.items() if n]
-    step = Hint(f"{' and '.join(unread)}: see `rejected` for the reasons." if unread else "")
-    if not report.n_unknown_rows:
-        return step
-    rows = call("export_dataset", kind="sft", name="rows", path=..., columns={"prompt": ..., "response": ...})
-    return Hint(
-        step,
-        " Tables and rows with columns of their own become a dataset by ",
-        rows,
-        "; where a row is one message, name session_id, role and content; where a cell is a whole chat, messages, with the "
-        "words before each speaker's lines as user and assistant. A format of your own is read by an importer in a package "
-        "of yours.",
-    )
-
-
-def _outcome_step(report: ImportReport, these: Any) -> Iterator[str | ToolCall]:
-    """Yield how runs become a dataset: by the outcomes that their logs state or, where these do not, that someone adds."""
-    score = call("score_trajectories", scorer="rules", filter=these)
-    if not report.unknown_outcomes:
-        yield ". Freeze those that succeeded with "
-        yield call("export_dataset", kind="sft", name="runs", filter=these)
-        yield ", or score them by their steps: "
-        yield score
-    else:
-        yield ". Where an outcome is unknown and you know it, state it with "
-        yield call("record_trajectory", trajectory_id=..., outcome=...)
-        if report.columns:
-            named = list_names([repr(clip(name, 40)) for name in report.columns], 6)
-            yield f", or let a column of the rows ({named}: of few values) state it: "
-            yield call("export_dataset", kind="kto", name="labels", path=..., columns={"label": ..., "good": ...})
-        yield ", or score runs: "
-        yield score
-        yield ", or learn from them although some may be failures: "
-        yield call("export_dataset", kind="sft", name="runs", filter=these, outcomes=["success", "unknown"])
-    yield "."
-
-
-def _labels_step(report: ImportReport, these: Any) -> Iterator[str | Hint]:
-    """Yield what to do with the answers that the logs compare or label."""
-    if report.paired:
-        pairs = call("record_preferences", source="imported", filter=these)
-        yield Hint("These logs compare answers: ", pairs, " makes pairs of them for training. ")
-    if report.labelled:
-        labels = call("export_dataset", kind="kto", name="labels", filter=these)
-        yield Hint("These logs label answers good or bad: ", labels, " makes a dataset of both. ")
-    if report.paired or report.labelled:
-        yield "Kind sft leaves the rejected answers out. "

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.dataset import DatasetKind
 from quintain.records.documents import read_document
-from quintain.records.hyperparameters.methods import CONFIGS, ActingConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import CONFIGS
 from quintain.records.jobs.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record
 from quintain.records.wording import shown
@@ -34,9 +33,9 @@ from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.invocation import arguments_model, call, check, refuse_unknown
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
-from quintain.tools.training.config_files import start_config
+from quintain.tools.training.config_files import start_config, stated_folder
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
-from quintain.tools.training.requests import Request, Source, acting_on_questions, count_rows
+from quintain.tools.training.requests import Request, Source
 from quintain.tools.training.start import copy_model, output_folder, train
 from quintain.tools.web_address import page_url
 
@@ -193,17 +192,14 @@ class RLTrainingTool:
         config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
         most = count_of("max_samples", parameters.get("max_samples"))
         source = Source(arguments.get("dataset_id"), arguments.get("environment"), max_samples=most)
-        source = acting_on_questions(self._open(), method, source)
-        if source.environment is not None and most is not None and "rollouts" not in settings:
-            config = _with_prompts(config, count_rows(self._open(), arguments.get("dataset_id"), most))
         request = Request(**{key: arguments[key] for key in Request.model_fields if key in arguments})
-        with output_folder(_target(parameters.get("output_dir"))) as target:
+        with output_folder(parameters.get("output_dir")) as target:
             started = train(self._open(), method, config, request, source)
         about = {"algorithm": method.upper(), "model": model, "num_epochs": config.epochs}
-        if source.environment is None:
-            spec = self._open().store.jobs.get(started.job_id).spec
-            assert isinstance(spec, TrainSpec)
-            about["dataset_size"] = self._open().store.datasets.get(spec.dataset_id or "").rows
+        spec = self._open().store.jobs.get(started.job_id).spec
+        assert isinstance(spec, TrainSpec)
+        if spec.dataset_id is not None:
+            about["dataset_size"] = self._open().store.datasets.get(spec.dataset_id).rows
         return self._trained(started, about, target, wait=parameters.get("wait", True))
 
     def _evolve(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -215,7 +211,7 @@ class RLTrainingTool:
         }
         spec = _TOOLS["start_training"]
         checked = check(spec, arguments)
-        with output_folder(_target(parameters.get("output_dir"))) as target:
+        with output_folder(parameters.get("output_dir")) as target:
             started = spec.function(self._open(), **checked)
         about = {"algorithm": EVOLVE.upper(), "model": arguments["model"]}
         return self._trained(started, about, target, wait=parameters.get("wait", True))
@@ -227,9 +223,8 @@ class RLTrainingTool:
             path = Path(str(parameters["config"])).expanduser()
         except RuntimeError:
             raise InvalidInput(f"config is {shown(parameters['config'])}, of a user without a home folder") from None
-        document = dict(read_document(path))
-        named = document.pop("output_dir", None)
-        with output_folder(_target(parameters.get("output_dir", named))) as target:
+        document = read_document(path)
+        with output_folder(parameters.get("output_dir", stated_folder(document))) as target:
             started = start_config(self._open(), document, folder=path.absolute().parent)
         return self._trained(started, {"config": str(path)}, target, wait=parameters.get("wait", True))
 
@@ -349,27 +344,12 @@ def _with_settings(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     return {**rest, "hyperparameters": {**settings, **inner}} if settings else rest
 
 
-def _with_prompts(config: TrainingConfig, n: int) -> TrainingConfig:
-    """Return online settings whose rollouts act on `n` tasks for each epoch."""
-    if not isinstance(config, ActingConfig):
-        return config
-    return config.model_copy(update={"rollouts": max(1, math.ceil(n * config.epochs / config.tasks_per_step))})
-
-
 def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that `train` takes without `hyperparameters`, which go before them."""
     settings = {"epochs": parameters.get("num_epochs", 3), "batch_size": parameters.get("batch_size", 4)}
     if "learning_rate" in parameters:
         settings["learning_rate"] = parameters["learning_rate"]
     return {**settings, "lora": {} if parameters.get("use_lora", True) else None}
-
-
-def _target(output_dir: str | None) -> Path | None:
-    """Return the folder that the trained agent is copied to."""
-    try:
-        return None if output_dir is None else Path(output_dir).expanduser()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInput(f"output_dir: expected a path, got {shown(output_dir)} ({error}); name a folder") from None
 
 
 def _finished(view: JobView) -> dict[str, Any]:

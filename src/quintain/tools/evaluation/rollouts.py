@@ -67,11 +67,14 @@ Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Of tasks and sampli
 MaxTurns = Annotated[int | None, Field(ge=1, le=1000, description="Turns; null: the environment's limit.")]
 Actors = Annotated[int, Field(ge=1, le=MAX_ACTORS, description="Processes that play.")]
 Opponent = Annotated[str | None, Field(description="In a game; or `self`.")]
-_WRITTEN = "Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it."
 WrittenTasks = Annotated[
     list[dict[str, Any]] | None,
-    Field(min_length=1, max_length=200, description=_WRITTEN),
-    short_schema("array", _WRITTEN, maxItems=200, items={"type": "object", "maxProperties": MAX_FIELDS}),
+    Field(
+        min_length=1,
+        max_length=200,
+        description="Own tasks: prompt, checker or answer; for an MCP server also script, the calls that solve it.",
+    ),
+    short_schema("array", maxItems=200, items={"type": "object", "maxProperties": MAX_FIELDS}),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quintain.next_step import Hint, ToolCall, call
+from quintain.records.imports import ImportReport
 from quintain.records.jobs.job import (
     TERMINAL,
     UNFINISHED,
@@ -111,8 +112,8 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         )
     if result.agent:
         return after_training(services, job.spec, result.agent)
-    if isinstance(job.spec, ImportSpec) and job.spec.dry_run:
-        return Hint("Nothing is stored yet; import it with ", call("import_trajectories", path=job.spec.path), ".")
+    if isinstance(job.spec, ImportSpec) and result.report:
+        return _after_import(job.spec, result)
     if result.trajectories:
         return _after_rollouts(job, result)
     return Hint("Done.")
@@ -148,18 +149,6 @@ def _after_rollouts(job: Job, result: JobResult) -> Hint:
     if live := result.report.get("scores"):
         export = call("export_dataset", kind="sft", name="good", scorer=live["scorer"], min_score=0.5, filter=runs)
         return Hint("Each run is scored; freeze the good ones with ", export, ".")
-    if (
-        job.kind == "import"
-    ):  # imported runs often have an unknown outcome, which the scorer of outcomes leaves unscored
-        return Hint(
-            "Look at them with ",
-            call("search_trajectories", filter=runs),
-            ". Where an outcome is unknown and you know it, state it with ",
-            call("record_trajectory", trajectory_id=..., outcome=...),
-            "; then ",
-            call("export_dataset", kind="sft", name="imported", filter=runs),
-            ".",
-        )
     score = call("score_trajectories", scorer="rules", filter=runs)
     if not result.success_rate:  # nothing that succeeded, or no verdict
         own = isinstance(job.spec, RolloutSpec) and result.n and job.spec.agent.model.source != "expert"
@@ -168,6 +157,13 @@ def _after_rollouts(job: Job, result: JobResult) -> Hint:
         return Hint(*shown, "Score the runs, which needs no success: ", score, ".")
     export = call("export_dataset", kind="sft", name="good", filter=runs)
     return Hint("Freeze the good ones with ", export, ", or score them by their steps: ", score, ".")
+
+
+def _after_import(spec: ImportSpec, result: JobResult) -> Hint:
+    from quintain.tools.jobs.after_import import after_import  # it loads the readers of logs
+
+    runs = None if result.trajectories is None else result.trajectories.filter
+    return after_import(ImportReport.model_validate(result.report), runs, dry_run=spec.dry_run)
 
 
 def _after_evolution(job: Job, result: JobResult) -> Hint:

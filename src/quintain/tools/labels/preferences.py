@@ -21,7 +21,6 @@ from quintain.datasets.selection import (
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Number
-from quintain.records.filters import TrajectoryFilter
 from quintain.records.labels.preference import Preference
 from quintain.records.record import Name, Record, require_number
 from quintain.records.tags import is_open
@@ -33,7 +32,7 @@ from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
 from quintain.tools.data.dataset_folders import logged_margin, with_runs
 from quintain.tools.labels.scorer_resolution import full_scorer_name, runs_with_values, verdict
 from quintain.tools.results import PreferencesResult, Skipped
-from quintain.tools.run_selection import FILTER_FIELDS, select, short_schema
+from quintain.tools.run_selection import RunFilter, select, short_schema
 from quintain.tools.services import Services
 
 Mode = Literal["outside_in", "adjacent", "all_pairs", "best_worst", "forks"]
@@ -85,8 +84,6 @@ class StatedPair(Record):
         return Preference(a=a, b=b, better=self.better or "a", source=source, rater=rater, **more)
 
 
-_PAIRS = "[{a, b, better: a|b|tie} or {chosen, rejected}], and step, reason, rater."
-_RUNS = "Runs."
 _PAIR = {"type": "object", "maxProperties": len(StatedPair.model_fields)}
 
 
@@ -113,14 +110,13 @@ def record_preferences(
     source: Annotated[Source, Field(description="Whose word.")],
     pairs: Annotated[
         list[Any] | None,
-        Field(max_length=10_000, description=_PAIRS),
-        short_schema("array", _PAIRS, items=_PAIR, maxItems=10_000),
+        Field(
+            max_length=10_000,
+            description="[{a, b, better: a|b|tie} or {chosen, rejected}], and step, reason, rater.",
+        ),
+        short_schema("array", items=_PAIR, maxItems=10_000),
     ] = None,
-    filter: Annotated[
-        TrajectoryFilter | None,
-        Field(description=_RUNS),
-        short_schema("object", _RUNS, maxProperties=FILTER_FIELDS),
-    ] = None,
+    filter: Annotated[RunFilter, Field(description="Runs.")] = None,
     trajectory_ids: Annotated[list[str] | None, Field(description="By id.")] = None,
     scorer: Annotated[str | None, Field(description="(outcome)")] = None,
     mode: Annotated[Mode | None, Field(description="(outside_in)")] = None,

@@ -29,9 +29,6 @@ from quintain.tools.training.planning.model_files import DEQUANTISED, stored_qua
 EXPERT = "expert"
 """The agent of the environments' scripted experts."""
 
-_SAMPLING = "As of evaluate_agent; left out: as the model's agent."
-_SAMPLING_SCHEMA = short_schema("object", _SAMPLING, maxProperties=len(Sampling.model_fields))
-
 ENDPOINT = "endpoint:"
 """Prefix of references to endpoint profiles."""
 
@@ -50,7 +47,11 @@ def register_agent(
         str | None,
         Field(max_length=20_000, description="Replaces the environment's; null: that."),
     ] = None,
-    sampling: Annotated[Sampling | None, Field(description=_SAMPLING), _SAMPLING_SCHEMA] = None,
+    sampling: Annotated[
+        Sampling | None,
+        Field(description="As of evaluate_agent; left out: as the model's agent."),
+        short_schema("object", maxProperties=len(Sampling.model_fields)),
+    ] = None,
     template: Annotated[
         Literal["auto", "tools", "react"],
         Field(description="Native tool calls, ReAct text, or automatic."),

@@ -14,12 +14,13 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent
+from quintain.records.hyperparameters.foreign_settings import DATASETS
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES, TrainingConfig
 from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.text import require_clean
 from quintain.records.wording import explain, shown
-from quintain.tools.evaluation.environment_references import require_opponent, usable_reference
+from quintain.tools.evaluation.environment_references import require_opponent, task_count, usable_reference
 from quintain.tools.evaluation.rollouts import acting_fields
 from quintain.tools.invocation import refuse_unknown
 from quintain.tools.results import JobStarted
@@ -30,6 +31,7 @@ from quintain.tools.training.agents import (
     require_policy,
     require_weights,
     resolve_agent,
+    sampling_of,
 )
 from quintain.tools.training.earlier_skills import with_earlier_skills
 from quintain.tools.training.foreign_files import canonical_document, is_of_another_trainer, left_open
@@ -77,6 +79,18 @@ def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
     return _hyperparameters(document)
 
 
+def stated_folder(document: Mapping[str, Any]) -> str | None:
+    """Return the folder that a config file names for a copy of the trained model.
+
+    Raises:
+        InvalidInput: it is no text, or two names of one key disagree.
+    """
+    named = canonical_document(document).get("output_dir")
+    if not isinstance(named, str | None):
+        raise InvalidInput(f"output_dir: expected a path, got {shown(named)}; name a folder, or leave it out")
+    return named
+
+
 def _hyperparameters(document: Mapping[str, Any]) -> dict[str, Any]:
     settings = document.get("hyperparameters")
     if not isinstance(settings, Mapping | None):
@@ -91,19 +105,23 @@ def start_config(
     folder: Path = Path(),
     *,
     where: str = "config",
+    options: Mapping[str, Any] | None = None,
 ) -> JobStarted:
     """Start what a config file asks for: a recipe where it has `stages`, else one training.
 
-    `changes` are hyperparameters that take the place of the file's; paths of texts begin at `folder`; `where` names the
-    document in errors.
+    `changes` are hyperparameters that take the place of the file's, and `options` its other keys; paths of texts begin at
+    `folder`; `where` names the document in errors. The caller copies the model to `stated_folder`.
 
     Raises:
         InvalidInput: a key is unknown, a value is wrong, or a recipe comes with changes.
         NotFound: a dataset, an environment, an agent or a file of texts does not exist.
     """
-    require_clean(dict(document), "config")
+    options = options or {}
+    require_clean({**document, **options}, "config")
     is_foreign = is_of_another_trainer(document)
     document = canonical_document(document)
+    replaced = {"output_dir", *((*_SOURCES, *DATASETS) if any(source in options for source in _SOURCES) else ())}
+    document = {**{key: value for key, value in document.items() if key not in replaced}, **options}
     require_clean(dict(changes or {}), "settings")
     if "stages" in document:
         if changes:
@@ -177,7 +195,10 @@ def _stage(
         if method == "evaluate":
             refuse_unknown("the stage", document, dict.fromkeys(_EVALUATE_STAGE))
             wanted = {name: value for name, value in document.items() if name != "method"}
-            return EvaluateStage.model_validate({"label": method, **wanted, **_played(services, document)})
+            stage = EvaluateStage.model_validate({"label": method, **wanted, **_played(services, document)})
+            n_tasks = task_count(stage.environment, stage.split, wanted.get("n_tasks"), stage.seed)
+            sampling = stage.sampling and sampling_of(services, agent, stage.sampling)
+            return stage.model_copy(update={"n_tasks": n_tasks, "sampling": sampling})
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
         if earlier := [stage.config for stage in before if isinstance(stage, TrainStage)]:

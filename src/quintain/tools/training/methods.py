@@ -70,7 +70,10 @@ def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[st
         if (name not in stating or STAGES.get(str(value), value) != method)
         and (value is not None or name not in required)  # null leaves a setting open that takes none
     }
-    return canonical(given, fields)
+    try:
+        return canonical(given, fields)
+    except InvalidInput as error:
+        raise InvalidInput(f"hyperparameters: {error.message}") from None
 
 
 def check_settings(method: str, settings: Mapping[str, Any]) -> TrainingConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping
 from itertools import islice
@@ -21,7 +22,7 @@ from quintain.importers.protocol import Report
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS, ROLES
+from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS, ROLES, ActingConfig, TrainingConfig
 from quintain.records.jobs.job import EvolveSpec, RecipeSpec, TrainSpec
 from quintain.records.record import Record, Seed
 from quintain.records.wording import explain, shown
@@ -153,24 +154,25 @@ class Source(NamedTuple):
         return training_source(services, method, sample or dataset, None)
 
 
-def acting_on_questions(services: Services, method: str, source: Source) -> Source:
-    """Return the source with an environment in place of a file of questions, for methods that learn online.
+def acting_on_questions(
+    services: Services, method: str, config: TrainingConfig, source: Source
+) -> tuple[TrainingConfig, Source]:
+    """Return settings and source with an environment in place of a file of questions, for methods that learn online.
 
-    Questions with answers are tasks: the agent answers them, and the answer is checked.
+    Questions with answers are tasks: the agent answers them, and the answer is checked. `max_samples` is how many it answers for
+    each epoch, where the settings do not state `rollouts`.
     """
-    name = source.dataset
+    name, most = source.dataset, source.max_samples
     if method not in ONLINE_METHODS or name is None or source.environment is not None:
-        return source
+        return config, source
     path = find_rows(services, name) if find(services.store.datasets.get, name) is None else None
     if path is None or not has_questions(path):
-        return source
-    return source._replace(dataset=None, environment=f"quintain/math?file={name if is_url(name) else path}")
-
-
-def count_rows(services: Services, name: str | None, most: int) -> int:
-    """Return the number of rows of a file by its name, at most `most`; without a file that is the number."""
-    path = find_rows(services, name) if name is not None else None
-    return most if path is None else sum(1 for _ in islice(rows_of(path, Report()), most))
+        return config, source
+    if most is not None and isinstance(config, ActingConfig) and "rollouts" not in config.model_fields_set:
+        n = sum(1 for _ in islice(rows_of(path, Report()), most))
+        rollouts = max(1, math.ceil(n * config.epochs / config.tasks_per_step))
+        config = config.model_copy(update={"rollouts": rollouts})
+    return config, Source(environment=f"quintain/math?file={name if is_url(name) else path}")
 
 
 def training_source(

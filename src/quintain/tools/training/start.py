@@ -217,11 +217,12 @@ def train(
     A dataset of texts or of the first rows is frozen here.
     """
     require_free_name(request.name or "")
-    source = acting_on_questions(services, method, source)
     agent = start_agent(services, method, request.model)
     inputs = training_inputs(services, method, config, agent, source, request.reward, make=False)
     inputs["earlier"] = earlier_skill(services, inputs["config"], agent)
-    if source.max_samples is not None or not inputs.keys() & {"dataset_id", "environment"}:  # a dataset has to be made
+    if "environment" not in inputs and (
+        source.max_samples is not None or "dataset_id" not in inputs
+    ):  # it has to be made
         inputs |= source.resolve(services, method, make=True)
     name = request.name or f"{agent.name}-{method}"[:100]
     cache = str(services.settings.cache_dir)
@@ -240,6 +241,7 @@ def training_inputs(
     make: bool,
 ) -> dict[str, Any]:
     """Return the checked fields of `TrainingInputs`, less the skill that EWC keeps; plans and recipes ask the same."""
+    config, source = acting_on_questions(services, method, config, source)
     acts = source.environment is not None
     config = with_adapter_settings(config, agent)
     models = named_models(services, config, agent, acts=acts)
@@ -273,19 +275,21 @@ def _listed_files(folder: Path) -> set[str]:
 
 
 @contextmanager
-def output_folder(folder: Path | None) -> Iterator[Path | None]:
+def output_folder(named: str | None) -> Iterator[Path | None]:
     """Create the folder for the model of a training; where its start is refused, remove again what was created.
 
     Raises:
-        InvalidInput: it cannot be created.
+        InvalidInput: it is no path, or cannot be created.
     """
-    missing = [path for path in (folder, *folder.parents) if not path.exists()] if folder is not None else []
+    missing = list[Path]()
     try:
+        folder = None if named is None else Path(named).expanduser()
         if folder is not None:
+            missing += [path for path in (folder, *folder.parents) if not path.exists()]
             folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(
-            f"output_dir: expected a folder that can be created, got {shown(str(folder))} ({error}); name another folder"
+            f"output_dir: expected a folder that can be created, got {shown(named)} ({error}); name another folder"
         ) from None
     try:
         yield folder

@@ -43,7 +43,7 @@ from quintain.tools.labels.judging.results import (
     SubmitResult,
 )
 from quintain.tools.labels.scorer_resolution import find_rubric, name_shared
-from quintain.tools.run_selection import FILTER_FIELDS, RunIds, short_schema, why_none
+from quintain.tools.run_selection import RunFilter, RunIds, short_schema, why_none
 from quintain.tools.services import Services
 
 ROUNDS = 8
@@ -54,14 +54,12 @@ _BATCHES = 500
 _WARNINGS = 20
 
 
-_WHICH, _BY_ID = "Of which runs.", "The same, by id."
 _RUBRIC = "Name, or {name, criteria[]}."
-_SCORES = "One answer an item, as it asks, or {item_id, skip: why}."
 _BatchId = Annotated[str, Field(description="From get_judging_batch.")]
 _Answers = Annotated[
     list[Any],
-    Field(min_length=1, max_length=200, description=_SCORES),
-    short_schema("array", _SCORES, items={"type": "object", "maxProperties": 20}, maxItems=200),
+    Field(min_length=1, max_length=200, description="One answer an item, as it asks, or {item_id, skip: why}."),
+    short_schema("array", items={"type": "object", "maxProperties": 20}, maxItems=200),
 ]
 
 
@@ -71,14 +69,14 @@ def get_judging_batch(
     judge: Annotated[Judge, Field(description="You or the person.")] = "assistant",
     mode: Annotated[JudgingMode, Field(description="What to judge.")] = "score",
     rubric: Annotated[str | dict[str, Any] | None, Field(description=_RUBRIC)] = None,
-    filter: Annotated[
-        TrajectoryFilter | None, Field(description=_WHICH), short_schema("object", _WHICH, maxProperties=FILTER_FIELDS)
-    ] = None,
+    filter: Annotated[RunFilter, Field(description="Of which runs.")] = None,
     trajectory_ids: Annotated[
-        RunIds, Field(description=_BY_ID), short_schema("array", _BY_ID, items={"type": "string"}, maxItems=10_000)
+        RunIds,
+        Field(description="The same, by id."),
+        short_schema("array", items={"type": "string"}, maxItems=10_000),
     ] = None,
     rater: Annotated[str | None, Field(description="Their name.")] = None,
-    seed: Annotated[Seed, Field(description="Of the choice."), short_schema("integer", "Of the choice.")] = 0,
+    seed: Annotated[Seed, Field(description="Of the choice."), short_schema("integer")] = 0,
 ) -> JudgingBatchResult:
     """Give out runs to judge blind by a rubric; answer with submit_scores. pairwise, group: runs of a task.
 

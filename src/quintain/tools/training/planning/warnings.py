@@ -16,7 +16,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, GRPOConfig, TrainingConfig
 from quintain.records.jobs.job import EvolveSpec, JobStatus, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.jobs.plan import Blocker
-from quintain.records.jobs.recipe import TrainStage
+from quintain.records.jobs.recipe import TrainingInputs, TrainStage
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.trajectory import OutcomeStatus
 from quintain.records.wording import counted
@@ -48,26 +48,37 @@ from quintain.tools.training.planning.unknown_outcomes import scoring_note
 
 def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hint, ...]:
     """Return the notes of the export, and what `plan_training` would call a blocker of a training that can be started."""
-    blockers, notes = list[Blocker](), tuple[Hint, ...]()
-    if isinstance(spec, EvolveSpec):
-        notes = tuple(Hint(f"[few_held_out] {note}") for note in few_held_out(spec.config.model_dump()))
-        device, model = look_at_device(), read_model(spec.agent.model)
-        asked = EstimateRequest(EVOLVE, spec.training, spec.agent, spec.environment, None, None, model, device, None)
-    else:
-        dataset = None if spec.dataset_id is None else services.store.datasets.get(spec.dataset_id)
-        if dataset is not None:
-            notes = tuple(Hint(f"[export] {note}") for note in notes_of(Path(dataset.path)))
-            blockers += data_concerns(services, spec.method, dataset).blockers
-        asked = _asked(services, spec, dataset)
-        if asked.data is not None and not blockers:
-            blockers += _few_steps(spec, asked.data.rows)
-        blockers += idle_settings(spec.config, acts=dataset is None)
-        rows = dataset.splits["train"] if dataset is not None else 0
-        blockers += early_end(spec.method, spec.config, rows, spec.environment)
-    if spec.environment is not None and not _pays_failures(spec.reward):
-        blockers += never_succeeds(services, asked.method, spec.agent, spec.environment)
+    if isinstance(spec, TrainSpec):
+        return (*_input_warnings(services, spec, spec.agent), *settings_warnings([spec.config], spec.agent))
+    notes = (Hint(f"[few_held_out] {note}") for note in few_held_out(spec.config.model_dump()))
+    device, model = look_at_device(), read_model(spec.agent.model)
+    asked = EstimateRequest(EVOLVE, spec.training, spec.agent, spec.environment, None, None, model, device, None)
+    blockers = [] if _pays_failures(spec.reward) else never_succeeds(services, EVOLVE, spec.agent, spec.environment)
     blockers += shortages(size_estimate(services, asked))
-    return (*notes, *_hints(blockers), *settings_warnings([asked.config], spec.agent))
+    return (*notes, *_hints(blockers), *settings_warnings([spec.training], spec.agent))
+
+
+def _input_warnings(
+    services: Services, inputs: TrainingInputs, agent: Agent, *, is_stored: bool = True
+) -> tuple[Hint, ...]:
+    """Return the notes of the export, and what speaks against data, environment and settings of a training.
+
+    Where the agent is not stored yet, as in a later stage of a recipe, how often it succeeds is unknown.
+    """
+    dataset = None if inputs.dataset_id is None else services.store.datasets.get(inputs.dataset_id)
+    notes, blockers, rows = tuple[Hint, ...](), list[Blocker](), 0
+    if dataset is not None:
+        notes = tuple(Hint(f"[export] {note}") for note in notes_of(Path(dataset.path)))
+        blockers += data_concerns(services, inputs.method, dataset).blockers
+        rows = dataset.splits["train"]
+    asked = _asked(services, inputs, agent, dataset)
+    if asked.data is not None and not blockers:
+        blockers += _few_steps(inputs, agent, asked.data.rows)
+    blockers += idle_settings(inputs.config, acts=dataset is None)
+    blockers += early_end(inputs.method, inputs.config, rows, inputs.environment)
+    if is_stored and inputs.environment is not None and not _pays_failures(inputs.reward):
+        blockers += never_succeeds(services, inputs.method, agent, inputs.environment)
+    return (*notes, *_hints([*blockers, *shortages(size_estimate(services, asked))]))
 
 
 _FEWEST_FLIPS = 6
@@ -87,17 +98,14 @@ def few_held_out(settings: Mapping[str, Any]) -> tuple[Hint, ...]:
 
 
 def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
-    """Return what `plan_training` would call a blocker of the data and settings of a recipe's stages, each once."""
+    """Return what `start_warnings` has on the trainings of a recipe, each once."""
     stages = [stage for stage in spec.stages if isinstance(stage, TrainStage)]
-    datasets = [(stage.method, services.store.datasets.get(stage.dataset_id)) for stage in stages if stage.dataset_id]
-    blockers = [one for method, dataset in datasets for one in data_concerns(services, method, dataset).blockers]
-    for stage in stages:
-        blockers += idle_settings(stage.config, acts=stage.environment is not None)
-        blockers += early_end(stage.method, stage.config, stage.rows, stage.environment)
-    if stages and stages[0].environment is not None and not _pays_failures(stages[0].reward):
-        blockers += never_succeeds(services, stages[0].method, spec.agent, stages[0].environment)
-    found = (*_hints(blockers), *settings_warnings([stage.config for stage in stages], spec.agent))
-    return tuple(dict.fromkeys(found))
+    found = [
+        note
+        for place, stage in enumerate(stages)
+        for note in _input_warnings(services, stage, spec.agent, is_stored=place == 0)
+    ]
+    return tuple(dict.fromkeys((*found, *settings_warnings([stage.config for stage in stages], spec.agent))))
 
 
 def _pays_failures(reward: RewardSpec | None) -> bool:
@@ -207,40 +215,39 @@ def _hints(blockers: Iterable[Blocker]) -> tuple[Hint, ...]:
     return tuple(Hint(f"[{one.code}] {one.message}; ", one.remedy) for one in blockers)
 
 
-def _few_steps(spec: TrainSpec, rows: int) -> list[Blocker]:
+def _few_steps(inputs: TrainingInputs, agent: Agent, rows: int) -> list[Blocker]:
     """Return a blocker if a plan would take smaller batches, so that the rows make more optimizer steps."""
-    config, fields = spec.config, type(spec.config).model_fields
+    config, fields = inputs.config, type(inputs.config).model_fields
     usual = config.model_copy(update={"batch_size": fields["batch_size"].default})
-    size = fitting_batch(spec.method, usual, rows)  # what a plan with these epochs begins with
-    is_few = fitting_batch(spec.method, config, rows) < config.batch_size
+    size = fitting_batch(inputs.method, usual, rows)  # what a plan with these epochs begins with
+    is_few = fitting_batch(inputs.method, config, rows) < config.batch_size
     if config.max_steps is not None or not is_few or size >= config.batch_size:
         return []
-    steps = planned_steps(spec.method, config, rows)
+    steps = planned_steps(inputs.method, config, rows)
     message = (
         f"{counted(rows, 'row')} with batch_size {config.batch_size} make at most {counted(steps, 'optimizer step')}"
     )
     epochs = {} if config.epochs == fields["epochs"].default else {"hyperparameters": {"epochs": config.epochs}}
-    agent = spec.agent.id_or_name
-    plan = call("plan_training", method=spec.method, dataset_id=spec.dataset_id, model=agent, **epochs)
+    plan = call("plan_training", method=inputs.method, dataset_id=inputs.dataset_id, model=agent.id_or_name, **epochs)
     return [Blocker(code="few_steps", message=message, remedy=Hint(f"set batch_size to {size}, as ", plan, " does"))]
 
 
-def _asked(services: Services, spec: TrainSpec, dataset: Dataset | None) -> EstimateRequest:
-    device, config = look_at_device(), spec.config
-    data = None if dataset is None else _data(services, spec, dataset)
-    earlier = measured_figures(services, spec.agent.model, config, device)
-    model = read_model(spec.agent.model)
+def _asked(services: Services, inputs: TrainingInputs, agent: Agent, dataset: Dataset | None) -> EstimateRequest:
+    device, config = look_at_device(), inputs.config
+    data = None if dataset is None else _data(services, inputs, agent, dataset)
+    earlier = measured_figures(services, agent.model, config, device)
+    model = read_model(agent.model)
     return EstimateRequest(
-        spec.method, config, spec.agent, spec.environment, spec.dataset_id, data, model, device, earlier
+        inputs.method, config, agent, inputs.environment, inputs.dataset_id, data, model, device, earlier
     )
 
 
-def _data(services: Services, spec: TrainSpec, dataset: Dataset) -> DataFacts | None:
+def _data(services: Services, inputs: TrainingInputs, agent: Agent, dataset: Dataset) -> DataFacts | None:
     """Return the facts of the dataset; None where its rows cannot be read, which the job reports."""
-    reference = spec.agent.id_or_name
+    config = inputs.config
     try:
-        settings = spec.config.model_dump(mode="json", exclude_defaults=True)
-        return look_at_data(services, dataset, reference, spec.method, settings, spec.config.batch_size)
+        settings = config.model_dump(mode="json", exclude_defaults=True)
+        return look_at_data(services, dataset, agent.id_or_name, inputs.method, settings, config.batch_size)
     except QuintainError:
         return None
 
