@@ -537,9 +537,15 @@ def test_an_antigravity_transcript_gives_the_steps_after_an_answer_to_its_calls_
         "user: Use the best tool.",
         "agent:  > view_file(None) > run_command(None) < shipped(None) < !no file(None)",
         "agent: Order 7 has shipped.",
+        "agent:  > write_to_file(None)",
+        "user: invalid tool call error",
     ]
     assert run.trajectory.steps[1].extra == {"context": True}
-    assert (run.trajectory.agent_steps[0].thought, report.unknown) == ("Both are files", {"CONVERSATION_HISTORY": 1})
+    looked, _, cut = run.trajectory.agent_steps
+    read_file, shell = looked.actions
+    assert (read_file.args, shell.args) == ({"AbsolutePath": "/orders/7", "StartLine": 1}, {"CommandLine": "cat 8"})
+    assert (looked.thought, report.unknown) == ("Both are files", {"CONVERSATION_HISTORY": 1})
+    assert (looked.train, cut.train, "long texts cut short" in " ".join(report.notes)) == (None, False, True)
 
 
 def test_a_specstory_history_has_its_sessions_and_calls_in_other_words_are_not_trained_on() -> None:
