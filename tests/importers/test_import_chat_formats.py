@@ -282,6 +282,18 @@ def test_anthropic_and_openai_are_told_apart() -> None:
     assert name(MESSAGES, "array") == name(MESSAGES, "lines") == name([OPENAI_ROW], "lines") == "openai_chat"
 
 
+def test_a_content_that_is_an_object_is_its_text_or_its_json_which_is_said(tmp_path: Path) -> None:
+    said = [{"answer": "4", "thought": "Two and two."}, {"text": "Four."}, {"answer": 4}]
+    messages = [step for content in said for step in (message("user", "2+2?"), message("assistant", content))]
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    assert [(step.message, step.thought) for step in run.agent_steps] == [
+        ("4", "Two and two."),
+        ("Four.", None),
+        ('{"answer": 4}', None),
+    ]
+    assert ["read as its JSON text" in note for note in report.notes] == [True]
+
+
 def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Path) -> None:
     messages = [
         {"role": "critic", "content": ""},

@@ -46,7 +46,7 @@ _ATTEMPTS = (
     "epoch",
 )
 SESSIONS = ("session_id", "conversation_id", "thread_id", "topicId", "conversationId", "threadId", "sessionId")
-_READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
+_READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "generator", "system", "system_prompt")
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
 SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")
@@ -262,9 +262,10 @@ def agent_of(row: Mapping[str, Any], acted: str | None = None) -> AgentInfo:
     """Return the agent named by the columns; `acted` is the model of its turns, where no column names one."""
     model, about = row.get("model"), {**as_dict(row.get("runSettings")), **as_dict(row.get("metadata"))}
     named = model.get("name") if isinstance(model, Mapping) else None
+    generator = row.get("generator")  # of AlpacaEval's outputs
     stated = (row.get("model_name"), row.get("modelId"), named, about.get("model"), about.get("model_name"))
-    model = nonblank(model, *stated, acted)
-    return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
+    model = nonblank(model, *stated, acted, generator)
+    return AgentInfo(name=nonblank(row.get("agent"), generator) or "unknown", model=model)
 
 
 def first_name(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.result_envelopes import result_in_call, unwrap_result
 from quintain.importers.transcripts.transcript import make_call
-from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, to_text
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, text_fields, to_text
 from quintain.records.text import require_clean
 
 Message = str | list[dict[str, Any]]
@@ -34,6 +34,10 @@ _PICTURES = frozenset({"image_url", "input_image", "image", "blob", "uri"})
 _FILES = frozenset({"file", "input_file", "document", "audio", "video"})
 _SEALED = frozenset({"redacted_thinking", "encrypted_content"})
 """Encrypted by the provider and unreadable."""
+_THOUGHT = "thought"
+_FIELDS_OF_TEXT = frozenset({_THOUGHT, "answer", "text"})
+"""Fields of a content that is an object with what was said."""
+_OBJECTS = "the content of some messages is an object or a value: it is read as its JSON text"
 _SHOWN = frozenset({*_TEXTS, *_PICTURES, *_FILES, *_SEALED, *THOUGHTS})
 _CALL_KEYS = ("functionCall", "function_call", "toolUse")
 _RESULT_KEYS = ("functionResponse", "function_response", "toolResult", "tool_call_result")
@@ -82,8 +86,15 @@ def sort_parts(content: Any, where: str, refuse: OnInvalid) -> Parts:
         for i, part in enumerate(content):
             _sort(part, f"{where}.content[{i}]", parts, refuse)
     elif content is not None:
-        refuse("content", f"expected {where}.content to be text, null or a list of parts, got {type(content).__name__}")
-        if isinstance(content, Mapping) and part_kind(content):
+        fields = as_dict(content)
+        texts = text_fields(fields) if fields.keys() <= _FIELDS_OF_TEXT else {}
+        is_read = bool(texts or part_kind(fields))
+        sentence = f"expected {where}.content to be text, null or a list of parts, got {type(content).__name__}"
+        refuse("content of another form" if is_read else "content", sentence)
+        if texts:  # Arena-Hard's answers
+            parts.thoughts += [texts.pop(_THOUGHT)] if _THOUGHT in texts else []
+            parts.content += map(_text, texts.values())
+        elif is_read:
             _sort(content, f"{where}.content", parts, refuse)
         else:
             parts.content.append(_text(to_text(content)))
@@ -389,6 +400,8 @@ def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lam
     def refuse(kind: str, sentence: str) -> None:
         if kind == "sealed":
             note(sentence)
+        elif kind == "content":
+            note(_OBJECTS)
         elif kind.startswith(("part:", "role:", "field:")) or kind in {"message", "part", "picture"}:
             skip(kind)
 
