@@ -62,6 +62,25 @@ def copilot_event(kind: str, data: dict[str, Any], **more: Any) -> dict[str, Any
     return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00Z", **more}
 
 
+def test_exported_prompts_of_copilot_are_one_run_with_the_calls_that_stand_in_records_beside_them() -> None:
+    (run, title), report = read_as("copilot_debug", log_path("copilot_debug"), log_path("copilot_debug").parent)
+    assert outline(run) == [
+        "system: You help.",
+        "user: Where is order 7?",
+        "agent:  > read_file(call_1) < shipped(call_1)",
+        "agent: One more look. > read_file(call_2) < lost(call_2)",
+    ]
+    looked, again = run.trajectory.agent_steps
+    assert (looked.thought, looked.model, tokens(again), run.trajectory.tools[0]["function"]["name"]) == (
+        "A file",
+        "gpt-5.1",
+        (10, 3),
+        "read_file",
+    )
+    assert (outline(title), title.trajectory.agent.model) == (["user: Write a title.", "agent: Order 7"], "gpt-4o-mini")
+    assert report.unknown == {"element": 1, "request: canceled": 1}
+
+
 def test_a_copilot_cli_session_is_read_from_its_events() -> None:
     """The system prompt behind the first prompt and again; a denied call; a subagent; an id of a call used twice."""
     run, report = read_log("copilot_cli")
