@@ -389,6 +389,7 @@ def test_an_answer_with_a_thumb_is_one_run_that_says_so(tmp_path: Path, row: dic
         {"prompt": "2+2?", "completion": "4", "source": "s"},
         {"prompt": [{"role": "user", "content": "2+2?"}], "completion": [said("4")]},
         {"prompt": "2+2?", "response": "4"},
+        {"prompt": "2+2?", "response": {"object": "chat.completion", "choices": [{"message": said("4")}]}},
     ],
 )
 def test_a_prompt_and_its_completion_are_a_run(tmp_path: Path, row: dict[str, Any]) -> None:

@@ -106,20 +106,20 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
     response = row.get("response", as_dict(row.get("output")).get("outputBodyJson"))
     if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
         held = messages_of(request)
-        if held is None and _answer(response):
+        if held is None and answer_of(response):
             held = _asked(request), request
         if held is not None:
-            return _answered(held[0], row, _answer(response)), {**row, **request}
+            return _answered(held[0], row, answer_of(response)), {**row, **request}
     for key in COLUMNS:
         messages = _exchanged(transpose_columns(row.get(key)))
         if isinstance(messages, list | SpooledList) and any(is_message(each) or is_item(each) for each in messages):
             converted = items_to_messages(messages) if any(map(is_item, messages)) else messages
             chat = list(converted) if isinstance(messages, list) else converted
-            return _answered(chat, row, [*_answer(row), *_answer(response)]), row
+            return _answered(chat, row, [*answer_of(row), *answer_of(response)]), row
     if any(is_items(parse_json_text(row.get(key))) for key in ("input", "output")):
         return _of_items(row), row
-    replies = [reply for each in row.values() if isinstance(each, Mapping) and (reply := _answer(each))]
-    if answer := _answer(row) or _answer(response) or (replies[0] if len(replies) == 1 else []):
+    replies = [reply for each in row.values() if isinstance(each, Mapping) and (reply := answer_of(each))]
+    if answer := answer_of(row) or answer_of(response) or (replies[0] if len(replies) == 1 else []):
         # Gateways keep the request as it came and as they sent it on, under names of their own.
         requests = [each for each in row.values() if isinstance(each, Mapping) and is_chat(each.get("messages"))]
         if requests and all(each["messages"] == requests[0]["messages"] for each in requests):
@@ -162,7 +162,7 @@ def _reply(row: Mapping[str, Any]) -> list[Any]:
     for stated in map(row.get, _REPLIES):
         value = parse_json_text(stated)
         value = value[0] if isinstance(value, list) and len(value) == 1 else value
-        if answer := _answer(value):
+        if answer := answer_of(value):
             return answer
         if isinstance(value, Mapping) and is_message(value):
             return [value] if role_of(value) == "assistant" else []
@@ -287,7 +287,7 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
     requests = BatchRequests(log)
     loose, has_items = LooseMessages(log), False
     for line, value in ((number, carried(row)) for number, row in log.rows(report, COLUMNS)):
-        if (is_message(value) or is_item(value)) and not _answer(value):
+        if (is_message(value) or is_item(value)) and not answer_of(value):
             loose.add(line, value)
             has_items = has_items or is_item(value)
         else:
@@ -346,7 +346,7 @@ def _answers(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from ({**row, "choices": [choice]} for choice in choices or [{}]) if len(choices) > 1 else [row]
 
 
-def _answer(response: Any) -> list[Any]:
+def answer_of(response: Any) -> list[Any]:
     """Return the answer message of an OpenAI, Anthropic, Gemini, Bedrock or Ollama response."""
     response = parse_json_text(response)
     if not isinstance(response, Mapping):
@@ -355,7 +355,7 @@ def _answer(response: Any) -> list[Any]:
     response = next(bodies, response)  # a line of OpenAI's batches, or of Anthropic's
     reply = response.get("message")
     if response.get("type") == "succeeded":
-        return _answer(reply)
+        return answer_of(reply)
     if isinstance(answer := as_dict(response.get("output")).get("message"), Mapping):  # Bedrock's Converse
         return [{**answer, **_about(response, "")}]
     for candidate in dicts_in(response.get("candidates"))[:1]:
