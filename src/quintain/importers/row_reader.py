@@ -145,6 +145,20 @@ def only_objects(rows: Iterable[tuple[int, Any]], report: Report) -> Iterator[tu
             report.reject(line, _NOT_AN_OBJECT.format(type(row).__name__))
 
 
+def runs_or_parts(log: LogFile, report: Report, is_part: Callable[[Any], bool]) -> Iterator[tuple[int, Any]]:
+    """Yield the numbered rows of a file; those that are parts of one run come at the end, as one list."""
+    parts: list[Any] = []
+    begins = 0
+    for line, row in log.rows(report):
+        if is_part(row):
+            parts.append(row)
+            begins = begins or line
+        else:
+            yield line, row
+    if parts:
+        yield begins, parts
+
+
 def read_rows(log: LogFile, report: Report, read: ReadRow) -> Iterator[Run]:
     """Yield the runs of every row."""
     for line, row in log.rows(report):
