@@ -294,6 +294,25 @@ def test_a_content_that_is_an_object_is_its_text_or_its_json_which_is_said(tmp_p
     assert ["read as its JSON text" in note for note in report.notes] == [True]
 
 
+def test_a_result_of_geminis_api_is_its_output_or_its_error_with_the_pictures_beside(tmp_path: Path) -> None:
+    picture = {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/a.png"}}
+    answers = [{"output": "4"}, {"error": {"message": "no"}}, {"sum": 4}]
+    contents = [
+        {"role": "user", "parts": [{"text": "2+2?"}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "add", "args": {}}}] * 3},
+        {"role": "user", "parts": [{"functionResponse": {"name": "add", "response": each}} for each in answers]},
+        {"role": "model", "parts": [{"functionCall": {"name": "draw", "args": {}}}]},
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"name": "draw", "response": {"output": "See"}, "parts": [picture]}}],
+        },
+    ]
+    (run,), _ = read_rows(tmp_path, "openai_chat", [{"contents": contents}])
+    added, drawn = run.agent_steps
+    assert [(o.content, o.is_error) for o in added.observations] == [("4", False), ("no", True), ('{"sum": 4}', False)]
+    assert [part.type for part in drawn.observations[0].content] == ["text", "image"]
+
+
 def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Path) -> None:
     messages = [
         {"role": "critic", "content": ""},

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.result_envelopes import result_in_call, unwrap_result
+from quintain.importers.transcripts.result_envelopes import RESULT_KEYS, result_in_call, result_of_part, unwrap_result
 from quintain.importers.transcripts.transcript import make_call
 from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, text_fields, to_text
 from quintain.records.text import require_clean
@@ -40,10 +40,9 @@ _FIELDS_OF_TEXT = frozenset({"thought", "answer", "text"})
 _OBJECTS = "the content of some messages is an object or a value: it is read as its JSON text"
 _SHOWN = frozenset({*_TEXTS, *_PICTURES, *_FILES, *_SEALED, *THOUGHTS})
 _CALL_KEYS = ("functionCall", "function_call", "toolUse")
-_RESULT_KEYS = ("functionResponse", "function_response", "toolResult", "tool_call_result")
 _BY_KEY = {
     **dict.fromkeys(("functionCall", "function_call", "tool_call"), "tool_call"),
-    **dict.fromkeys(_RESULT_KEYS, "tool_result"),
+    **dict.fromkeys(RESULT_KEYS, "tool_result"),
     "toolUse": "tool_use",
     "reasoning": "reasoning",
 }
@@ -255,10 +254,7 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
     elif kind in CALLS:
         _call(part, where, parts, refuse)
     elif kind in RESULTS:
-        held = next((part[key] for key in _RESULT_KEYS if as_dict(part.get(key))), part)
-        held = {**as_dict(held.get("origin")), **held}  # Haystack's results name their call there
-        bodies = (held.get(key) for key in ("content", "response", "result", "output"))
-        parts.results.append(parse_result(held, next((b for b in bodies if b is not None), None), where, refuse))
+        parts.results.append(parse_result(*result_of_part(part), where, refuse))
     elif kind in _SEALED:
         parts.sealed = True
     elif content := _document(part):
