@@ -75,7 +75,8 @@ def _worded(message: Mapping[str, Any]) -> str | list[Any] | None:
     if message["role"] not in ROLES:
         return None
     parts = message.get("parts", message.get("contentParts"))
-    return parts if isinstance(parts, list) else nonblank(message.get("text"), message.get("message"))
+    texts = [text for text in (message.get("text"), message.get("message")) if isinstance(text, str)]
+    return parts if isinstance(parts, list) else max(texts, key=len, default=None)
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
@@ -258,7 +259,7 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
     def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         if (held := messages_of(row)) is None and (chats := chats_by_name(row)):
             for name, messages in chats.items():
-                yield from build_chat_run(map(_plain_message, messages), {"session_id": name}, line, report)
+                yield from build_chat_run(_plain_messages(messages), {"session_id": name}, line, report)
             return
         if held is None and (records := records_of(row)):
             for number, record in enumerate(records, 1):
@@ -273,7 +274,7 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
             for number, message in enumerate(filter(is_message, held[0])):
                 mixed.add(number, message)
             for _, about, chat in mixed.chats(report):
-                yield from build_chat_run(map(_plain_message, chat), {**held[1], **about}, line, report)
+                yield from build_chat_run(_plain_messages(chat), {**held[1], **about}, line, report)
             return
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
@@ -282,7 +283,7 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
                 request = requests.of(row, nonblank(as_dict(messages[0]).get("model")), report)
                 messages, columns = [*as_list(request.get("messages")), *messages], {**request, **columns}
             attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
-            yield from build_chat_run(map(_plain_message, messages), columns, line, report, **attempt)
+            yield from build_chat_run(_plain_messages(messages), columns, line, report, **attempt)
 
     requests = BatchRequests(log)
     loose, has_items = LooseMessages(log), False
@@ -293,8 +294,29 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
         else:
             yield from read_row({"messages": value} if isinstance(value, list) else value, line, report, read)
     for begins, columns, held in loose.chats(report):
-        messages = map(_plain_message, items_to_messages(held) if has_items else held)
+        messages = _plain_messages(items_to_messages(held) if has_items else held)
         yield from read_row(columns, begins, report, partial(build_chat_run, messages))
+
+
+def _plain_messages(messages: Iterable[Any]) -> Iterator[Any]:
+    """Yield messages as those of a chat API; blocks of one reply in several messages are one, as Anthropic's API reads them."""
+    before: Any = None
+    for message in map(_plain_message, messages):
+        if before is not None and _goes_on(before, message):
+            before = {**message, **before, "content": [*before["content"], *message["content"]]}
+            continue
+        if before is not None:
+            yield before
+        before = message
+    if before is not None:
+        yield before
+
+
+def _goes_on(before: Any, message: Any) -> bool:
+    """Whether two messages are pieces of one reply: blocks of the agent, calls or thoughts among them."""
+    pieces = [as_dict(each) for each in (before, message)]
+    spoken = all(piece.get("role") == "assistant" and isinstance(piece.get("content"), list) for piece in pieces)
+    return spoken and has_blocks(pieces)
 
 
 def _plain_message(message: Any) -> Any:

@@ -389,7 +389,7 @@ def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lam
     def refuse(kind: str, sentence: str) -> None:
         if kind in ("sealed", "content"):
             note(sentence if kind == "sealed" else _OBJECTS)
-        elif kind.startswith(("part:", "role:", "field:")) or kind in {"message", "part", "picture"}:
+        elif kind.startswith(("part:", "role:", "field:")) or kind in {"message", "empty message", "part", "picture"}:
             skip(kind)
 
     return refuse
