@@ -291,6 +291,15 @@ def test_an_answer_beside_what_a_model_gave_is_what_it_should_be(tmp_path: Path,
     assert run.agent.model == given.get("generator")
 
 
+def test_a_long_text_that_is_in_no_run_is_told_by_its_column(tmp_path: Path) -> None:
+    row = {"question": "6 x 7?", "answer": "42", "model_said": "I think. " * 30, "text": "6 x 7? 42", "extra": "short"}
+    _, report = read_rows(tmp_path, "question_answer", [row] * 2)
+    assert ["'model_said' are in no run" in note for note in report.notes] == [True]
+    asked = "Tell me. " * 30
+    _, report = read_rows(tmp_path, "question_answer", [{"question": asked, "answer": "42", "original": asked}])
+    assert not report.notes
+
+
 def test_an_output_of_alpaca_eval_names_its_model(tmp_path: Path) -> None:
     row = {"dataset": "helpful_base", "instruction": "Who are you?", "output": "A model.", "generator": "Small-1B"}
     ((found,), _) = read_rows(tmp_path, "alpaca", [row])

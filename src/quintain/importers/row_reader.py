@@ -28,6 +28,7 @@ from quintain.importers.values import (
     nonblank,
     parse_usage,
     short_fields,
+    to_text,
     transpose_columns,
 )
 from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory
@@ -56,6 +57,10 @@ _MAYBE_THOUGHTS = ("reasoning", "rationale")
 _WHOSE = (
     "the column {!r} stands beside a verdict or a pair of answers, so that it may be the judge's: it is not "
     f"read; if it is what the agent thought, name it {_THOUGHTS[0]!r}"
+)
+_UNREAD = (
+    "the texts of the column {!r} are in no run; if they were asked or answered, rename the column in a copy of the file "
+    "to one that this format reads"
 )
 _UNASKED = "some runs have no message of a user: what the agent was asked is not in their rows"
 _NOT_AN_OBJECT = "expected a row that is an object, got {}"
@@ -211,6 +216,8 @@ def build_chat_run(
     if not transcript.steps.is_spooled:
         _complete(transcript, row, report)
         _think(transcript, row, "outcome" in fields or outcome_of(row) != Outcome(), report)
+        for column in _unread_texts(row, transcript):
+            report.note(_UNREAD.format(column))
     for column, value in unread_verdicts(row).items():
         report.unread(column, value)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
@@ -248,6 +255,16 @@ def _think(transcript: Transcript, row: Mapping[str, Any], is_judged: bool, repo
         report.note(_WHOSE.format(names[0]))
     else:
         acted[0]["thought"] = row[names[0]].strip()
+
+
+def _unread_texts(row: Mapping[str, Any], transcript: Transcript) -> list[str]:
+    """Return the columns beside a single answer with long texts, JSON aside, that are neither in a turn nor in `extra`."""
+    if sum(step["actor"] == "agent" for step in transcript.steps) != 1:
+        return []
+    known = {*_READ, *SYSTEM, *_MAYBE_THOUGHTS}
+    long = {name: text for name, text in row.items() if len(as_text(text).strip()) > SHORT_CHARS and name not in known}
+    said = "\n".join(to_text(step[key]) for step in transcript.steps for key in ("message", "thought") if step.get(key))
+    return [name for name, text in long.items() if text.strip()[0] not in "[{<" and text.strip() not in said]
 
 
 def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:
