@@ -282,6 +282,58 @@ def test_anthropic_and_openai_are_told_apart() -> None:
     assert name(MESSAGES, "array") == name(MESSAGES, "lines") == name([OPENAI_ROW], "lines") == "openai_chat"
 
 
+def test_blocks_of_one_reply_in_several_messages_are_one_turn_and_a_message_without_blocks_is_none(
+    tmp_path: Path,
+) -> None:
+    calls = [{"type": "tool_use", "id": id, "name": "add", "input": {}} for id in ("c1", "c2")]
+    rows = [
+        message("user", "1+1 and 2+2?"),
+        message("assistant", []),
+        message("assistant", [{"type": "text", "text": "I add."}], model="m-1"),
+        *(message("assistant", [call], model="m-1") for call in calls),
+        *(message("user", [{"type": "tool_result", "tool_use_id": id, "content": id}]) for id in ("c1", "c2")),
+        *(message("assistant", [{"type": "text", "text": text}]) for text in ("Two.", "Four.")),
+    ]
+    (run,), report = read_rows(tmp_path, "anthropic_messages", rows)
+    assert [(step.message, len(step.actions), len(step.observations)) for step in run.agent_steps] == [
+        ("I add.", 2, 2),
+        ("Two.", 0, 0),
+        ("Four.", 0, 0),
+    ]
+    assert (run.agent.model, report.unknown) == ("m-1", {"empty message": 1})
+
+
+def test_a_content_that_is_an_object_is_its_text_or_its_json_which_is_said(tmp_path: Path) -> None:
+    said = [{"answer": "4", "thought": "Two and two."}, {"text": "Four."}, {"answer": 4}]
+    messages = [step for content in said for step in (message("user", "2+2?"), message("assistant", content))]
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    assert [(step.message, step.thought) for step in run.agent_steps] == [
+        ("4", "Two and two."),
+        ("Four.", None),
+        ('{"answer": 4}', None),
+    ]
+    assert ["read as its JSON text" in note for note in report.notes] == [True]
+
+
+def test_a_result_of_geminis_api_is_its_output_or_its_error_with_the_pictures_beside(tmp_path: Path) -> None:
+    picture = {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/a.png"}}
+    answers = [{"output": "4"}, {"error": {"message": "no"}}, {"sum": 4}]
+    contents = [
+        {"role": "user", "parts": [{"text": "2+2?"}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "add", "args": {}}}] * 3},
+        {"role": "user", "parts": [{"functionResponse": {"name": "add", "response": each}} for each in answers]},
+        {"role": "model", "parts": [{"functionCall": {"name": "draw", "args": {}}}]},
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"name": "draw", "response": {"output": "See"}, "parts": [picture]}}],
+        },
+    ]
+    (run,), _ = read_rows(tmp_path, "openai_chat", [{"contents": contents}])
+    added, drawn = run.agent_steps
+    assert [(o.content, o.is_error) for o in added.observations] == [("4", False), ("no", True), ('{"sum": 4}', False)]
+    assert [part.type for part in drawn.observations[0].content] == ["text", "image"]
+
+
 def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Path) -> None:
     messages = [
         {"role": "critic", "content": ""},

@@ -62,6 +62,25 @@ def copilot_event(kind: str, data: dict[str, Any], **more: Any) -> dict[str, Any
     return {"type": kind, "data": data, "id": "e", "parentId": None, "timestamp": "2026-01-01T00:00:00Z", **more}
 
 
+def test_exported_prompts_of_copilot_are_one_run_with_the_calls_that_stand_in_records_beside_them() -> None:
+    (run, title), report = read_as("copilot_debug", log_path("copilot_debug"), log_path("copilot_debug").parent)
+    assert outline(run) == [
+        "system: You help.",
+        "user: Where is order 7?",
+        "agent:  > read_file(call_1) < shipped(call_1)",
+        "agent: One more look. > read_file(call_2) < lost(call_2)",
+    ]
+    looked, again = run.trajectory.agent_steps
+    assert (looked.thought, looked.model, tokens(again), run.trajectory.tools[0]["function"]["name"]) == (
+        "A file",
+        "gpt-5.1",
+        (10, 3),
+        "read_file",
+    )
+    assert (outline(title), title.trajectory.agent.model) == (["user: Write a title.", "agent: Order 7"], "gpt-4o-mini")
+    assert report.unknown == {"element": 1, "request: canceled": 1}
+
+
 def test_a_copilot_cli_session_is_read_from_its_events() -> None:
     """The system prompt behind the first prompt and again; a denied call; a subagent; an id of a call used twice."""
     run, report = read_log("copilot_cli")
@@ -537,9 +556,15 @@ def test_an_antigravity_transcript_gives_the_steps_after_an_answer_to_its_calls_
         "user: Use the best tool.",
         "agent:  > view_file(None) > run_command(None) < shipped(None) < !no file(None)",
         "agent: Order 7 has shipped.",
+        "agent:  > write_to_file(None)",
+        "user: invalid tool call error",
     ]
     assert run.trajectory.steps[1].extra == {"context": True}
-    assert (run.trajectory.agent_steps[0].thought, report.unknown) == ("Both are files", {"CONVERSATION_HISTORY": 1})
+    looked, _, cut = run.trajectory.agent_steps
+    read_file, shell = looked.actions
+    assert (read_file.args, shell.args) == ({"AbsolutePath": "/orders/7", "StartLine": 1}, {"CommandLine": "cat 8"})
+    assert (looked.thought, report.unknown) == ("Both are files", {"CONVERSATION_HISTORY": 1})
+    assert (looked.train, cut.train, "long texts cut short" in " ".join(report.notes)) == (None, False, True)
 
 
 def test_a_specstory_history_has_its_sessions_and_calls_in_other_words_are_not_trained_on() -> None:

@@ -87,6 +87,7 @@ PAIRS: dict[str, dict[str, Any]] = {
         "preference": 1.98,
     },
     "messages as the prompt": {"messages": [ASKED], "chosen": "Here.", "rejected": "No idea."},
+    "texts": {"text_chosen": [ASKED, said("Here.")], "text_rejected": [ASKED, said("No idea.")]},
 }
 
 
@@ -124,6 +125,8 @@ def test_an_annotation_of_alpaca_eval_names_its_models_and_a_tie_is_rejected(tmp
     [
         ({"prompt": "P?", "candidate_a": "one", "candidate_b": "two", "winner": "b"}, "two", (None, None)),
         ({"prompt": "P?", "response_0": "one", "response_1": "two", "better_response_id": 0}, "one", (None, None)),
+        ({"question": "P?", "response_A": "one", "response_B": "two", "label": "A>B"}, "one", (None, None)),
+        ({"question": "P?", "response_A": "one", "response_B": "two", "label": "A<<B"}, "two", (None, None)),
         (
             {
                 "conversation_a": [ASKED, said("one")],
@@ -141,7 +144,7 @@ def test_a_verdict_that_names_one_of_two_answers_makes_a_pair(
     tmp_path: Path, row: dict[str, Any], better: str, models: tuple[str | None, str | None]
 ) -> None:
     assert reader(row) == "preference"
-    tie = {**row, next(name for name in ("winner", "better_response_id") if name in row): "tie"}
+    tie = {**row, next(name for name in ("winner", "better_response_id", "label") if name in row): "A=B"}
     (chosen, rejected), report = read_rows(tmp_path, "preference", [row, tie])
     assert (chosen.steps[-1].message, {chosen.steps[-1].message, rejected.steps[-1].message}) == (
         better,
@@ -280,11 +283,21 @@ def test_an_answer_may_be_a_number_and_not_the_place_of_a_choice(
         assert shown(run) == [("user", "2+2?"), ("agent", "4")]
 
 
-def test_an_answer_beside_a_response_is_what_it_should_be(tmp_path: Path) -> None:
-    ((run,), _) = read_rows(
-        tmp_path, "question_answer", [{"question": "6 x 7?", "answer": "42", "response": "It is 41."}]
-    )
-    assert (shown(run)[-1], run.task.metadata) == (("agent", "It is 41."), {"answer": "42"})
+@pytest.mark.parametrize("given", [{"response": "It is #### 41"}, {"output": ["It is #### 41"], "generator": "small"}])
+def test_an_answer_beside_what_a_model_gave_is_what_it_should_be(tmp_path: Path, given: dict[str, Any]) -> None:
+    row = {"question": "6 x 7?", "solution": "Six times seven.", "answer": "So #### 42", **given}
+    ((run,), _) = read_rows(tmp_path, "question_answer", [row])
+    assert (shown(run)[-1], run.task.metadata) == (("agent", "It is #### 41"), {"answer": "42"})
+    assert run.agent.model == given.get("generator")
+
+
+def test_a_long_text_that_is_in_no_run_is_told_by_its_column(tmp_path: Path) -> None:
+    row = {"question": "6 x 7?", "answer": "42", "model_said": "I think. " * 30, "text": "6 x 7? 42", "extra": "short"}
+    _, report = read_rows(tmp_path, "question_answer", [row] * 2)
+    assert ["'model_said' are in no run" in note for note in report.notes] == [True]
+    asked = "Tell me. " * 30
+    _, report = read_rows(tmp_path, "question_answer", [{"question": asked, "answer": "42", "original": asked}])
+    assert not report.notes
 
 
 def test_an_output_of_alpaca_eval_names_its_model(tmp_path: Path) -> None:
@@ -385,6 +398,7 @@ def test_an_answer_with_a_thumb_is_one_run_that_says_so(tmp_path: Path, row: dic
         {"prompt": "2+2?", "completion": "4", "source": "s"},
         {"prompt": [{"role": "user", "content": "2+2?"}], "completion": [said("4")]},
         {"prompt": "2+2?", "response": "4"},
+        {"prompt": "2+2?", "response": {"object": "chat.completion", "choices": [{"message": said("4")}]}},
     ],
 )
 def test_a_prompt_and_its_completion_are_a_run(tmp_path: Path, row: dict[str, Any]) -> None:
@@ -722,6 +736,11 @@ def test_each_answer_of_a_list_is_a_run_of_its_prompts_group_with_its_rating_or_
             zip(("m-1", "m-2"), rewards, strict=True)
         )
         assert (runs[0].outcome.status, reader({**texts, **beside})) == (status, "answers")
+    sampled = {"question": ASKED["content"], "query": ASKED["content"], "answer": "Here.", "score": [True, False]}
+    runs, _ = read_rows(tmp_path, "answers", [sampled | {"response": texts["generations"]}])
+    assert [(shown(run)[0], run.outcome.status) for run in runs] == [
+        (("user", "Where is order 7?"), status) for status in ("success", "failure")
+    ]
     chat = {**texts, "messages": [ASKED, said("Here.")]}
     assert reader(chat) == "openai_chat"
     right = {"text": ["Here.", "It is here."], "answer_start": [1, 2]}  # SQuAD's

@@ -79,6 +79,12 @@ def test_the_only_chat_of_a_record_comes_in_whatever_its_name(tmp_path: Path, re
     survives("openai_chat", record, tmp_path)
 
 
+def test_a_message_with_an_empty_text_is_a_turn_of_its_chat(tmp_path: Path) -> None:
+    said = [{"role": role, "text": text} for role, text in (("agent", "Hi."), ("user", ""), ("agent", "Again?"))]
+    got = read(write(tmp_path / "log.jsonl", [{"turns": said}] * 2), tmp_path)
+    assert outline(got.runs[0]) == ["agent: Hi.", "user: ", "agent: Again?"]
+
+
 @pytest.mark.parametrize("record", [{"a": SPOKEN, "b": SPOKEN, "c": 1}, {"few_shot": SPOKEN[:1] * 2, "c": 1}])
 def test_a_record_of_several_chats_or_of_questions_alone_is_no_log(tmp_path: Path, record: Any) -> None:
     assert detect(probe(write(tmp_path / "file.json", record), tmp_path)).importer is None

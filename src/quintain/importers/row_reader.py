@@ -28,6 +28,7 @@ from quintain.importers.values import (
     nonblank,
     parse_usage,
     short_fields,
+    to_text,
     transpose_columns,
 )
 from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory
@@ -46,7 +47,7 @@ _ATTEMPTS = (
     "epoch",
 )
 SESSIONS = ("session_id", "conversation_id", "thread_id", "topicId", "conversationId", "threadId", "sessionId")
-_READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
+_READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "generator", "system", "system_prompt")
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
 SYSTEM = ("system", "system_prompt", "systemInstruction", "system_instruction")
@@ -56,6 +57,10 @@ _MAYBE_THOUGHTS = ("reasoning", "rationale")
 _WHOSE = (
     "the column {!r} stands beside a verdict or a pair of answers, so that it may be the judge's: it is not "
     f"read; if it is what the agent thought, name it {_THOUGHTS[0]!r}"
+)
+_UNREAD = (
+    "the texts of the column {!r} are in no run; if they were asked or answered, rename the column in a copy of the file "
+    "to one that this format reads"
 )
 _UNASKED = "some runs have no message of a user: what the agent was asked is not in their rows"
 _NOT_AN_OBJECT = "expected a row that is an object, got {}"
@@ -145,6 +150,20 @@ def only_objects(rows: Iterable[tuple[int, Any]], report: Report) -> Iterator[tu
             report.reject(line, _NOT_AN_OBJECT.format(type(row).__name__))
 
 
+def runs_or_parts(log: LogFile, report: Report, is_part: Callable[[Any], bool]) -> Iterator[tuple[int, Any]]:
+    """Yield the numbered rows of a file; those that are parts of one run come at the end, as one list."""
+    parts: list[Any] = []
+    begins = 0
+    for line, row in log.rows(report):
+        if is_part(row):
+            parts.append(row)
+            begins = begins or line
+        else:
+            yield line, row
+    if parts:
+        yield begins, parts
+
+
 def read_rows(log: LogFile, report: Report, read: ReadRow) -> Iterator[Run]:
     """Yield the runs of every row."""
     for line, row in log.rows(report):
@@ -197,6 +216,8 @@ def build_chat_run(
     if not transcript.steps.is_spooled:
         _complete(transcript, row, report)
         _think(transcript, row, "outcome" in fields or outcome_of(row) != Outcome(), report)
+        for column in _unread_texts(row, transcript):
+            report.note(_UNREAD.format(column))
     for column, value in unread_verdicts(row).items():
         report.unread(column, value)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
@@ -236,6 +257,16 @@ def _think(transcript: Transcript, row: Mapping[str, Any], is_judged: bool, repo
         acted[0]["thought"] = row[names[0]].strip()
 
 
+def _unread_texts(row: Mapping[str, Any], transcript: Transcript) -> list[str]:
+    """Return the columns beside a single answer with long texts, JSON aside, that are neither in a turn nor in `extra`."""
+    if sum(step["actor"] == "agent" for step in transcript.steps) != 1:
+        return []
+    known = {*_READ, *SYSTEM, *_MAYBE_THOUGHTS}
+    long = {name: text for name, text in row.items() if len(as_text(text).strip()) > SHORT_CHARS and name not in known}
+    said = "\n".join(to_text(step[key]) for step in transcript.steps for key in ("message", "thought") if step.get(key))
+    return [name for name, text in long.items() if text.strip()[0] not in "[{<" and text.strip() not in said]
+
+
 def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:
     lost: Counter[str] = Counter()
     n = 0
@@ -262,9 +293,10 @@ def agent_of(row: Mapping[str, Any], acted: str | None = None) -> AgentInfo:
     """Return the agent named by the columns; `acted` is the model of its turns, where no column names one."""
     model, about = row.get("model"), {**as_dict(row.get("runSettings")), **as_dict(row.get("metadata"))}
     named = model.get("name") if isinstance(model, Mapping) else None
+    generator = row.get("generator")  # of AlpacaEval's outputs
     stated = (row.get("model_name"), row.get("modelId"), named, about.get("model"), about.get("model_name"))
-    model = nonblank(model, *stated, acted)
-    return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
+    model = nonblank(model, *stated, acted, generator)
+    return AgentInfo(name=nonblank(row.get("agent"), generator) or "unknown", model=model)
 
 
 def first_name(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:

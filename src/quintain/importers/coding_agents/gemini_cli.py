@@ -20,9 +20,11 @@ from quintain.importers.transcripts.message_parts import (
     Message,
     join_messages,
     join_thoughts,
+    parse_result,
     plain_text,
     visible_content,
 )
+from quintain.importers.transcripts.result_envelopes import result_of_part
 from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage
 from quintain.records.trajectory import Outcome, OutcomeStatus
@@ -142,21 +144,10 @@ class _Writer:
 
     def write_turn(self, turn: dict[str, Any]) -> None:
         parts = as_list(turn.get("parts"))
-        answers = _answers(parts)
-        calls = [call for part in parts if (call := as_dict(as_dict(part).get("functionCall")))]
-        thought_parts = [as_text(part.get("text")) for part in dicts_in(parts) if part.get("thought") is True]
-        rest = [part for part in parts if part not in answers and not {"functionCall", "thought"} & set(as_dict(part))]
-        content = visible_content(rest)
-        for part in answers:
-            self._observe(part)
-        if turn.get("role") == "model":
-            self.script.add_agent_turn(
-                content, thought=join_thoughts(thought_parts), actions=[_make_call(call) for call in calls]
-            )
-        elif turn.get("role") != "user":
-            self.report.skip("turn of unknown role")
-        elif content or not answers:
-            self._ask(content)
+        if turn.get("role") == "user" and not _answers(parts):
+            self._ask(visible_content(parts))
+        else:
+            read_turns([{"role": turn.get("role"), "content": parts}], self.script, self.report.refuse)
 
     def _ask(self, content: Message, time: Any = None) -> None:
         text = plain_text(content)
@@ -165,11 +156,7 @@ class _Writer:
         self.script.add_message("user", content, timestamp=parse_time(time))
 
     def _observe(self, part: dict[str, Any]) -> None:
-        answer = part["functionResponse"]
-        failed = "error" in as_dict(answer.get("response"))
-        self.script.add_result(
-            _response(part), call_id=nonblank(answer.get("id")), is_error=failed, tool=nonblank(answer.get("name"))
-        )
+        read_turns([{"role": "tool", "content": [part]}], self.script, self.report.refuse)
 
     def _reply(self, message: dict[str, Any], content: Message) -> None:
         """Write a reply with its calls. Later replies without text were logged as further calls of the same message."""
@@ -220,19 +207,13 @@ def _result(call: dict[str, Any]) -> Message | None:
     parts = call.get("result")
     if parts is None:
         return nonblank(call.get("resultDisplay"))
-    return join_messages(*(_response(part) for part in (parts if isinstance(parts, list) else [parts])))
-
-
-def _response(part: Any) -> Message:
-    """Convert a part of a result: a function response, or text or an image beside it."""
-    answer = as_dict(part).get("functionResponse")
-    if not isinstance(answer, dict):
-        return visible_content([part])
-    response = answer.get("response")
-    content = nonblank(as_dict(response).get("output"), as_dict(response).get("error"))
-    return join_messages(
-        content if content is not None else visible_content(response), visible_content(answer.get("parts"))
+    answers = (
+        parse_result(*result_of_part(part), "result", Report().refuse).content
+        if _answers([part])
+        else visible_content(part)
+        for part in as_list(parts) or [parts]
     )
+    return join_messages(*answers)
 
 
 def _answers(content: Any) -> list[dict[str, Any]]:

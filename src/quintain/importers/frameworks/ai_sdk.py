@@ -11,7 +11,7 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import Importer
+from quintain.importers.row_reader import Importer, runs_or_parts
 from quintain.importers.run_builder import build_session_run, transcript_of
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.message_parts import Result, join_messages, visible_content
@@ -57,18 +57,11 @@ def _confidence(best: float, messages: list[Any]) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    bare: list[Any] = []
-    begins = None
-    for line, row in log.rows(report):
-        if _is_message(row):
-            bare.append(row)
-            begins = begins or line
-        elif messages := _held(row):
+    for line, row in runs_or_parts(log, report, _is_message):
+        if messages := _held(row):
             yield from _run(messages, as_dict(row), report, line)
         else:
             report.reject(line, "expected a message with `role` and `parts`, or a record with such messages")
-    if bare:
-        yield from _run(bare, {}, report, begins)
 
 
 IMPORTER = Importer("ai_sdk", "AI SDK UI messages", _detect, _read)

@@ -16,8 +16,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, matching_share
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn
-from quintain.importers.transcripts.message_parts import Message, Result, visible_content
-from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.transcripts.message_parts import Message, Result, parse_call, parse_result, visible_content
 from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_time, parse_usage, to_text
 
 _CONTEXT = {"UserMessage", "AssistantMessage", "SystemMessage", "FunctionExecutionResultMessage"}
@@ -172,22 +171,12 @@ def _run(turns: list[Turn], agent: str, stopped: str | None, report: Report, lin
 
 
 def _calls(content: Any) -> list[dict[str, Any]]:
-    return [
-        make_call(as_text(call.get("name")), call.get("arguments"), nonblank(call.get("id")))
-        for call in dicts_in(content)
-    ]
+    calls = (parse_call(call, "call", Report().refuse) for call in dicts_in(content))
+    return [call for call in calls if call]
 
 
 def _results(content: Any) -> list[Result]:
-    return [
-        Result(
-            to_text(result.get("content")),
-            nonblank(result.get("call_id")),
-            result.get("is_error") is True,
-            nonblank(result.get("name")),
-        )
-        for result in dicts_in(content)
-    ]
+    return [parse_result(held, to_text(held.get("content")), "result", Report().refuse) for held in dicts_in(content)]
 
 
 def _content(value: Any) -> Message:

@@ -15,7 +15,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import Importer, matching_share
+from quintain.importers.row_reader import Importer, matching_share, runs_or_parts
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.training_data.chat_records import FIELDS, is_chat, is_message
 from quintain.importers.transcripts.chat_messages import Turn, parse_message
@@ -44,24 +44,16 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     """Yield the runs of each chat, one for each speaker."""
-    bare: list[dict[str, Any]] = []
-    begins = None
-    for line, row in log.rows(report):
-        history = dicts_in(as_dict(row).get("chat_history"))
-        if history:
+    for line, row in runs_or_parts(log, report, is_message):
+        if history := dicts_in(row if isinstance(row, list) else as_dict(row).get("chat_history")):
             yield from _runs(history, report, line)
         elif history := _prompted(row):
             yield from _runs(history, report, line, row["system_prompt"], task=_task(row), outcome=outcome_of(row))
-        elif is_message(row):
-            bare.append(row)
-            begins = begins or line
         elif isinstance(row, dict) and _are_chats(row):
             for messages in row.values():
                 yield from _runs(_named_by_role(messages), report, line)
         else:
             report.reject(line, "expected a message or a record with `chat_history`")
-    if bare:
-        yield from _runs(bare, report, begins)
 
 
 IMPORTER = Importer("autogen_v0", "AutoGen 0.2 chat", _detect, _read)

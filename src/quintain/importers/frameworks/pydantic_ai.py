@@ -11,7 +11,7 @@ from typing import Any
 
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import Importer, matching_share
+from quintain.importers.row_reader import Importer, matching_share, runs_or_parts
 from quintain.importers.run_builder import build_run, transcript_of
 from quintain.importers.transcripts.chat_messages import SEALED, Turn
 from quintain.importers.transcripts.message_parts import Message, Result, simplify_content, visible_content
@@ -45,18 +45,11 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    bare: list[dict[str, Any]] = []
-    begins = None
-    for line, row in log.rows(report):
-        if _is_message(row):
-            bare.append(row)
-            begins = begins or line
-        elif (history := row if _is_history(row) else _held(row)) is not None:
+    for line, row in runs_or_parts(log, report, _is_message):
+        if (history := row if _is_history(row) else _held(row)) is not None:
             yield from _run(history, report, line)
         else:
             report.reject(line, "expected a message with `kind` and `parts`, or a list of such messages")
-    if bare:
-        yield from _run(bare, report, begins)
 
 
 IMPORTER = Importer("pydantic_ai", "Pydantic AI messages", _detect, _read)

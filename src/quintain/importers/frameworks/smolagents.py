@@ -15,7 +15,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import Importer, matching_share
+from quintain.importers.row_reader import Importer, matching_share, runs_or_parts
 from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import Turn, append_turn, parse_message
 from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
@@ -38,20 +38,15 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    bare: list[dict[str, Any]] = []
-    begins = None
-    for line, row in log.rows(report):
-        if _is_run(as_dict(row).get("steps")):
+    for line, row in runs_or_parts(log, report, lambda row: isinstance(row, dict) and not _has_run(row)):
+        if isinstance(row, list):
+            yield from _run(row, report, line, None)
+        elif _is_run(as_dict(row).get("steps")):
             yield from _run(as_list(row["steps"]), report, line, nonblank(row.get("state")))
         elif _is_memory(as_dict(row).get("intermediate_steps")):
             yield from _answered(row, report, line)
-        elif isinstance(row, dict):
-            bare.append(row)
-            begins = begins or line
         else:
             report.reject(line, f"expected a step, got {type(row).__name__}")
-    if bare:
-        yield from _run(bare, report, begins, None)
 
 
 IMPORTER = Importer("smolagents", "smolagents run", _detect, _read)

@@ -36,9 +36,6 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     if answer is None:
         raise InvalidInput(NO_RUN)
     left = {k: v for k, v in row.items() if k not in {*ASKED, "output", "response", "history"}}
-    if (generator := nonblank(row.get("generator"))) is not None:  # AlpacaEval's outputs name who wrote them
-        left = {"agent": generator, "model": generator, **left}
-        left.pop("generator")
     messages = [*instruction_messages(row), {"role": "assistant", "content": answer}]
     yield from build_chat_run(messages, left, line, report)
 
@@ -52,7 +49,7 @@ def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:
     Raises:
         InvalidInput: nothing is asked.
     """
-    asked = [part for key in ASKED if (part := nonblank(row.get(key)))]
+    asked = dict.fromkeys(part for key in ASKED if (part := nonblank(row.get(key))))
     if not asked:
         raise InvalidInput("expected an instruction or an input")
     messages = []

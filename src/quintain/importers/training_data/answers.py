@@ -18,7 +18,7 @@ from quintain.importers.training_data.prompt_answers import fingerprint, parse_m
 from quintain.importers.values import as_number, dicts_in, nonblank, score_fields, transpose_columns
 from quintain.records.trajectory import AgentInfo
 
-_LISTS = ("completions", "answers", "responses", "candidates", "outputs", "generations")
+_LISTS = ("completions", "answers", "responses", "candidates", "outputs", "generations", "response", "output")
 _TEXTS = ("response", "answer", "completion", "output", "text", "content")
 _RATINGS = ("reward", "score", "overall_score", "rating")
 _BESIDE = {

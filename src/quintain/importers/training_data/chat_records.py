@@ -75,7 +75,8 @@ def _worded(message: Mapping[str, Any]) -> str | list[Any] | None:
     if message["role"] not in ROLES:
         return None
     parts = message.get("parts", message.get("contentParts"))
-    return parts if isinstance(parts, list) else nonblank(message.get("text"), message.get("message"))
+    texts = [text for text in (message.get("text"), message.get("message")) if isinstance(text, str)]
+    return parts if isinstance(parts, list) else max(texts, key=len, default=None)
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
@@ -106,20 +107,20 @@ def messages_of(row: Mapping[str, Any]) -> tuple[Iterable[Any], Mapping[str, Any
     response = row.get("response", as_dict(row.get("output")).get("outputBodyJson"))
     if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
         held = messages_of(request)
-        if held is None and _answer(response):
+        if held is None and answer_of(response):
             held = _asked(request), request
         if held is not None:
-            return _answered(held[0], row, _answer(response)), {**row, **request}
+            return _answered(held[0], row, answer_of(response)), {**row, **request}
     for key in COLUMNS:
         messages = _exchanged(transpose_columns(row.get(key)))
         if isinstance(messages, list | SpooledList) and any(is_message(each) or is_item(each) for each in messages):
             converted = items_to_messages(messages) if any(map(is_item, messages)) else messages
             chat = list(converted) if isinstance(messages, list) else converted
-            return _answered(chat, row, [*_answer(row), *_answer(response)]), row
+            return _answered(chat, row, [*answer_of(row), *answer_of(response)]), row
     if any(is_items(parse_json_text(row.get(key))) for key in ("input", "output")):
         return _of_items(row), row
-    replies = [reply for each in row.values() if isinstance(each, Mapping) and (reply := _answer(each))]
-    if answer := _answer(row) or _answer(response) or (replies[0] if len(replies) == 1 else []):
+    replies = [reply for each in row.values() if isinstance(each, Mapping) and (reply := answer_of(each))]
+    if answer := answer_of(row) or answer_of(response) or (replies[0] if len(replies) == 1 else []):
         # Gateways keep the request as it came and as they sent it on, under names of their own.
         requests = [each for each in row.values() if isinstance(each, Mapping) and is_chat(each.get("messages"))]
         if requests and all(each["messages"] == requests[0]["messages"] for each in requests):
@@ -162,7 +163,7 @@ def _reply(row: Mapping[str, Any]) -> list[Any]:
     for stated in map(row.get, _REPLIES):
         value = parse_json_text(stated)
         value = value[0] if isinstance(value, list) and len(value) == 1 else value
-        if answer := _answer(value):
+        if answer := answer_of(value):
             return answer
         if isinstance(value, Mapping) and is_message(value):
             return [value] if role_of(value) == "assistant" else []
@@ -258,7 +259,7 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
     def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         if (held := messages_of(row)) is None and (chats := chats_by_name(row)):
             for name, messages in chats.items():
-                yield from build_chat_run(map(_plain_message, messages), {"session_id": name}, line, report)
+                yield from build_chat_run(_plain_messages(messages), {"session_id": name}, line, report)
             return
         if held is None and (records := records_of(row)):
             for number, record in enumerate(records, 1):
@@ -273,7 +274,7 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
             for number, message in enumerate(filter(is_message, held[0])):
                 mixed.add(number, message)
             for _, about, chat in mixed.chats(report):
-                yield from build_chat_run(map(_plain_message, chat), {**held[1], **about}, line, report)
+                yield from build_chat_run(_plain_messages(chat), {**held[1], **about}, line, report)
             return
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
@@ -282,19 +283,40 @@ def read_chats(log: LogFile, report: Report) -> Iterator[Run]:
                 request = requests.of(row, nonblank(as_dict(messages[0]).get("model")), report)
                 messages, columns = [*as_list(request.get("messages")), *messages], {**request, **columns}
             attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
-            yield from build_chat_run(map(_plain_message, messages), columns, line, report, **attempt)
+            yield from build_chat_run(_plain_messages(messages), columns, line, report, **attempt)
 
     requests = BatchRequests(log)
     loose, has_items = LooseMessages(log), False
     for line, value in ((number, carried(row)) for number, row in log.rows(report, COLUMNS)):
-        if (is_message(value) or is_item(value)) and not _answer(value):
+        if (is_message(value) or is_item(value)) and not answer_of(value):
             loose.add(line, value)
             has_items = has_items or is_item(value)
         else:
             yield from read_row({"messages": value} if isinstance(value, list) else value, line, report, read)
     for begins, columns, held in loose.chats(report):
-        messages = map(_plain_message, items_to_messages(held) if has_items else held)
+        messages = _plain_messages(items_to_messages(held) if has_items else held)
         yield from read_row(columns, begins, report, partial(build_chat_run, messages))
+
+
+def _plain_messages(messages: Iterable[Any]) -> Iterator[Any]:
+    """Yield messages as those of a chat API; blocks of one reply in several messages are one, as Anthropic's API reads them."""
+    before: Any = None
+    for message in map(_plain_message, messages):
+        if before is not None and _goes_on(before, message):
+            before = {**message, **before, "content": [*before["content"], *message["content"]]}
+            continue
+        if before is not None:
+            yield before
+        before = message
+    if before is not None:
+        yield before
+
+
+def _goes_on(before: Any, message: Any) -> bool:
+    """Whether two messages are pieces of one reply: blocks of the agent, calls or thoughts among them."""
+    pieces = [as_dict(each) for each in (before, message)]
+    spoken = all(piece.get("role") == "assistant" and isinstance(piece.get("content"), list) for piece in pieces)
+    return spoken and has_blocks(pieces)
 
 
 def _plain_message(message: Any) -> Any:
@@ -346,7 +368,7 @@ def _answers(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from ({**row, "choices": [choice]} for choice in choices or [{}]) if len(choices) > 1 else [row]
 
 
-def _answer(response: Any) -> list[Any]:
+def answer_of(response: Any) -> list[Any]:
     """Return the answer message of an OpenAI, Anthropic, Gemini, Bedrock or Ollama response."""
     response = parse_json_text(response)
     if not isinstance(response, Mapping):
@@ -355,7 +377,7 @@ def _answer(response: Any) -> list[Any]:
     response = next(bodies, response)  # a line of OpenAI's batches, or of Anthropic's
     reply = response.get("message")
     if response.get("type") == "succeeded":
-        return _answer(reply)
+        return answer_of(reply)
     if isinstance(answer := as_dict(response.get("output")).get("message"), Mapping):  # Bedrock's Converse
         return [{**answer, **_about(response, "")}]
     for candidate in dicts_in(response.get("candidates"))[:1]:

@@ -26,12 +26,7 @@ from quintain.importers.values import as_dict, as_list, as_number, as_text, nonb
 from quintain.records.trajectory import DESIRABLE, PAIR_MARK, AgentInfo, Outcome
 from quintain.records.wording import clip
 
-_PAIRS = (
-    ("chosen", "rejected"),
-    ("chosen_messages", "rejected_messages"),
-    ("preferred_output", "non_preferred_output"),
-    ("chosen_response", "rejected_response"),
-)
+_FORMS = ("{0}_{1}", "{1}_{0}")
 
 
 def _names_of_sides(*stems: str) -> tuple[tuple[str, str], ...]:
@@ -42,7 +37,12 @@ def _names_of_sides(*stems: str) -> tuple[tuple[str, str], ...]:
     return (*before, *after)
 
 
-_FORMS = ("{0}_{1}", "{1}_{0}")
+_PAIRS = (
+    ("chosen", "rejected"),
+    ("chosen_messages", "rejected_messages"),
+    ("preferred_output", "non_preferred_output"),
+    *_names_of_sides("response", "text", "answer", "completion", "output"),
+)
 _SCORES = _names_of_sides("score", "rating", "reward")
 _MODELS = _names_of_sides("model")
 _MARGINS = ("margin", "score_margin", "reward_margin")
@@ -53,7 +53,7 @@ _RATINGS = ("score", "rating", "reward", "winner_model")
 _LEANINGS = ("overall_preference", "preference_strength")
 """Columns with a number below 0 for the first answer, and above 0 for the second (HelpSteer)."""
 _REJECTED = "rejected_response"
-VERDICTS = ("preference", "winner", "preferred", "better", "choice", "better_response_id")
+VERDICTS = ("preference", "winner", "preferred", "better", "choice", "better_response_id", "label")
 """Columns that name the better one of two answers."""
 _UNMARKED = "some rows have no label: their runs are neither good nor bad"
 _WRITERS = ("model", "generator")
@@ -237,8 +237,8 @@ def _rivals(row: dict[str, Any]) -> tuple[str, str] | None:
 def _better(row: dict[str, Any], rivals: tuple[str, str]) -> int | None:
     """Return which answer a verdict, a leaning or their ratings say is better; None for a tie, or where nothing says so.
 
-    A verdict is the end of a name, alone or in a name. A number between two numbered answers, as AlpacaEval writes it,
-    names the nearer one.
+    A verdict is the end of a name, alone, in a name, or on the open side of `>`. A number between two numbered answers,
+    as AlpacaEval writes it, names the nearer one.
     """
     ends = [name[-1] for name in rivals]
     for value in (row[key] for key in VERDICTS if key in row):
@@ -246,7 +246,8 @@ def _better(row: dict[str, Any], rivals: tuple[str, str]) -> int | None:
         if number is not None and ends[0].isdigit():
             place = number - int(ends[0])
             return int(place > 0.5) if 0 <= place <= 1 and place != 0.5 else None
-        named = as_text(value).strip().lower().rpartition("_")[2]
+        stated = as_text(value).strip().lower().rpartition("_")[2]
+        named = stated.rpartition("<")[2] if "<" in stated else stated.partition(">")[0]
         if named in (ends[0].lower(), ends[1].lower()):
             return int(named == ends[1].lower())
     marks = [(0.0, number) for name in _LEANINGS if (number := as_number(row.get(name))) is not None]

@@ -10,7 +10,7 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.protocol import Report
-from quintain.importers.training_data.chat_records import is_message
+from quintain.importers.training_data.chat_records import answer_of, is_message
 from quintain.importers.training_data.sharegpt import is_turn, turns_to_messages
 from quintain.importers.transcripts.chat_messages import MASKS
 from quintain.importers.values import as_written, nonblank, transpose_columns
@@ -19,7 +19,7 @@ _SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 
 
 def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
-    """Return the messages of a value: text or a number with this role, one message or turn, or a list of them.
+    """Return the messages of a value: text or a number with this role, a response, a message or turn, or a list of them.
 
     Text that is JSON of messages counts as those, and any other JSON as text.
     """
@@ -31,7 +31,7 @@ def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
     if values and all(is_turn(turn) for turn in values):
         return list(turns_to_messages(values, report))
     messages = [each for each in values if isinstance(each, Mapping) and (is_message(each) or "role" in each)]
-    return messages or ([{"role": role, "content": text}] if text else [])
+    return messages or answer_of(value) or ([{"role": role, "content": text}] if text else [])
 
 
 def with_completion(prompt: Sequence[Any], completion: Sequence[Any]) -> list[Any]:

@@ -40,6 +40,7 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     answer = next((answer for answer in answers if answer), None)
     if answer is None:
         texts = [key for key, value in row.items() if key != "prompt" and is_sentence(value)]
+        texts.sort(key=lambda key: -len(row[key]))
         raise InvalidInput(_unanswered(texts) if texts else NO_RUN)
     columns = {key: value for key, value in row.items() if key not in {"prompt", "context", "answer", *_ANSWERS}}
     right = row.get("answer")  # beside a response this is what it should have been

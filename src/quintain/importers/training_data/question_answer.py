@@ -13,11 +13,13 @@ from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.alpaca import instruction_messages
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.training_data.prompt_answers import fingerprint
-from quintain.importers.values import as_written, nonblank
+from quintain.importers.values import as_text, as_written, nonblank
 from quintain.records.trajectory import AgentInfo, Outcome, Task
 
-_ASKED, _ANSWERED = ("question", "problem", "query"), ("response", "solution", "answer")
-"""An `answer` beside one of the others is what it should be."""
+_ASKED = ("question", "problem", "query")
+_GIVEN = ("response", "output", "generation", "prediction", "model_output", "model_answer", "model_response")
+_ANSWERED = (*_GIVEN, "solution", "answer")
+"""What a model gave comes first: an `answer` beside one of the others is what it should be."""
 _BESIDE = ("input", "context", "history")
 """Columns of what the question is about."""
 _ELSEWHERE = frozenset({"messages", "conversations", "prompt", "completion", "chosen", "steps", "turns", "instruction"})
@@ -33,7 +35,8 @@ def _detect(probe: Probe) -> float:
 
 def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     question = nonblank(*(row.get(key) for key in _ASKED))
-    answer = next((text for key in _ANSWERED if (text := as_written(row.get(key)))), None)
+    given = [name for name in _ANSWERED if _text(row.get(name))]
+    answer = _text(row[given[0]]) if given else None
     if question is None:
         raise InvalidInput("expected a question")
     if marked := _marked_solutions(row):
@@ -42,8 +45,9 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     if answer is None:
         held = next((row[key] for key in _ANSWERED if row.get(key)), None)
         raise InvalidInput(f"expected an answer as text, got a {type(held).__name__}" if held else NO_RUN)
-    _, mark, last = answer.rpartition("####")
-    stated = row.get("final_answer", row.get("answer") if "answer" in _beside(row) or "\n" not in answer else None)
+    right = row.get("answer") if "answer" in given[1:] else answer
+    _, mark, last = as_text(right).rpartition("####")
+    stated = row.get("final_answer", right if "answer" in given[1:] or "\n" not in answer else None)
     final = last.strip() if mark else stated
     metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
     columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_BESIDE, *_ANSWERED, "final_answer"}}
@@ -59,9 +63,9 @@ def _row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
     yield from build_chat_run(messages, columns, line, report, task=task)
 
 
-def _beside(row: dict[str, Any]) -> list[str]:
-    """Return the columns with an answer after the first one, which is the agent's."""
-    return [key for key in _ANSWERED if nonblank(row.get(key))][1:]
+def _text(value: Any) -> str | None:
+    """Return an answer as text, also where it is the only one of a list."""
+    return as_written(value[0] if isinstance(value, list) and len(value) == 1 else value)
 
 
 def _solutions(

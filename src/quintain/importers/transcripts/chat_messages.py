@@ -146,6 +146,9 @@ def read_turns(messages: Iterable[Any], transcript: Transcript, refuse: OnInvali
         where = f"messages[{index}]"
         if (turn := parse_message(message, where, refuse)) is None:
             continue
+        if refuse is not raise_invalid and turn.actor == "agent" and not turn and message.get("content") in (None, []):
+            refuse("empty message", f"{where} is an assistant message without content")
+            continue
         if refuse is raise_invalid:
             _check_answers(turn, where, transcript)
         elif thinking is not None and turn.actor == "agent":
@@ -285,7 +288,7 @@ def _answers(rest: dict[str, Any], content: Any, where: str, refuse: OnInvalid) 
     if not isinstance(content, list):
         turn.results.append(parse_result(rest, content, where, refuse))
         return turn
-    inner = sort_parts(content, where, _ignoring)
+    inner = sort_parts(content, where, lambda *_: None)
     if not inner.results or refuse is raise_invalid:
         body = [part for part in content if part_kind(part) not in RESULTS] if inner.results else content
         turn.results.append(parse_result(rest, body, where, refuse))
@@ -357,10 +360,6 @@ def _left_over(rest: dict[str, Any], where: str, refuse: OnInvalid) -> dict[str,
         if left[key] not in ("", [], {}):
             refuse(f"field:{key}", f"{where}.{key} is too long to be kept")
     return kept
-
-
-def _ignoring(_: str, __: str) -> None:
-    """Ignore invalid parts during a first look."""
 
 
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:

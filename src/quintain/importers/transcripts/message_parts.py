@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.result_envelopes import result_in_call, unwrap_result
+from quintain.importers.transcripts.result_envelopes import RESULT_KEYS, result_in_call, result_of_part, unwrap_result
 from quintain.importers.transcripts.transcript import make_call
-from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, to_text
+from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, parse_json_text, text_fields, to_text
 from quintain.records.text import require_clean
 
 Message = str | list[dict[str, Any]]
@@ -31,15 +31,18 @@ RESULTS = frozenset({"tool_result", "tool_call_response", "function_call_output"
 THOUGHTS = frozenset({"thinking", "reasoning", "reasoning_text", "thought"})
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text", "refusal": "refusal"}
 _PICTURES = frozenset({"image_url", "input_image", "image", "blob", "uri"})
+_MEDIA_TYPES = ("media_type", "mimeType", "mime_type", "mediaType", "mime")
 _FILES = frozenset({"file", "input_file", "document", "audio", "video"})
 _SEALED = frozenset({"redacted_thinking", "encrypted_content"})
 """Encrypted by the provider and unreadable."""
+_FIELDS_OF_TEXT = frozenset({"thought", "answer", "text"})
+"""Fields of a content that is an object with what was said."""
+_OBJECTS = "the content of some messages is an object or a value: it is read as its JSON text"
 _SHOWN = frozenset({*_TEXTS, *_PICTURES, *_FILES, *_SEALED, *THOUGHTS})
 _CALL_KEYS = ("functionCall", "function_call", "toolUse")
-_RESULT_KEYS = ("functionResponse", "function_response", "toolResult", "tool_call_result")
 _BY_KEY = {
     **dict.fromkeys(("functionCall", "function_call", "tool_call"), "tool_call"),
-    **dict.fromkeys(_RESULT_KEYS, "tool_result"),
+    **dict.fromkeys(RESULT_KEYS, "tool_result"),
     "toolUse": "tool_use",
     "reasoning": "reasoning",
 }
@@ -82,8 +85,15 @@ def sort_parts(content: Any, where: str, refuse: OnInvalid) -> Parts:
         for i, part in enumerate(content):
             _sort(part, f"{where}.content[{i}]", parts, refuse)
     elif content is not None:
-        refuse("content", f"expected {where}.content to be text, null or a list of parts, got {type(content).__name__}")
-        if isinstance(content, Mapping) and part_kind(content):
+        fields = as_dict(content)
+        texts = text_fields(fields) if fields.keys() <= _FIELDS_OF_TEXT else {}
+        is_read = bool(texts or part_kind(fields))
+        sentence = f"expected {where}.content to be text, null or a list of parts, got {type(content).__name__}"
+        refuse("content of another form" if is_read else "content", sentence)
+        if texts:  # Arena-Hard's answers
+            parts.thoughts += filter(None, [texts.pop("thought", None)])
+            parts.content += map(_text, texts.values())
+        elif is_read:
             _sort(content, f"{where}.content", parts, refuse)
         else:
             parts.content.append(_text(to_text(content)))
@@ -244,10 +254,7 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
     elif kind in CALLS:
         _call(part, where, parts, refuse)
     elif kind in RESULTS:
-        held = next((part[key] for key in _RESULT_KEYS if as_dict(part.get(key))), part)
-        held = {**as_dict(held.get("origin")), **held}  # Haystack's results name their call there
-        bodies = (held.get(key) for key in ("content", "response", "result", "output"))
-        parts.results.append(parse_result(held, next((b for b in bodies if b is not None), None), where, refuse))
+        parts.results.append(parse_result(*result_of_part(part), where, refuse))
     elif kind in _SEALED:
         parts.sealed = True
     elif content := _document(part):
@@ -259,10 +266,7 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
 def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) -> None:
     value: Any = part
     if part.get("type") == "tool_use":
-        value = {
-            "id": part.get("id"),
-            "function": {"name": part.get("name"), "arguments": part.get("input", part.get("arguments"))},
-        }
+        value = {"id": part.get("id"), "function": part}
     elif "value" in part and "name" not in part:  # LLaMA-Factory's v1 data: the call as JSON text
         value = parse_json_text(part["value"])
         if not isinstance(value, Mapping):
@@ -283,9 +287,8 @@ def _think(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid)
     keys = ("thinking", "reasoning", "text", "content", "value", "reasoning_text")
     part = as_dict(part.get("reasoning")) or part
     sealed = part.get("redacted") is True
-    summary = "\n".join(as_text(item.get("text")) for item in dicts_in(part.get("summary"))) or as_text(
-        part.get("summary")
-    )
+    told = part.get("summary")
+    summary = "\n".join(as_text(item.get("text")) for item in dicts_in(told)) or as_text(told)
     thought = ("" if sealed else nonblank(*(part.get(key) for key in keys))) or summary
     if thought:
         parts.thoughts.append(thought)
@@ -338,11 +341,8 @@ def _picture(part: Mapping[str, Any], where: str = "", refuse: OnInvalid = lambd
     source = next((held for key in ("source", "inlineData", "fileData") if (held := as_dict(part.get(key)))), {})
     held = as_dict(named) or as_dict(part.get("image"))
     places = (named, *(held.get(key) for key in ("url", "path")), *(source.get(key) for key in ("url", "fileUri")))
-    types = [
-        held.get(key) for held in (source, part) for key in ("media_type", "mimeType", "mime_type", "mediaType", "mime")
-    ]
     kind = part_kind(part)
-    media_type = nonblank(*types)
+    media_type = nonblank(*(each.get(key) for each in (source, part) for key in _MEDIA_TYPES))
     is_file = kind in _PICTURES or kind in _FILES or media_type is not None
     uri = nonblank(*places, *(part.get(key) for key in ("uri", "url", "image") if is_file))
     data = nonblank(source.get("data"))
@@ -387,9 +387,9 @@ def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lam
     """Return a handler that counts skipped parts by kind and continues (tolerant)."""
 
     def refuse(kind: str, sentence: str) -> None:
-        if kind == "sealed":
-            note(sentence)
-        elif kind.startswith(("part:", "role:", "field:")) or kind in {"message", "part", "picture"}:
+        if kind in ("sealed", "content"):
+            note(sentence if kind == "sealed" else _OBJECTS)
+        elif kind.startswith(("part:", "role:", "field:")) or kind in {"message", "empty message", "part", "picture"}:
             skip(kind)
 
     return refuse

@@ -7,7 +7,21 @@ from typing import Any
 
 from quintain.importers.values import as_dict, dicts_in, parse_json_text
 
+RESULT_KEYS = ("functionResponse", "function_response", "toolResult", "tool_call_result")
 _OF_MCP = {"content", "structuredContent", "isError", "_meta"}
+_OF_GEMINI = {"output", "error"}
+
+
+def result_of_part(part: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+    """Return the fields of a part that is a result of any vendor, and what the tool answered."""
+    held = next((part[key] for key in RESULT_KEYS if as_dict(part.get(key))), part)
+    held = {**as_dict(held.get("origin")), **held}  # Haystack's results name their call there
+    answer = as_dict(held.get("response"))
+    if answer and answer.keys() <= _OF_GEMINI:
+        held |= {"response": None, **answer}
+    body = next((held[key] for key in ("content", "response", "result", "output") if held.get(key) is not None), None)
+    beside = dicts_in(held.get("parts"))  # pictures of Gemini's results
+    return held, [body, *beside] if beside else body
 
 
 def unwrap_result(message: Mapping[str, Any], body: Any) -> Any:
