@@ -13,7 +13,7 @@ from quintain.trainers.rendering.chat_template import turn_of
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import CHATML_TOOLS, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
-from trainers.templates import QWEN3
+from trainers.templates import GEMMA, GEMMA_SPECIAL, QWEN3
 
 _HEADER = "<|im_start|>assistant\n"
 _OPENED = CHATML_TOOLS.replace(
@@ -199,13 +199,21 @@ def test_a_later_system_message_is_the_users_where_the_template_omits_it() -> No
     assert "<|im_start|>system\nAnswer in euros." in renderer.decode(kept.token_ids)
 
 
-def test_adjacent_turns_are_refused_where_the_template_merges_them() -> None:
-    """Else the second turn would contain the first one, and observations with it."""
-    first, asked, called, answered = episode(2).steps
-    run = episode(2).model_copy(update={"steps": (first, asked, answered, called, answered)})
-    assert renderer_of(_MERGING).render(run, 4096).dropped == "template_refused"
-    assert renderer_of(_MERGING).render(episode(2), 4096).dropped is None
-    assert len(turns(renderer_of(CHATML_TOOLS), renderer_of(CHATML_TOOLS).render(run, 4096).rows)) == 3
+@pytest.mark.parametrize("template", [_MERGING, GEMMA], ids=["merges them", "refuses them"])
+def test_adjacent_turns_are_one_where_the_template_does_not_keep_them_apart(template: str) -> None:
+    """With an empty line between, as mistral-common joins them; each step keeps its tokens and its mask."""
+    first, asked, called, _ = episode(2).steps
+    said = [Step(actor=Actor.AGENT, message=text, train=train) for text, train in (("Yes.", None), ("Wait.", False))]
+    run = episode(2).model_copy(update={"steps": (first, asked, *said, called)})
+    renderer = renderer_of(template, *GEMMA_SPECIAL)
+    (row,) = renderer.render(run, 4096).rows
+    texts = [renderer.decode(row.token_ids[row.step_index == step]) for step in (2, 3, 4)]
+    assert texts[:2] == ["Yes.", "\n\nWait."]
+    assert texts[2].startswith("\n\nThought: ")
+    assert [row.supervised[row.step_index == step].any() for step in (2, 3, 4)] == [True, False, True]
+    refused = run.model_copy(update={"steps": (first, asked, called.model_copy(update={"observations": ()}), *said)})
+    assert renderer.render(refused, 4096).dropped == "template_refused"
+    assert len(turns(renderer_of(CHATML_TOOLS), renderer_of(CHATML_TOOLS).render(run, 4096).rows)) == 2
 
 
 def test_a_user_who_speaks_behind_a_result_is_heard_where_the_template_awaits_the_agent() -> None:

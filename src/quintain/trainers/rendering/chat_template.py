@@ -170,7 +170,22 @@ class ChatTemplate:
     token that opens the next one; else empty."""
 
     def chat(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
-        """Return messages as chat entries, with control tokens in their text defused."""
+        """Return messages as the entries of a chat that the template writes."""
+        return self.joined(self.entries(messages, tools))
+
+    def joined(self, chat: Chat) -> Chat:
+        """Return a chat with adjacent agent turns as one, if the template does not keep them apart, as mistral-common joins them."""
+        joined: Chat = []
+        for entry in chat:
+            before = joined[-1] if joined and not self.adjacent_turns else {}
+            if (entry["role"], before.get("role"), before.get("tool_calls")) == ("assistant", "assistant", None):
+                texts = joined.pop()["content"], entry["content"]
+                entry = {**entry, "content": "\n\n".join(text for text in texts if text.strip())}
+            joined.append(entry)
+        return joined
+
+    def entries(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
+        """Return messages as entries of a chat, one for each agent turn, with control tokens in their text defused."""
         if self.one_call:
             messages = [message for message, _ in one_call_each((message, 0) for message in messages)]
         guide = ("Write a call as:", FORMS[self.writes_calls].shape) if self.writes_calls else ()
