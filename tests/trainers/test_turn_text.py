@@ -31,6 +31,12 @@ _BY_KEY = CHATML_TOOLS.replace(
     _HEADER + "{{", _HEADER + "{% set t = message.reasoning_content %}{{ '{%s}' % t if t }}{{"
 )
 """Takes thinking by a key of the message, as Seed-OSS does."""
+_BY_PART = CHATML_TOOLS.replace(
+    _HEADER + "{{ message.content }}",
+    _HEADER + "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{{ '[THINK]%s[/THINK]' % part.thinking if part.type == 'thinking' else part.text }}{% endfor %}{% endif %}",
+)
+"""Takes thinking as a part of the content, as Ministral 3 Reasoning and Magistral do."""
 _KEY_OR_TEXT = _BY_KEY.replace(
     "{{ '{%s}", "{% if t and message.content and message.tool_calls %}{{ raise_exception('both') }}{% endif %}{{ '{%s}"
 )
@@ -145,10 +151,11 @@ def test_rows_and_caches_end_where_a_turn_rewrites_earlier_text() -> None:
         ),
         (_FILLED, "so I look\n</think>\n\nI look.\n<tool_call>", "so 40\n</think>\n\nIt costs 40.<|im_end|>"),
         (_BY_KEY, "{so I look}I look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
+        (_BY_PART, "[THINK]so I look[/THINK]I look.\n<tool_call>", "[THINK]so 40[/THINK]It costs 40.<|im_end|>"),
         (_KEY_OR_TEXT, "so I look\n\nI look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
         (CHATML_TOOLS, "so I look\n\nI look.\n<tool_call>", "so 40\n\nIt costs 40.<|im_end|>"),
     ],
-    ids=["Qwen 3", "Qwen 3.5", "by a key", "by a key, but not beside a call", "does not think"],
+    ids=["Qwen 3", "Qwen 3.5", "by a key", "by a part", "by a key, but not beside a call", "does not think"],
 )
 def test_what_an_agent_thought_is_learnt_as_the_thinking_of_the_model(template: str, call: str, answer: str) -> None:
     """A log's `reasoning_content` is its thought; in a rollout a thought is the text that the model wrote before its calls."""

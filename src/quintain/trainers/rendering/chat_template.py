@@ -109,8 +109,9 @@ ThoughtPlace = Literal["content", "tool_plan", "left_out"]
 renderer restores the thought before the call."""
 
 
-ThinkingPlace = Literal["", "reasoning_content", "reasoning", "thinking", "tags"]
-"""Where a template takes what an agent thought: a key of the message; between `<think>` tags in the content; or nowhere."""
+ThinkingPlace = Literal["", "reasoning_content", "reasoning", "thinking", "part", "tags"]
+"""Where a template takes what an agent thought: a key of the message; a part of the content, as Mistral's reasoning models do;
+between `<think>` tags in the content; or nowhere."""
 
 
 class Turn(NamedTuple):
@@ -289,8 +290,10 @@ class ChatTemplate:
         if has_calls and self.arguments_as_text:
             calls = [{**call, "function": _with_text(call["function"])} for call in entry["tool_calls"]]
             entry = {**entry, "tool_calls": calls}
-        if self.content_as_parts:
-            entry = {**entry, "content": [{"type": "text", "text": entry["content"]}]}
+        thinking = [{"type": "thinking", "thinking": entry["part"]}] if "part" in entry else []
+        if self.content_as_parts or thinking:
+            text = [{"type": "text", "text": entry["content"]}] if entry["content"] or not thinking else []
+            entry = {**{key: value for key, value in entry.items() if key != "part"}, "content": thinking + text}
         return entry
 
     def _split_thinking(self, entry: dict[str, Any]) -> dict[str, Any]:
