@@ -22,6 +22,7 @@ def model_folder(name: str) -> str:
     folder = Path(_MODELS.name, name)
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(bytes([2, *[0] * 7]) + b"{}")
+    (folder / "config.json").write_text("{}")
     return str(folder)
 
 

@@ -110,9 +110,11 @@ def tiny_model(tokenizer: Any, *, hidden: int = 32, layers: int = 2, context: in
         return Qwen3ForCausalLM(config)
 
 
-def save_tiny_model(folder: Path, *, template: str | None = CHATML_TOOLS, seed: int = 0, **sizes: int) -> Path:
+def save_tiny_model(
+    folder: Path, *, template: str | None = CHATML_TOOLS, tokenizer: Any = None, seed: int = 0, **sizes: int
+) -> Path:
     """A tiny model and its tokenizer in a folder, ready for `load_model`."""
-    tokenizer = tiny_tokenizer(template)
+    tokenizer = tokenizer or tiny_tokenizer(template)
     tiny_model(tokenizer, seed=seed, **sizes).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -307,6 +307,10 @@ class Config(vf.TaskConfig):
     tools: vf.ToolsetConfig = vf.ToolsetConfig()
 
 class ShelfTask(vf.Task[Data, Looked, Config]):
+    @vf.stop
+    async def looked_enough(self, trace: vf.Trace) -> bool:
+        return trace.state.lookups == 3
+
     @classmethod
     def toolsets(cls, config):
         return [ShelfToolset(config.tools)]
@@ -351,6 +355,10 @@ def test_a_taskset_of_verifiers_brings_its_tools_and_their_state(
         end = episode.take_answer(answer)  # type: ignore[attr-defined]
         assert (end.terminated, end.reward) == (True, 1.0)
         assert (end.info["metrics"]["lookups"], end.info["metrics"]["results"]) == (1.0, 3.0)
+    episode, _ = begin(source, 2)  # which its condition ends
+    looks = [act(episode, "shelf_count", item="cup") for _ in range(3)]
+    assert [(look.terminated, look.reward) for look in looks] == [(False, None), (False, None), (True, 0.0)]
+    assert (text_of(looks[-1]), looks[-1].info["metrics"]["lookups"]) == (text_of(looks[0]), 3.0)
 
 
 TASKSET = """

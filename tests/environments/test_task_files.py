@@ -139,6 +139,15 @@ def test_a_row_of_verl_asks_what_the_user_says_and_is_judged_by_its_ground_truth
     assert (task.prompt, task.metadata) == ("Where is order 7?", {"data_source": "shop", "answer": "shipped"})
 
 
+@pytest.mark.parametrize("column", ["answer", "ground_truth"])
+def test_a_row_of_trl_asks_what_the_user_says_and_names_the_answer(column: str) -> None:
+    chat = [{"role": "user", "content": "Where is order 7?"}]
+    task = task_of({"prompt": chat, column: "shipped"})
+    assert (task.prompt, task.metadata) == ("Where is order 7?", {"answer": "shipped"})
+    with pytest.raises(InvalidInput, match="got those of user, assistant, user"):
+        task_of({"prompt": [*chat, {"role": "assistant", "content": "Which one?"}, *chat], column: "shipped"})
+
+
 def test_a_table_of_questions_and_answers_is_a_task_file(tmp_path: Path) -> None:
     """A spreadsheet is what people have; an empty cell is a field that the row does not state."""
     table = tmp_path / "quiz.csv"

@@ -106,6 +106,7 @@ def test_a_teacher_whose_tokens_are_not_the_students_is_refused_before_a_job_sta
     for file in other.glob("*"):
         if file.name != "tokenizer.json":
             (bare / file.name).write_bytes(file.read_bytes())
+    (bare / "tokenizer.model").touch()
     add = waiting.store.agents.add
     add(Agent(name="other", model=ModelRef(source="folder", path=str(other))), waiting.clock())
     add(Agent(name="untokenized", model=ModelRef(source="folder", path=str(bare))), waiting.clock())

@@ -13,9 +13,15 @@ import gguf
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from transformers.integrations.gguf import GGUF_ARCHS
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER_TYPES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 from typer.testing import CliRunner
 
 from gguf_files import header, string, whole
@@ -36,10 +42,12 @@ from quintain.tools.training.config_files import start_config
 from quintain.tools.training.export_agent import export_agent
 from quintain.tools.training.planning import estimate, gguf_header
 from quintain.tools.training.planning.gguf_header import ARCHITECTURES, VOCABULARIES
+from quintain.tools.training.planning.loadable_folders import MODEL_TYPES
 from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.requests import Request, require_intact
 from quintain.tools.training.start import start_evolution, start_training
+from quintain.trainers.models.loading import auto_class
 from terminal import quintain
 from tiny_models import save_tiny_model
 from tools.dict_calls import Caller
@@ -189,6 +197,61 @@ def test_a_folder_whose_weights_are_not_whole_is_refused_before_a_job_starts(
         assert (error.code, words in error.message) == ("model_damaged", True), error
     assert any(words in one.message for one in plan_training(services, model="whole", dataset_id=dataset).blockers)
     assert (own_model(services), services.store.jobs.page().items) == ("starter", ())
+
+
+def _without_head(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"lm_head.weight": torch.zeros(3, 16)}, folder / "model.safetensors", {"format": "pt"})
+    configured(folder, tie_word_embeddings=False)
+
+
+def configured(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        (lambda folder: configured(folder, model_type="bert"), "unsupported_model", "causal language model"),
+        (lambda folder: configured(folder, is_encoder_decoder=True), "unsupported_model", "causal language model"),
+        (lambda folder: configured(folder, model_type="chatglm"), "unsupported_model", "without remote code"),
+        (_without_head, "model_mismatch", "got 1 of the two; save it by AutoModelForCausalLM"),
+        (lambda folder: configured(folder, vocab_size=400), "model_mismatch", "expected at most 400 tokens"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "model_incomplete", "expected tokenizer files"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "model_damaged", "cannot read tokenizer.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), "model_damaged", "cannot read config.json"),
+    ],
+    ids=[
+        "encoder",
+        "encoder-decoder",
+        "remote code",
+        "head",
+        "embeddings",
+        "no tokenizer",
+        "tokenizer",
+        "configuration",
+    ],
+)
+def test_a_folder_of_no_causal_model_or_of_files_of_several_is_refused_before_a_job_starts(
+    services: Services, inbox: Path, fault: Callable[[Path], None], code: str, words: str
+) -> None:
+    folder = save_tiny_model(inbox / "m", hidden=16)
+    register_agent(services, "whole", "m")
+    fault(folder)
+    for start in (lambda: register_agent(services, "again", "m"), lambda: evaluate_agent(services, "whole", **ACTING)):
+        error = error_of(start)
+        assert (error.code, words in error.message) == (code, True), error
+
+
+def test_the_listed_types_are_the_causal_models_of_transformers() -> None:
+    """Those with a masked form are encoders."""
+    known = {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
+    causal = known - MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys()
+    assert causal >= MODEL_TYPES
+    assert all(CONFIG_MAPPING[kind].is_encoder_decoder for kind in causal - MODEL_TYPES)
+    with pytest.raises(InvalidInput, match="got 'bart'"):
+        auto_class(CONFIG_MAPPING["bart"]())
 
 
 def test_a_whole_file_is_accepted_and_a_later_transformers_decides_itself(

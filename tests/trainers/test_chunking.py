@@ -118,7 +118,8 @@ def test_what_render_drops_is_dropped_with_the_same_reason() -> None:
     masked = with_steps(episode(2), *(step.model_copy(update={"train": False}) for step in episode(2).steps))
     assert chunk(CHATML, masked, 64, overlap=1).dropped == "nothing_supervised"
     assert chunk(CHATML, episode(2), 64, overlap=1, weight=0.0).dropped == "zero_weight"
-    twice = (Step(actor=Actor.AGENT, message="first"), Step(actor=Actor.AGENT, message="second"))
+    called = Step(actor=Actor.AGENT, actions=(Action(tool="search", args={}),))
+    twice = (called, Step(actor=Actor.AGENT, message="second"))
     assert chunk(STRICT, Trajectory(steps=twice), 64, overlap=1).dropped == "template_refused"
 
 

@@ -33,7 +33,7 @@ from tiny_models import CHATML_TOOLS, save_tiny_model, tiny_tokenizer
 from trainers import runs
 from trainers.episodes import TOOLS, episode
 from trainers.runs import Killed, Recorder, rows_for, run_of
-from trainers.templates import MISTRAL, NO_END, QWEN3
+from trainers.templates import GEMMA, GEMMA_SPECIAL, MISTRAL, NO_END, QWEN3
 
 STRIPS_ALL = CHATML_TOOLS.replace(
     "<|im_start|>assistant\n{{ message.content }}", "<|im_start|>assistant\n{{ message.content.split('</think>')[-1] }}"
@@ -368,6 +368,17 @@ def test_faults_of_the_template_are_reported_and_gone_with_a_better_one(
     if code in {None, "thoughts_stripped"}:  # thinking before an answer, in one text
         mixed = [with_step(run, thought="<think>\n\nI doubt it\n</think>\n\nso I look it up") for run in clean(3)]
         assert "thoughts_lost" not in codes(look(tmp_path / "mixed", other, rows_of(mixed)))
+
+
+def test_steps_that_a_template_writes_as_one_turn_need_one_stop_token(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(GEMMA, special=GEMMA_SPECIAL, eos="<eos>", bos="<bos>")
+    folder = save_tiny_model(tmp_path / "gemma", tokenizer=tokenizer, hidden=16)
+    said = Step(actor=Actor.AGENT, message="One moment.")
+    runs = [run.model_copy(update={"steps": (*run.steps[:-1], said, run.steps[-1])}) for run in clean(3)]
+    report = look(tmp_path / "ds", folder, rows_of(runs))
+    assert "no_stop_token" not in codes(report)
+    counts = report.statistics.splits["train"]
+    assert counts.turns_with_stop == counts.trained_turns == sum(len(run.agent_steps) for run in runs) - 3
 
 
 def test_leaks_between_splits_are_reported_by_task_and_by_tokens(model_folder: Path, tmp_path: Path) -> None:

@@ -405,7 +405,8 @@ def test_a_greeting_that_answers_nothing_has_no_loss_and_no_invented_question(
 
 def test_messages_that_the_template_refuses_drop_the_trajectory_with_a_reason() -> None:
     tokenizer = tiny_tokenizer(GEMMA, special=GEMMA_SPECIAL, eos="<eos>", bos="<bos>")
-    steps = (Step(actor=Actor.AGENT, message="first"), Step(actor=Actor.AGENT, message="second"))
+    called = Step(actor=Actor.AGENT, actions=(Action(tool="search", args={}),))
+    steps = (called, Step(actor=Actor.AGENT, message="second"))
     assert Renderer.of(tokenizer).render(Trajectory(steps=steps), 4096) == ([], 0, "template_refused")
     for endless in ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 1 // 0 }}", "{{ '%(a)s' % {} }}"):
         with pytest.raises(InvalidInput, match="template"):

@@ -13,7 +13,7 @@ from quintain.trainers.rendering.chat_template import turn_of
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import CHATML_TOOLS, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
-from trainers.templates import QWEN3
+from trainers.templates import GEMMA, GEMMA_SPECIAL, QWEN3
 
 _HEADER = "<|im_start|>assistant\n"
 _OPENED = CHATML_TOOLS.replace(
@@ -31,6 +31,12 @@ _BY_KEY = CHATML_TOOLS.replace(
     _HEADER + "{{", _HEADER + "{% set t = message.reasoning_content %}{{ '{%s}' % t if t }}{{"
 )
 """Takes thinking by a key of the message, as Seed-OSS does."""
+_BY_PART = CHATML_TOOLS.replace(
+    _HEADER + "{{ message.content }}",
+    _HEADER + "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{{ '[THINK]%s[/THINK]' % part.thinking if part.type == 'thinking' else part.text }}{% endfor %}{% endif %}",
+)
+"""Takes thinking as a part of the content, as Ministral 3 Reasoning and Magistral do."""
 _KEY_OR_TEXT = _BY_KEY.replace(
     "{{ '{%s}", "{% if t and message.content and message.tool_calls %}{{ raise_exception('both') }}{% endif %}{{ '{%s}"
 )
@@ -145,10 +151,11 @@ def test_rows_and_caches_end_where_a_turn_rewrites_earlier_text() -> None:
         ),
         (_FILLED, "so I look\n</think>\n\nI look.\n<tool_call>", "so 40\n</think>\n\nIt costs 40.<|im_end|>"),
         (_BY_KEY, "{so I look}I look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
+        (_BY_PART, "[THINK]so I look[/THINK]I look.\n<tool_call>", "[THINK]so 40[/THINK]It costs 40.<|im_end|>"),
         (_KEY_OR_TEXT, "so I look\n\nI look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
         (CHATML_TOOLS, "so I look\n\nI look.\n<tool_call>", "so 40\n\nIt costs 40.<|im_end|>"),
     ],
-    ids=["Qwen 3", "Qwen 3.5", "by a key", "by a key, but not beside a call", "does not think"],
+    ids=["Qwen 3", "Qwen 3.5", "by a key", "by a part", "by a key, but not beside a call", "does not think"],
 )
 def test_what_an_agent_thought_is_learnt_as_the_thinking_of_the_model(template: str, call: str, answer: str) -> None:
     """A log's `reasoning_content` is its thought; in a rollout a thought is the text that the model wrote before its calls."""
@@ -199,13 +206,21 @@ def test_a_later_system_message_is_the_users_where_the_template_omits_it() -> No
     assert "<|im_start|>system\nAnswer in euros." in renderer.decode(kept.token_ids)
 
 
-def test_adjacent_turns_are_refused_where_the_template_merges_them() -> None:
-    """Else the second turn would contain the first one, and observations with it."""
-    first, asked, called, answered = episode(2).steps
-    run = episode(2).model_copy(update={"steps": (first, asked, answered, called, answered)})
-    assert renderer_of(_MERGING).render(run, 4096).dropped == "template_refused"
-    assert renderer_of(_MERGING).render(episode(2), 4096).dropped is None
-    assert len(turns(renderer_of(CHATML_TOOLS), renderer_of(CHATML_TOOLS).render(run, 4096).rows)) == 3
+@pytest.mark.parametrize("template", [_MERGING, GEMMA], ids=["merges them", "refuses them"])
+def test_adjacent_turns_are_one_where_the_template_does_not_keep_them_apart(template: str) -> None:
+    """With an empty line between, as mistral-common joins them; each step keeps its tokens and its mask."""
+    first, asked, called, _ = episode(2).steps
+    said = [Step(actor=Actor.AGENT, message=text, train=train) for text, train in (("Yes.", None), ("Wait.", False))]
+    run = episode(2).model_copy(update={"steps": (first, asked, *said, called)})
+    renderer = renderer_of(template, *GEMMA_SPECIAL)
+    (row,) = renderer.render(run, 4096).rows
+    texts = [renderer.decode(row.token_ids[row.step_index == step]) for step in (2, 3, 4)]
+    assert texts[:2] == ["Yes.", "\n\nWait."]
+    assert texts[2].startswith("\n\nThought: ")
+    assert [row.supervised[row.step_index == step].any() for step in (2, 3, 4)] == [True, False, True]
+    refused = run.model_copy(update={"steps": (first, asked, called.model_copy(update={"observations": ()}), *said)})
+    assert renderer.render(refused, 4096).dropped == "template_refused"
+    assert len(turns(renderer_of(CHATML_TOOLS), renderer_of(CHATML_TOOLS).render(run, 4096).rows)) == 2
 
 
 def test_a_user_who_speaks_behind_a_result_is_heard_where_the_template_awaits_the_agent() -> None:

@@ -13,14 +13,16 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.evaluation.comparison import compare
-from quintain.records.agent import Agent
+from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, Row, TextRow
 from quintain.records.evaluation import Evaluation
 from quintain.records.jobs.job import EvaluateDatasetSpec, JobResult
-from quintain.records.trajectory import Action, Task
+from quintain.records.trajectory import Action, Actor, Step, Task
 from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import evaluate_dataset
+from tiny_models import save_tiny_model, tiny_tokenizer
+from trainers.templates import GEMMA, GEMMA_SPECIAL
 from trajectory_runs import answer as say
 from trajectory_runs import run, user
 from worker.job_folder import STARTER, Stopping, evaluation, events, expert_runs, outputs
@@ -88,6 +90,21 @@ def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_pa
     assert evaluation.held_out.n_tokens == row.n_supervised
     right = (logs[places - 1].argmax(-1) == targets).float().mean()
     assert evaluation.held_out.token_accuracy == pytest.approx(float(right))
+
+
+def test_turns_in_a_row_are_asked_for_as_one_where_the_template_writes_them_as_one(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(GEMMA, special=GEMMA_SPECIAL, eos="<eos>", bos="<bos>")
+    folder = save_tiny_model(tmp_path / "gemma", tokenizer=tokenizer, hidden=16)
+    agent = Agent(name="gemma", model=ModelRef(source="folder", path=str(folder)))
+    said = Step(actor=Actor.AGENT, message="Let me look.")
+    run = expert_runs(1, "held_out")[0]
+    first = next(i for i, step in enumerate(run.steps) if step.actions)
+    twice = run.model_copy(update={"steps": (*run.steps[:first], said, *run.steps[first:]), "id": "traj-x"})
+    _, evaluation = measured(
+        tmp_path / "a" / "job-1", [DatasetRow(trajectory=one) for one in (run, twice)], agent, max_new_tokens=1
+    )
+    plain, joined = (result.metrics for result in evaluation.results)
+    assert joined["steps"] == plain["steps"] == len(run.agent_steps)
 
 
 def test_equal_arguments_in_another_order_match_and_other_values_do_not(tmp_path: Path) -> None:

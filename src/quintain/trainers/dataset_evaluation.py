@@ -115,7 +115,13 @@ class HeldOutModel:
     def _prefixes(self, run: Trajectory, name: str) -> list[_Prefix]:
         """Return the prefix of each turn that training would supervise, and the turn; without actions, of the answer alone."""
         messages = self.maker.renderer.messages(run)
-        turns = [(place, run.steps[index]) for place, (m, index) in enumerate(messages) if m.role == "assistant"]
+        turns: list[tuple[int, Step]] = []
+        last, keeps_apart = "", self.maker.renderer.writer.adjacent_turns
+        for place, (message, index) in enumerate(messages):
+            if message.role == "assistant":  # turns that the template writes as one are asked for as one
+                start = place if keeps_apart or last != "assistant" else turns.pop()[0]
+                turns.append((start, run.steps[index]))
+            last = message.role
         acts = any(step.actions for _, step in turns)
         prefixes = [
             _Prefix(

@@ -1,8 +1,9 @@
 """verifiers 0.4: the tasks of a taskset that an answer ends, scored by the taskset's own reward functions, and its tools.
 
 The conversation becomes a `Trace`, and `Task.score` sums the weighted rewards, as `verifiers replay` does without a runtime. Tool
-servers of Python run in this process, with the state of the trace. Tasksets with a container, servers elsewhere, an environment of their
-own, or rewards that need a runtime are refused: they need the library's own rollouts.
+servers of Python run in this process, with the state of the trace, which a condition may read to end the run behind a call.
+Tasksets with a container, servers elsewhere, an environment of their own, or rewards that need a runtime are refused: they need the
+library's own rollouts.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def open_adapter(settings: dict[str, Any]) -> Verifiers:
         "its tasks set up a runtime": servers and task_type.setup is not vf.Task.setup,
         "it has its own environment class": loaders.environment_class(name) is not vf.SingleAgentEnv,
         **{f"its reward {hook.__name__} needs a runtime": _needs_runtime(hook) for hook in rewards},
-        **{f"its condition {hook.__name__} ends runs": servers for hook in stops},
+        **{f"its condition {hook.__name__} reads requests": servers and not _reads_trace(hook) for hook in stops},
     }
     if found := [reason for reason, holds in reasons.items() if holds]:
         raise ValueError(f"expected a taskset that is scored without a runtime, got {name!r}: {'; '.join(found)}")
@@ -50,6 +51,11 @@ def open_adapter(settings: dict[str, Any]) -> Verifiers:
 def _needs_runtime(hook: Any) -> bool:
     runtime = inspect.signature(hook).parameters.get("runtime")
     return runtime is not None and runtime.default is runtime.empty
+
+
+def _reads_trace(hook: Any) -> bool:
+    boundary: type = library("verifiers.v1.session").hook_boundary(hook, allow_trace=True)
+    return boundary is library("verifiers.v1").Trace
 
 
 class Verifiers:
@@ -94,9 +100,12 @@ class Verifiers:
         """Call a tool, or score the answer."""
         if tool in self._calls:
             return self._called(tool, arguments)
+        self._messages.append(self._vf.AssistantMessage(content=arguments["action"]))
+        return self._scored(self._trace(), "")
+
+    def _trace(self) -> Any:
         vf, task = self._vf, self._task
-        self._messages.append(vf.AssistantMessage(content=arguments["action"]))
-        trace = vf.Trace(
+        return vf.Trace(
             task=vf.TraceTask(type=type(task).__name__, data=task.data),
             agent=vf.AgentInfo(config=vf.AgentConfig()),
             nodes=[
@@ -107,10 +116,18 @@ class Verifiers:
             ],
             state=self._state,
         )
-        self._loop.run(task.score(trace))
+
+    def _scored(self, trace: Any, text: str, *, is_error: bool = False) -> Turn:
+        self._loop.run(self._task.score(trace))
         scored = [reward for reward in trace.rewards.values() if reward is not None]
         metrics = {name: value for name, value in trace.metrics.items() if value is not None}
-        return Turn("", float(trace.reward) if scored else None, terminated=True, info={"metrics": metrics})
+        reward = float(trace.reward) if scored else None
+        return Turn(text, reward, terminated=True, is_error=is_error, info={"metrics": metrics})
+
+    async def _stops(self, trace: Any) -> bool:
+        """Whether a condition of the task ends the run."""
+        hook = library("verifiers.v1.session").call_hook
+        return any([await hook(stop, {self._vf.Trace: trace}) for stop in self._task.hooks("stop")])
 
     def close(self) -> None:
         """Forget the task and stop its tool servers."""
@@ -151,6 +168,9 @@ class Verifiers:
             types.AssistantMessage(tool_calls=[call]),
             types.ToolMessage(tool_call_id=call_id, content=text, name=tool),
         ]
+        trace = self._trace()
+        if self._loop.run(self._stops(trace)):
+            return self._scored(trace, text, is_error=is_error)
         return Turn(text, is_error=is_error)
 
 

@@ -92,12 +92,17 @@ def _native(row: Mapping[str, Any]) -> dict[str, Any]:
         row = _benchmark(row)
     if "instance_id" in row and "problem_statement" in row:
         return _swe_bench(row)
+    fields = dict(row)
+    if isinstance(row.get("reward_model"), dict):  # of verl
+        fields["ground_truth"] = fields.pop("reward_model").get("ground_truth")
+    for name in ("ground_truth", "answerKey"):
+        if name in fields:
+            fields.setdefault("answer", fields.pop(name))
     asked = next((name for name in ASKED if name in row), None)
     if asked is not None and ("prompt" not in row or "ground_truth" in row):  # there `prompt` is the templated question
-        return _question(row, asked)
-    if isinstance(row.get("prompt"), list) and isinstance(row.get("reward_model"), dict):
-        return _verl(row)
-    fields = dict(row)
+        return _question(fields, asked)
+    if isinstance(row.get("prompt"), list):
+        fields["prompt"] = _asked_by_user(row["prompt"])
     for ours, theirs in (("id", "task_id"), ("prompt", "description"), ("prompt", "instruction")):
         if ours not in fields and theirs in fields:
             fields[ours] = fields.pop(theirs)
@@ -149,13 +154,9 @@ def _patch_difficulty(patch: str) -> str:
     return "easy" if lines < _EASY_LINES else "medium" if lines < _MEDIUM_LINES else "hard"
 
 
-def _question(row: Mapping[str, Any], asked: str) -> dict[str, Any]:
+def _question(fields: dict[str, Any], asked: str) -> dict[str, Any]:
     """Return the fields of a question; in GSM8K its answer follows `####` at the end of a worked solution."""
-    fields = dict(row)
     fields["prompt"] = fields.pop(asked)
-    for name in ("ground_truth", "answerKey"):
-        if name in fields:
-            fields.setdefault("answer", fields.pop(name))
     if isinstance(answer := fields.get("answer"), str) and "####" in answer:
         solution, _, final = answer.rpartition("####")
         if not final.strip():
@@ -186,13 +187,13 @@ def _with_choices(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _verl(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a row of verl: the user's messages as the prompt, and the ground truth of its reward."""
-    fields = dict(row)
-    asked = (message for message in fields.pop("prompt") if isinstance(message, dict) and message.get("role") == "user")
-    fields["prompt"] = "\n\n".join(str(message.get("content", "")) for message in asked)
-    fields["answer"] = fields.pop("reward_model").get("ground_truth")
-    return _identified(fields)
+def _asked_by_user(messages: list[Any]) -> str:
+    """Return the user's messages of a prompt, as rows of TRL and verl have it."""
+    chat = [(str(one.get("role")), str(one.get("content", ""))) for one in messages if isinstance(one, dict)]
+    roles = [role for role, _ in chat]
+    if not {"user"} <= set(roles) <= {"system", "user"}:
+        raise InvalidInput(f"expected prompt to be text or a user's messages, got those of {clip(', '.join(roles))}")
+    return "\n\n".join(text for role, text in chat if role == "user")
 
 
 def _identified(fields: dict[str, Any]) -> dict[str, Any]:

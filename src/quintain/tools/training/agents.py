@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from quintain.artifacts.vocabularies import has_vocabulary
 from quintain.endpoints.client import missing_key
 from quintain.endpoints.profiles import find_profile
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, Unavailable
@@ -21,9 +22,10 @@ from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
 from quintain.tools.run_selection import short_schema
 from quintain.tools.services import Services
-from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder, weight_headers
+from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
 from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base
 from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
+from quintain.tools.training.planning.loadable_folders import require_loadable as require_folder
 from quintain.tools.training.planning.model_files import DEQUANTISED, stored_quantization
 
 EXPERT = "expert"
@@ -235,7 +237,10 @@ def _require_files(agent: Agent) -> Agent:
                 code="model_not_found",
             )
     if agent.model.source == "folder":
-        weight_headers(Path(agent.model.path))
+        require_folder(
+            Path(agent.model.path),
+            own_tokenizer=agent.model.adapter is None or not has_vocabulary(Path(agent.model.adapter)),
+        )
         stored = stored_quantization(agent.model)
         if stored is not None and stored not in DEQUANTISED:
             raise InvalidInput(

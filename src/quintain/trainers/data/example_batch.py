@@ -38,8 +38,8 @@ class ExampleBatch:
 
 REMEDIES = {
     "nothing_supervised": "mark the steps to learn from with train=true",
-    "template_refused": "the chat template does not write the messages of these runs, such as two agent turns in a row, which "
-    "one step can hold; train what register_agent(name=..., model=..., template='react') gives, or use another model",
+    "template_refused": "the chat template does not write the messages of these runs, such as a call without a result before another "
+    "turn; train what register_agent(name=..., model=..., template='react') gives, or use another model",
     "too_short": "give longer texts",
     "equal_sides": "export pairs whose agent text differs",
     "no_branch": "set step_level to false",

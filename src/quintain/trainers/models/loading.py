@@ -323,10 +323,9 @@ def auto_class(config: Any) -> Any:
     Raises:
         InvalidInput: transformers has neither for this configuration (`unsupported_model`).
     """
-    if type(config) in AutoModelForCausalLM._model_mapping:
-        return AutoModelForCausalLM
-    if type(config) in AutoModelForImageTextToText._model_mapping and not config.is_encoder_decoder:
-        return AutoModelForImageTextToText
+    for model_class in () if config.is_encoder_decoder else (AutoModelForCausalLM, AutoModelForImageTextToText):
+        if type(config) in model_class._model_mapping:
+            return model_class
     raise InvalidInput(
         f"expected a causal language model that transformers knows, got {config.model_type!r} in {config.name_or_path}; name another "
         "model",

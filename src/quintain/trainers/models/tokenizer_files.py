@@ -8,14 +8,12 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
+from quintain.artifacts.vocabularies import has_vocabulary
 from quintain.errors import InvalidInput
 from quintain.records.agent import ModelRef
 from quintain.trainers.models.adapters import first_line
 from quintain.trainers.models.gguf_copies import UnfaithfulCopy
 from quintain.trainers.models.model_files import ModelFiles
-
-_VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
-"""Names of vocabulary files; without any, transformers creates a tokenizer without tokens."""
 
 _OF_PROCESSOR = "chat_template.json"
 """File of a processor's template, as transformers wrote it until 4.50."""
@@ -27,13 +25,9 @@ _PROBE = "The quick brown fox jumps over the lazy dog, 0123456789 times."
 def tokenizer_files(ref: ModelRef, files: ModelFiles) -> ModelFiles:
     """Return where the tokenizer is: beside an adapter that brings one, whose template it was trained with."""
     own = Path(ref.adapter) if ref.adapter else None
-    if own is not None and _has_vocabulary(own):
+    if own is not None and has_vocabulary(own):
         return ModelFiles(own)
     return files if files.tokenizer is None else ModelFiles(files.tokenizer)
-
-
-def _has_vocabulary(folder: Path) -> bool:
-    return any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern))
 
 
 def load_tokenizer(files: ModelFiles) -> Any:
@@ -43,7 +37,7 @@ def load_tokenizer(files: ModelFiles) -> Any:
         InvalidInput: There are no files, they are damaged, or the tokenizer of a GGUF file does not decode its ids to the same text.
     """
     folder = files.folder
-    if files.gguf is None and not _has_vocabulary(folder):
+    if files.gguf is None and not has_vocabulary(folder):
         raise InvalidInput(
             f"expected tokenizer files in {folder}, got none; copy tokenizer.json and the like from the model's own folder",
             code="model_incomplete",

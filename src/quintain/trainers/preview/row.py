@@ -145,11 +145,12 @@ def stops(rows: Sequence[TokenRow], renderer: Renderer, *, is_text: bool) -> tup
         places = row.places
         steps = row.step_index[places]
         ends = places[np.append(np.flatnonzero(np.diff(steps)), len(steps) - 1)] if len(places) else places
-        turns += len(ends)
-        # The last token of a turn may be masked although earlier ones are trained.
         following = np.append(row.step_index, -2)[ends + 1]
+        # The last token of a turn may be masked although earlier ones are trained.
         whole = following != row.step_index[ends]
-        stopped += sum(int(row.token_ids[end]) in renderer.end_ids for end in ends[whole])
+        goes_on = whole & (following >= 0)  # in the next step, where a template writes both as one turn
+        turns += len(ends) - int(goes_on.sum())
+        stopped += sum(int(row.token_ids[end]) in renderer.end_ids for end in ends[whole & ~goes_on])
     return turns, stopped
 
 

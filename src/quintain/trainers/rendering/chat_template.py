@@ -109,8 +109,9 @@ ThoughtPlace = Literal["content", "tool_plan", "left_out"]
 renderer restores the thought before the call."""
 
 
-ThinkingPlace = Literal["", "reasoning_content", "reasoning", "thinking", "tags"]
-"""Where a template takes what an agent thought: a key of the message; between `<think>` tags in the content; or nowhere."""
+ThinkingPlace = Literal["", "reasoning_content", "reasoning", "thinking", "part", "tags"]
+"""Where a template takes what an agent thought: a key of the message; a part of the content, as Mistral's reasoning models do;
+between `<think>` tags in the content; or nowhere."""
 
 
 class Turn(NamedTuple):
@@ -170,7 +171,22 @@ class ChatTemplate:
     token that opens the next one; else empty."""
 
     def chat(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
-        """Return messages as chat entries, with control tokens in their text defused."""
+        """Return messages as the entries of a chat that the template writes."""
+        return self.joined(self.entries(messages, tools))
+
+    def joined(self, chat: Chat) -> Chat:
+        """Return a chat with adjacent agent turns as one, if the template does not keep them apart, as mistral-common joins them."""
+        joined: Chat = []
+        for entry in chat:
+            before = joined[-1] if joined and not self.adjacent_turns else {}
+            if (entry["role"], before.get("role"), before.get("tool_calls")) == ("assistant", "assistant", None):
+                texts = joined.pop()["content"], entry["content"]
+                entry = {**entry, "content": "\n\n".join(text for text in texts if text.strip())}
+            joined.append(entry)
+        return joined
+
+    def entries(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
+        """Return messages as entries of a chat, one for each agent turn, with control tokens in their text defused."""
         if self.one_call:
             messages = [message for message, _ in one_call_each((message, 0) for message in messages)]
         guide = ("Write a call as:", FORMS[self.writes_calls].shape) if self.writes_calls else ()
@@ -274,8 +290,10 @@ class ChatTemplate:
         if has_calls and self.arguments_as_text:
             calls = [{**call, "function": _with_text(call["function"])} for call in entry["tool_calls"]]
             entry = {**entry, "tool_calls": calls}
-        if self.content_as_parts:
-            entry = {**entry, "content": [{"type": "text", "text": entry["content"]}]}
+        thinking = [{"type": "thinking", "thinking": entry["part"]}] if "part" in entry else []
+        if self.content_as_parts or thinking:
+            text = [{"type": "text", "text": entry["content"]}] if entry["content"] or not thinking else []
+            entry = {**{key: value for key, value in entry.items() if key != "part"}, "content": thinking + text}
         return entry
 
     def _split_thinking(self, entry: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.calls import ParsedTurn, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
-from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, StyleName, as_thinking, one_call_each
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, Chat, StyleName, as_thinking, one_call_each
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS, Probe, probe
 
 _PROBES: dict[tuple[str, bool, str], Probe] = {}
@@ -53,6 +53,14 @@ class _Segment(NamedTuple):
     step: int = -1
     trained: bool = False
     logprobs: Sequence[float] | None = None
+
+
+class _Said(NamedTuple):
+    """What a step says in an agent's turn."""
+
+    message: Message
+    step: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -225,6 +233,29 @@ class Renderer:
         is_own = step.sampled is not None and step.sampled.tokenizer == self.fingerprint
         return step.sampled if is_own and not (self.writer.one_call and len(step.actions) > 1) else None
 
+    def _turns(
+        self, entries: Chat, messages: Sequence[tuple[Message, int]], trajectory: Trajectory
+    ) -> Iterator[list[_Said]]:
+        """Yield what the steps of each agent turn say: those of adjacent turns, where the template does not keep them apart.
+
+        Raises:
+            InvalidInput: A step before another one calls tools, says nothing, or has sampled ids (`template_refused`).
+        """
+        turn: list[_Said] = []
+        left = iter((message, index) for message, index in messages if message.role == "assistant")
+        for entry in entries:
+            if turn and (self.writer.adjacent_turns or entry["role"] != "assistant"):
+                yield turn
+                turn = []
+            if entry["role"] == "assistant":
+                said = _Said(*next(left), entry["content"].strip())
+                for before in turn[-1:]:
+                    if before.message.actions or not before.text or self._sampled(trajectory.steps[before.step]):
+                        raise _not_apart(said.step)
+                turn.append(said)
+        if turn:
+            yield turn
+
     def _chains(self, trajectory: Trajectory) -> Iterator[list[_Segment]]:
         """Yield the segments of the episode; a new list wherever the template rewrites earlier text.
 
@@ -235,24 +266,19 @@ class Renderer:
         if writer.one_call:
             messages = one_call_each(messages)
         schemas = writer.schemas(trajectory.tools)
-        chat = writer.chat([m for m, _ in messages], trajectory.tools)
+        chat = writer.entries([m for m, _ in messages], trajectory.tools)
         greetings = len(list(takewhile(lambda entry: entry["role"] == "assistant", chat)))
         if 0 < greetings < len(chat) and not writer.accepts(chat[: greetings + 1], schemas):
             messages = messages[greetings:]
-            chat = writer.chat([m for m, _ in messages], trajectory.tools)
+            chat = writer.entries([m for m, _ in messages], trajectory.tools)
+        turns = list(self._turns(chat, messages, trajectory))
+        chat = writer.joined(chat)
         places = [place for place, entry in enumerate(chat) if entry["role"] == "assistant"]
-        turns = [(message, index) for message, index in messages if message.role == "assistant"]
         chain: list[_Segment] = []
         written, closing = "", list[int]()
-        for place, (message, index) in zip(places, turns, strict=True):
+        for place, (*earlier, (message, index, _)) in zip(places, turns, strict=True):
             if not place:
                 continue
-            if chat[place - 1]["role"] == "assistant" and not writer.adjacent_turns:
-                raise InvalidInput(
-                    f"expected something between the agent's turns, got step {index} right behind another: the chat template "
-                    "does not keep them apart; record them as one step, or use another model",
-                    code="template_refused",
-                )
             step = trajectory.steps[index]
             turn_text = writer.turn(chat[: place + 1], schemas)
             if chain and written and turn_text.prompt.startswith(written):
@@ -261,10 +287,20 @@ class Renderer:
                 if chain:
                     yield chain
                 chain = [_Segment(writer.encode(turn_text.prompt))]
+            prompt, text = turn_text.prompt, turn_text.text
+            for said in earlier:
+                if (end := text.find(said.text) + len(said.text)) < len(said.text):
+                    raise _not_apart(index)
+                chain.append(
+                    _Segment(
+                        writer.encode(text[:end], after=prompt), said.step, self.trains(trajectory.steps[said.step])
+                    )
+                )
+                prompt, text = prompt + text[:end], text[end:]
             if sampled := self._sampled(step):
                 turn, logprobs = _checked(sampled, index)
             else:
-                turn, logprobs = writer.encode(turn_text.text, after=turn_text.prompt), None
+                turn, logprobs = writer.encode(text, after=prompt), None
                 if not self.written(turn).strip() and (message.actions or chat[place]["content"].strip()):
                     raise InvalidInput(
                         f"expected the chat template to write the agent's turn of step {index}, got nothing; use template "
@@ -275,6 +311,14 @@ class Renderer:
             written = turn_text.finished if self.appendable and turn_text.can_be_appended_to else ""
             closing = self.closing(turn, called=bool(message.actions))
         yield chain
+
+
+def _not_apart(step: int) -> InvalidInput:
+    return InvalidInput(
+        f"expected something between the agent's turns, got step {step} right behind another: the chat template does not keep them "
+        "apart; record them as one step, or use another model",
+        code="template_refused",
+    )
 
 
 def _checked(sampled: SampledTokens, index: int) -> tuple[Sequence[int], Sequence[float] | None]:

@@ -157,6 +157,8 @@ def _writes_thinking(template: ChatTemplate, reader: TurnReader) -> bool:
         except InvalidInput:
             return False
         before, _, after = turn.text.partition(_REASONING)
+        if repr(_REASONING) in turn.text:
+            return False  # the template writes the parts of the content as Python does
         tagged, prompt = template.thinking == "tags", turn.prompt.rstrip()
         if prompt.endswith("</think>") or not (tagged or messages is _LAST_TURN or turn.finished.startswith(prompt)):
             return False  # the prompt closes the thinking

@@ -10,7 +10,7 @@ import math
 import mmap
 import struct
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -133,7 +133,7 @@ def _unsupported(name: str, values: Mapping[str, Any]) -> Fault | None:
         "a tokenizer": (values.get("tokenizer.ggml.model"), VOCABULARIES),
     }
     for what, (found, known) in stated.items():
-        if found is not None and found not in known and not _is_newer():
+        if found is not None and found not in known and not is_newer_than(_NAMES["listed_for"]):
             return Fault(
                 "unsupported_model",
                 f"expected {what} in {name} that transformers reads from GGUF ({', '.join(sorted(known))}), got {str(found)[:40]!r}; "
@@ -142,10 +142,10 @@ def _unsupported(name: str, values: Mapping[str, Any]) -> Fault | None:
     return None
 
 
-def _is_newer() -> bool:
-    """Whether transformers is newer than the lists of architectures that it reads."""
+def is_newer_than(listed: Sequence[int]) -> bool:
+    """Whether transformers is newer than the version of a list of what it reads."""
     try:
-        return tuple(int(part) for part in version("transformers").split(".")[:2]) > tuple(_NAMES["listed_for"])
+        return tuple(int(part) for part in version("transformers").split(".")[:2]) > tuple(listed)
     except (PackageNotFoundError, ValueError):
         return True
 
