@@ -19,7 +19,7 @@ from typing import Any
 
 from quintain.endpoints.completion import Spent
 from quintain.endpoints.faults import BUSY, STOPPED
-from quintain.errors import Unavailable
+from quintain.errors import InvalidInput, Unavailable
 from quintain.jobs.directory import iterate_lines, open_appending, output_records, write_line
 from quintain.records.jobs.job import JobResult
 from quintain.records.jobs.run_jobs import JudgeSpec, ScoreSpec
@@ -28,7 +28,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip
 from quintain.scoring.calibration.agreement import even_odds
 from quintain.scoring.judges.judging_items import comparisons
-from quintain.worker.job_inputs import RunInputs, open_run_inputs, score_each
+from quintain.worker.job_inputs import RunInputs, most_common_causes, open_run_inputs, score_each
 from quintain.worker.judging.asking import Verdicts
 from quintain.worker.judging.judges import EndpointJudge, LocalJudge
 from quintain.worker.policies.request_ledger import cost_report
@@ -170,7 +170,11 @@ class Journal:
 def _by_judge(
     spec: JudgeSpec | ScoreSpec, judge: EndpointJudge | LocalJudge, journal: Journal, reporter: Reporter
 ) -> JobResult:
-    """Judge the items that are left, in any order, write the outputs, and return the report."""
+    """Judge the items that are left, in any order, write the outputs, and return the report.
+
+    Raises:
+        Unavailable: No item has a verdict (`nothing_judged`), or the endpoint answers nothing any more.
+    """
     tally = journal.tally()
     planned, alone, items = _planned(open_run_inputs(spec.runs), spec, journal)
     reporter.phase("judging")
@@ -206,8 +210,7 @@ def _by_judge(
         facts["alone_in_their_task"] = alone
         reporter.warn("alone", f"{alone} of {spec.runs.n} runs have no other run of their task to be compared with")
     if unscored := tally.failed.total():
-        causes = "; ".join(f"{cause} ({n})" for cause, n in tally.failed.most_common(3))
-        reporter.warn("not_judged", f"{unscored} of {tally.items} items have no verdict: {causes}")
+        _warn_unscored(tally, unscored, reporter)
     n_first, n_second, reversed_pairs = (tally.counts[name] for name in ("first", "second", "inconsistent"))
     odds = even_odds(n_first, n_second)
     if odds is not None and odds < _BIASED and reversed_pairs:
@@ -220,15 +223,36 @@ def _by_judge(
     return JobResult(n=tally.items - unscored, n_error=unscored, report=facts | counts)
 
 
+def _warn_unscored(tally: Tally, unscored: int, reporter: Reporter) -> None:
+    causes = most_common_causes(tally.failed)
+    if unscored == tally.items:
+        raise Unavailable(
+            f"expected verdicts of the judge, got none on {tally.items} items: {causes}; correct the cause, or let another model "
+            "judge",
+            code="nothing_judged",
+        )
+    reporter.warn("not_judged", f"{unscored} of {tally.items} items have no verdict: {causes}")
+
+
 def _planned(
     runs: RunInputs, spec: JudgeSpec | ScoreSpec, journal: Journal
 ) -> tuple[int, int, Iterator[tuple[Trajectory, ...]]]:
-    """Return the number of items, the number of runs without another of their task, and the items that are left."""
+    """Return the number of items, the number of runs without another of their task, and the items that are left.
+
+    Raises:
+        InvalidInput: No run has another of its task to be compared with (`nothing_judged`).
+    """
     if spec.mode in {"score", "steps"}:
         return runs.n, 0, ((run,) for run in runs.stream() if not journal.is_done((run.id or "",)))
     tasks = runs.by_task()
     alone = sum(len(ids) < 2 for ids in tasks.tasks.values())
     groups = [group for ids in tasks.tasks.values() for group in comparisons(ids, spec.mode, spec.seed)]
+    if not groups:
+        raise InvalidInput(
+            f"expected several runs of a task to compare, got {alone} that are alone in theirs; collect several attempts of each "
+            "task, or give mode 'score'",
+            code="nothing_judged",
+        )
     return len(groups), alone, (tasks.read(group) for group in groups if not journal.is_done(group))
 
 
