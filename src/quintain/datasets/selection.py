@@ -136,6 +136,13 @@ class Criteria:
     curation: Curation = field(default_factory=Curation)
     """Bounds on reward and length, and allowed source models."""
 
+    @property
+    def chooses(self) -> bool:
+        """Whether values or columns decide which runs are kept."""
+        curation = self.curation
+        bounds = (self.scorer, curation.min_reward, curation.max_reward, curation.where)
+        return curation.ranks or any(bound is not None for bound in bounds)
+
 
 @dataclass
 class ExportCounts:
