@@ -61,7 +61,7 @@ def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hi
         asked = _asked(services, spec, dataset)
         if asked.data is not None and not blockers:
             blockers += _few_steps(spec, asked.data.rows)
-        blockers += idle_settings(spec.config, acts=dataset is None)
+        blockers += [*idle_settings(spec.config, acts=dataset is None), *_unvalidated(spec.config, dataset)]
         rows = dataset.splits["train"] if dataset is not None else 0
         blockers += early_end(spec.method, spec.config, rows, spec.environment)
     if spec.environment is not None and not _pays_failures(spec.reward):
@@ -93,11 +93,26 @@ def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
     blockers = [one for method, dataset in datasets for one in data_concerns(services, method, dataset).blockers]
     for stage in stages:
         blockers += idle_settings(stage.config, acts=stage.environment is not None)
+        blockers += _unvalidated(
+            stage.config, services.store.datasets.get(stage.dataset_id) if stage.dataset_id else None
+        )
         blockers += early_end(stage.method, stage.config, stage.rows, stage.environment)
     if stages and stages[0].environment is not None and not _pays_failures(stages[0].reward):
         blockers += never_succeeds(services, stages[0].method, spec.agent, stages[0].environment)
     found = (*_hints(blockers), *settings_warnings([stage.config for stage in stages], spec.agent))
     return tuple(dict.fromkeys(found))
+
+
+def _unvalidated(config: TrainingConfig, dataset: Dataset | None) -> list[Blocker]:
+    """Return a blocker of settings that have no effect without validation rows."""
+    named = ("early_stopping_patience", "validate_every_steps")
+    asked = [name for name in named if getattr(config, name) is not None]
+    if not asked or (dataset is not None and dataset.splits.get("validation")):
+        return []
+    message = f"there are no validation rows, so {' and '.join(asked)} {'have' if len(asked) > 1 else 'has'} no effect"
+    online = Hint("give evaluate_every_steps and target_success, or kl_stop")
+    remedy = online if dataset is None else Hint(export_again(dataset, validation_share=0.1))
+    return [Blocker(code="no_effect", message=message, remedy=remedy)]
 
 
 def _pays_failures(reward: RewardSpec | None) -> bool:
