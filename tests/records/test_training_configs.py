@@ -344,10 +344,11 @@ def test_the_main_revision_of_a_model_is_the_one_that_is_taken() -> None:
 
 
 def test_all_names_that_cannot_be_honoured_are_in_one_answer() -> None:
-    message = fault("sft", push_to_hub=True, trust_remote_code=True, dataset_name="org/rows")
+    message = fault("sft", push_to_hub=True, system_prompt="Be kind.", dataset_name="org/rows", trust_remote_code=True)
     assert [
-        name for name in ("push_to_hub", "trust_remote_code", "dataset_name") if f"`{name}` cannot be" not in message
+        name for name in ("push_to_hub", "system_prompt", "dataset_name") if f"`{name}` cannot be" not in message
     ] == []
+    assert "trust_remote_code" not in message, "code in a model's folder is never run"
 
 
 def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:

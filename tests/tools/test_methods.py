@@ -291,6 +291,8 @@ def test_a_file_of_another_trainer_is_told_which_defaults_are_those_of_this_one(
     assert f"[left_open] the file leaves these at the defaults here: {left}" in str(
         start_config(waiting, file).warnings
     )
+    named = start_config(waiting, file | {"template": "llama3", "trust_remote_code": True}).warnings
+    assert any(str(note).startswith("[template] the file names the template 'llama3'") for note in named)
     own = {"method": "sft", "dataset": three, "hyperparameters": {"epochs": 1}}
     assert "[left_open]" not in str(start_config(waiting, own).warnings)
 

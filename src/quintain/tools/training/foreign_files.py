@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.next_step import Hint
+from quintain.next_step import Hint, call
 from quintain.records.hyperparameters.foreign_settings import RENAMED
 from quintain.records.hyperparameters.methods import TrainingConfig
+from quintain.records.wording import shown
 from quintain.tools.training.methods import STAGES
 
 _ELSEWHERE = {
@@ -41,6 +42,8 @@ _READ_ANYWAY: Mapping[str, tuple[Any, ...]] = {
 """Key of an entry of axolotl's `datasets` -> values at which rows are read and trained on as here."""
 _MADE = {"reward_model": "reward", "process_reward_model": "prm"}
 """Switch of axolotl -> the method that it states."""
+TEMPLATES = ("template", "chat_template")
+"""Keys under which a file names a template of its trainer."""
 _TOKENIZERS = ("tokenizer_name_or_path", "tokenizer_name")
 
 
@@ -88,8 +91,15 @@ _DIFFERING = ("learning_rate", "batch_size", "warmup_ratio", "schedule", "max_le
 """Settings on which trainers' defaults differ."""
 
 
-def left_open(config: TrainingConfig) -> Iterator[Hint]:
-    """Yield a note on what a file of another trainer does not state, and what it is here."""
+def left_open(config: TrainingConfig, template: str | None) -> Iterator[Hint]:
+    """Yield notes on what a file of another trainer does not state, and what it is here, and on a template that it names."""
+    if template is not None:
+        yield Hint(
+            f"[template] the file names the template {shown(template)}, and rows are rendered by that of the model, or by a plain one "
+            "where it has none; ",
+            call("preview_dataset", dataset_id=..., model=...),
+            " shows them, and register_agent takes another `template`",
+        )
     given = config.model_fields_set | ({"warmup_ratio"} if config.warmup_steps is not None else set())
     values = {name: getattr(config, name) for name in _DIFFERING if name not in given}
     values |= {
