@@ -307,6 +307,23 @@ def test_the_share_of_another_trainers_file_is_held_out_from_a_file_of_rows(wait
         assert (sum(splits.values()), bool(splits.get("validation"))) == (8, share > 0)
 
 
+def test_the_dataset_of_an_axolotl_file_is_taken_if_its_keys_say_what_is_read_anyway(
+    waiting: Services, tmp_path: Path
+) -> None:
+    """A part of a split, or another column, would be other rows."""
+    sides = {side: {"role": "assistant", "content": side} for side in ("chosen", "rejected")}
+    asked = {"messages": [{"role": "user", "content": "Hello?"}]}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(asked | sides), encoding="utf-8")
+    keys = {"type": "chat_template.default", "field_messages": "messages", "field_chosen": "chosen"}
+    file = {"rl": "simpo", "rl_beta": 2.0, "simpo_gamma": 1.0, "cpo_alpha": 0.0, "chat_template": "llama3"}
+    taken = start_config(waiting, file | {"datasets": [{"path": "pairs.jsonl"} | keys]}, folder=tmp_path)
+    config = spec_of(waiting, taken).config
+    assert (config.method, config.beta, config.gamma) == ("simpo", 2.0, 1.0)
+    part = file | {"datasets": [{"path": "pairs.jsonl", "split": "train[:20%]"} | keys]}
+    error = error_of(start_config, waiting, part, folder=tmp_path)
+    assert "got {'split': 'train[:20%]'} for pairs.jsonl; export the rows that are meant" in error.message
+
+
 WRONG_STAGES: list[tuple[dict[Any, Any], list[str]]] = [
     ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset: ", "got [1]", "quotes"]),
     ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 environments, got 0"]),

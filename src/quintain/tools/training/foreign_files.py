@@ -33,7 +33,11 @@ _ELSEWHERE = {
 """Key of other trainers' config files -> key here."""
 _READ_ANYWAY: Mapping[str, tuple[Any, ...]] = {
     "split": ("train",),
-    "field_messages": ("messages", "conversations"),
+    "field_messages": ("messages", "conversations", "conversation"),
+    "field_chosen": ("chosen",),
+    "field_rejected": ("rejected",),
+    "message_field_role": ("from", "role"),
+    "message_field_content": ("value", "content"),
     "message_property_mappings": ({"role": "from", "content": "value"}, {"role": "role", "content": "content"}),
     "field_tools": ("tools",),
     "roles_to_train": (["assistant"], ["gpt"]),
@@ -54,14 +58,22 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
     its name.
 
     Raises:
-        InvalidInput: two names of one key.
+        InvalidInput: two names of one key, or a dataset of which not all rows are taken as they are.
     """
     named = {name: value for name, value in document.items() if value is not None or name not in {"seed", *_ELSEWHERE}}
     match named.get("datasets"):
         # Axolotl's list. The format of rows is found from them; other keys choose or rename them.
-        case [{"path": str(path), **more}] if "dataset" not in named and all(
-            name in ("type", "ds_type") or value in _READ_ANYWAY.get(str(name), ()) for name, value in more.items()
-        ):
+        case [{"path": str(path), **more}] if "dataset" not in named:
+            unread = {
+                name: value
+                for name, value in more.items()
+                if name not in ("type", "ds_type") and value not in _READ_ANYWAY.get(str(name), ())
+            }
+            if unread:
+                raise InvalidInput(
+                    f"datasets: expected rows that are taken as they are, got {shown(unread)} for {path}; export the rows that are "
+                    "meant (quintain export --rows), and name that dataset"
+                )
             named["dataset"] = path
             del named["datasets"]
     for alias, key in _ELSEWHERE.items():
