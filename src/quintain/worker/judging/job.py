@@ -19,7 +19,7 @@ from typing import Any
 
 from quintain.endpoints.completion import Spent
 from quintain.endpoints.faults import BUSY, STOPPED
-from quintain.errors import InvalidInput, Unavailable
+from quintain.errors import Unavailable
 from quintain.jobs.directory import iterate_lines, open_appending, output_records, write_line
 from quintain.records.jobs.job import JobResult
 from quintain.records.jobs.run_jobs import JudgeSpec, ScoreSpec
@@ -237,22 +237,12 @@ def _warn_unscored(tally: Tally, unscored: int, reporter: Reporter) -> None:
 def _planned(
     runs: RunInputs, spec: JudgeSpec | ScoreSpec, journal: Journal
 ) -> tuple[int, int, Iterator[tuple[Trajectory, ...]]]:
-    """Return the number of items, the number of runs without another of their task, and the items that are left.
-
-    Raises:
-        InvalidInput: No run has another of its task to be compared with (`nothing_judged`).
-    """
+    """Return the number of items, the number of runs without another of their task, and the items that are left."""
     if spec.mode in {"score", "steps"}:
         return runs.n, 0, ((run,) for run in runs.stream() if not journal.is_done((run.id or "",)))
     tasks = runs.by_task()
     alone = sum(len(ids) < 2 for ids in tasks.tasks.values())
     groups = [group for ids in tasks.tasks.values() for group in comparisons(ids, spec.mode, spec.seed)]
-    if not groups:
-        raise InvalidInput(
-            f"expected several runs of a task to compare, got {alone} that are alone in theirs; collect several attempts of each "
-            "task, or give mode 'score'",
-            code="nothing_judged",
-        )
     return len(groups), alone, (tasks.read(group) for group in groups if not journal.is_done(group))
 
 
