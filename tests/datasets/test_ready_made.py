@@ -647,6 +647,21 @@ def test_ratings_that_leave_no_row_out_are_told_to_whoever_imitates_all(
         assert (best.rows, [note for note in best.warnings if "ratings" in note]) == (1, [])
 
 
+def test_a_column_that_may_say_which_answers_are_good_is_named_where_all_are_imitated(services: Services) -> None:
+    thumbs = ["up", "down"]
+    cells = [(f"{n}+2?", f"it is {n + 2}", thumbs[n % 2], f"T-{n}") for n in range(24)]
+    _write_table(services, "tickets.csv", [("question", "answer", "thumbs", "ticket"), *cells])
+    columns = {"prompt": "question", "response": "answer"}
+    (note,) = _export(services, "sft", "tickets.csv", columns=columns).warnings
+    assert note.startswith("the examples are of a few kinds by 'thumbs', and all are taken; ")
+    for more in (
+        {"columns": {**columns, "label": "thumbs", "good": "up"}},
+        {"curation": Curation(where={"thumbs": "up"})},
+    ):
+        made = _export(services, "sft", "tickets.csv", **{"columns": columns} | more)
+        assert (made.rows, made.warnings) == (12, ())
+
+
 def test_a_reward_that_is_named_later_reaches_the_rows_that_are_stored(services: Services) -> None:
     _write(services, "stars.jsonl", [{"ask": "3+3?", "say": "6", "stars": 5}, {"ask": "2+2?", "say": "5", "stars": 2}])
     columns = {"prompt": "ask", "response": "say"}

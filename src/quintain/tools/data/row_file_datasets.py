@@ -45,7 +45,13 @@ from quintain.tools.data.row_reading import (
     splits_beside_train,
     text_files,
 )
-from quintain.tools.data.unread_columns import note_imitated, note_unread_splits, note_unread_verdict, unread_remedy
+from quintain.tools.data.unread_columns import (
+    note_imitated,
+    note_sorting,
+    note_unread_splits,
+    note_unread_verdict,
+    unread_remedy,
+)
 from quintain.tools.roots import url_of
 from quintain.tools.services import Services
 
@@ -143,7 +149,7 @@ def freeze_file(
             rejected = [Rejected(file=origin.short, line=n, reason=safe_name(why)) for n, why in origin.report.rejected]
             tally.reject(rejected, origin.report.n_rejected)
             if not request.text and origin.lines.stat().st_size:
-                found = _stored(services, origin, tally)
+                found = _stored(services, origin, options, tally)
                 runs += found.runs
                 if origin.split is not None:
                     placed = {run.id: origin.split for run in found.runs} | placed
@@ -252,7 +258,7 @@ def _row_statements(
         if options.kind in IMITATED:
             tally.leave_out("undesirable", sum(run.good is False for run in runs))
             runs = [run for run in runs if run.good is not False]
-            if not options.criteria.chooses:
+            if options.kind == "sft" and not options.criteria.chooses:
                 unsorted = [run for run in runs if run.good is None and not run.ended]
                 tally.notes += note_imitated(
                     run.scores.get("score") if run.reward is None else run.reward for run in unsorted
@@ -275,12 +281,14 @@ def _agreeing(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportC
     return agreed
 
 
-def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> _RowSink:
+def _stored(services: Services, origin: _Origin, options: ExportOptions, tally: ExportCounts) -> _RowSink:
     sink = _RowSink(services, origin)
     report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), sink)
     rejected = [Rejected(file=origin.short, line=row.line, reason=row.reason) for row in report.rejected]
     tally.reject(rejected, report.n_rejected)
     tally.notes += report.notes if sink.runs else ()
+    if options.kind == "sft" and not options.criteria.chooses:
+        tally.notes += note_sorting(report.columns)
     return sink
 
 

@@ -36,6 +36,17 @@ def note_imitated(ratings: Iterable[float | None]) -> list[str]:
     ]
 
 
+def note_sorting(columns: Sequence[str]) -> list[str]:
+    """Return a note on columns that sort examples to imitate into a few kinds, as a label would."""
+    if not columns:
+        return []
+    listed = list_names([shown(name) for name in columns], _FEW)
+    return [
+        f"the examples are of a few kinds by {listed}, and all are taken; if that says which answers are good: "
+        f"columns={{'label': {columns[0]!r}, 'good': VALUE}} too"
+    ]
+
+
 def note_unread_verdict(rows: Iterable[Any], columns: Mapping[str, str]) -> list[str]:
     """Return a note on columns that may state which of two named answers is better, where no label is named.
 
