@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -161,16 +161,23 @@ _STEM = 5
 """Letters by which forms of a word are alike, such as `stop` and `stopping`."""
 
 
-def _near_in_words(unknown: Iterable[str], settings: Mapping[str, str]) -> list[str]:
-    """Return at most three settings, those that share the rarest words with unknown names by their own name or their sentence."""
+def _near_in_words(unknown: Collection[str], settings: Mapping[str, str]) -> list[str]:
+    """Return the three settings nearest to an unknown name, or of several names the nearest to each.
+
+    They have at least half of its words in their own name or sentence; rare words count most.
+    """
     words = {name: (_stems(name), _stems(line.partition(": ")[2])) for name, line in settings.items()}
     counts = Counter(word for named, told in words.values() for word in named | told)
-    asked = _stems(" ".join(unknown))
-    likeness = {
-        name: sum((2 * (word in named) / len(named) + (word in told)) / counts[word] for word in asked & (named | told))
-        for name, (named, told) in words.items()
-    }
-    return sorted((name for name in likeness if likeness[name]), key=likeness.__getitem__, reverse=True)[:3]
+    found = list[str]()
+    for other in unknown:
+        asked = _stems(other)
+        likeness = {
+            name: sum((2 * (word in named) / len(named) + (word in told)) / counts[word] for word in shared)
+            for name, (named, told) in words.items()
+            if (shared := asked & (named | told)) and 2 * len(shared) >= len(asked)
+        }
+        found += sorted(likeness, key=likeness.__getitem__, reverse=True)[: 3 if len(unknown) == 1 else 1]
+    return list(dict.fromkeys(found))
 
 
 def _stems(text: str) -> set[str]:
