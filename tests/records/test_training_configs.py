@@ -563,8 +563,10 @@ def test_the_one_dataset_of_a_file_of_trl_or_axolotl_is_the_dataset() -> None:
     }
     held = canonical_document({"datasets": [{**rows, **chats}], "val_set_size": 0.05})
     assert held == {"dataset": "rows.jsonl", "validation_share": 0.05}
-    for more in ([rows, rows], [{**rows, "field_output": "say"}], [{**rows, "split": "test"}]):
-        assert canonical_document({"datasets": more}) == {"datasets": more}, "a choice of rows is not dropped"
+    assert canonical_document({"datasets": [rows, rows]}) == {"datasets": [rows, rows]}, "a choice is not dropped"
+    for more in ({"field_output": "say"}, {"split": "test"}):
+        with pytest.raises(InvalidInput, match=f"got {more} for rows.jsonl"):
+            canonical_document({"datasets": [rows | more]})
 
 
 def test_two_names_of_one_setting_may_agree() -> None:

@@ -324,6 +324,21 @@ def test_the_dataset_of_an_axolotl_file_is_taken_if_its_keys_say_what_is_read_an
     assert "got {'split': 'train[:20%]'} for pairs.jsonl; export the rows that are meant" in error.message
 
 
+def test_a_dataset_that_llama_factory_lists_is_its_file(waiting: Services, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.json").write_text('[{"instruction": "2+2?", "output": "4"}]', encoding="utf-8")
+    listed = {"file_name": "mine.json", "columns": {"prompt": "instruction", "response": "output"}}
+    other = {"file_name": "mine.json", "columns": {"prompt": "instruction", "response": "answer"}}
+    listing = json.dumps({"mine": listed, "other": other, "far": {"hf_hub_url": "org/rows"}})
+    (tmp_path / "data" / "dataset_info.json").write_text(listing, encoding="utf-8")
+    file = {"stage": "sft", "model_name_or_path": "starter", "finetuning_type": "full"}
+    folder = tmp_path / "examples" / "train_full"
+    spec = spec_of(waiting, start_config(waiting, file | {"dataset": "mine", "dataset_dir": "data"}, folder=folder))
+    assert waiting.store.datasets.get(spec.dataset_id).rows == 1
+    for name, words in (("other", "got {'response': 'answer'} in dataset_info.json"), ("far", "got 'far'")):
+        assert words in error_of(start_config, waiting, file | {"dataset": name}, folder=folder).message
+
+
 WRONG_STAGES: list[tuple[dict[Any, Any], list[str]]] = [
     ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset: ", "got [1]", "quotes"]),
     ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 environments, got 0"]),

@@ -32,7 +32,13 @@ from quintain.tools.training.agents import (
     resolve_agent,
 )
 from quintain.tools.training.earlier_skills import with_earlier_skills
-from quintain.tools.training.foreign_files import TEMPLATES, canonical_document, is_of_another_trainer, left_open
+from quintain.tools.training.foreign_files import (
+    TEMPLATES,
+    canonical_document,
+    is_of_another_trainer,
+    left_open,
+    with_listed_dataset,
+)
 from quintain.tools.training.methods import (
     EVOLVE,
     canonical_settings,
@@ -103,7 +109,7 @@ def start_config(
     """
     require_clean(dict(document), "config")
     is_foreign = is_of_another_trainer(document)
-    document = canonical_document(document)
+    document = with_listed_dataset(canonical_document(document), folder)
     require_clean(dict(changes or {}), "settings")
     if "stages" in document:
         if changes:

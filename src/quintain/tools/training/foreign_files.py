@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
@@ -92,6 +93,48 @@ def canonical_document(document: Mapping[str, Any]) -> dict[str, Any]:
     if named.get("method") == "dpo" and named.get("pref_loss") in ("orpo", "simpo"):
         named["method"] = named.pop("pref_loss")  # LLaMA-Factory's stage dpo has methods of their own as losses
     return named
+
+
+_LISTING = "dataset_info.json"
+"""LLaMA-Factory's list of datasets, in its folder `data` unless a file names another."""
+_READ_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "prompt": ("instruction", "text"),
+    "query": ("input",),
+    "response": ("output",),
+    "messages": ("conversations", "messages"),
+    "kto_tag": ("label",),
+    **{name: (name,) for name in ("system", "tools", "chosen", "rejected", "history")},
+}
+"""Column of an entry there -> names that are read as it anyway."""
+
+
+def with_listed_dataset(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a config file with the file that LLaMA-Factory's list names for its dataset, where there is such a list.
+
+    Args:
+        document: The config file, under the keys of this program.
+        folder: Where it lies, which is below LLaMA-Factory's own as a rule.
+
+    Raises:
+        InvalidInput: The list names columns that are not read as it says.
+    """
+    place, name = document.get("dataset_dir", "data"), document.get("dataset")
+    listings = (one / str(place) / _LISTING for one in (folder, *folder.parents))
+    listing = next((one for one in listings if one.is_file()), None)
+    try:
+        entry = json.loads(listing.read_text(encoding="utf-8"))[name] if listing is not None else {}
+        file = listing.parent / entry["file_name"] if listing is not None else None
+    except (OSError, ValueError, LookupError, TypeError):
+        file = None
+    if file is None or not file.exists():
+        return dict(document)
+    columns = entry.get("columns") or {}
+    if other := {ours: theirs for ours, theirs in columns.items() if theirs not in _READ_COLUMNS.get(ours, ())}:
+        raise InvalidInput(
+            f"dataset {shown(name)}: expected columns that are read by their own names, got {shown(other)} in {_LISTING}; export the "
+            "file with `columns` (quintain export --rows), and name that dataset"
+        )
+    return {key: value for key, value in document.items() if key != "dataset_dir"} | {"dataset": str(file)}
 
 
 def is_of_another_trainer(document: Mapping[str, Any]) -> bool:
