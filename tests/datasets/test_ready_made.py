@@ -643,6 +643,12 @@ def test_ratings_that_leave_no_row_out_are_told_to_whoever_imitates_all(
     assert (made.rows, made.dropped) == (251, {})
     assert f"the ratings of these rows go from {low:g} to {high:g}, and the worst" in made.warnings[-1]
     if column == "reward":
+        with pytest.raises(
+            InvalidInput, match=r"runs with rewards on a scale, by outcomes=\['unknown'\] and curation="
+        ):
+            export_dataset(
+                services, "sft", "all", trajectory_ids=[run.id for run in services.store.trajectories.iterate()]
+            )
         best = _export(services, "sft", "rated.jsonl", curation=Curation(min_reward=high))
         assert (best.rows, [note for note in best.warnings if "ratings" in note]) == (1, [])
 
