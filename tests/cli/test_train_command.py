@@ -52,7 +52,7 @@ def config(tmp_path: Path) -> Path:
         (("--method", "sft", "--dataset", "none", "--set", "epochs=" + "[" * 2000), ["--set epochs", "cannot be read"]),
         (
             ("--method", "sft", "--dataset", "none", "--set", "epoch=1"),
-            ["--set epoch is not a known field", "fields of sft"],
+            ["--set epoch is not a known field", "nearest in words: epochs, "],
         ),
     ],
 )

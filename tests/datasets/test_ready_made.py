@@ -630,6 +630,44 @@ def test_the_lowest_place_on_a_scale_is_no_success(services: Services) -> None:
     assert {(run.outcome.status.value, run.outcome.reward) for run in stored} == {("unknown", n) for n in (1, 4, 5)}
 
 
+@pytest.mark.parametrize(
+    ("column", "low", "high"), [("reward", 1, 5), ("reward", 0, 2), ("reward", 0.25, 0.75), ("score", 0, 10)]
+)
+def test_ratings_that_leave_no_row_out_are_told_to_whoever_imitates_all(
+    services: Services, column: str, low: float, high: float
+) -> None:
+    """Whatever stands first in the file: the worst of 1..5 is no success."""
+    rows = [{"prompt": f"{n}+2?", "response": f"it is {n + 2}", column: low if n < 250 else high} for n in range(251)]
+    _write(services, "rated.jsonl", rows)
+    made = _export(services, "sft", "rated.jsonl")
+    assert (made.rows, made.dropped) == (251, {})
+    assert f"the ratings of these rows go from {low:g} to {high:g}, and the worst" in made.warnings[-1]
+    if column == "reward":
+        with pytest.raises(
+            InvalidInput, match=r"runs with rewards on a scale, by outcomes=\['unknown'\] and curation="
+        ):
+            export_dataset(
+                services, "sft", "all", trajectory_ids=[run.id for run in services.store.trajectories.iterate()]
+            )
+        best = _export(services, "sft", "rated.jsonl", curation=Curation(min_reward=high))
+        assert (best.rows, [note for note in best.warnings if "ratings" in note]) == (1, [])
+
+
+def test_a_column_that_may_say_which_answers_are_good_is_named_where_all_are_imitated(services: Services) -> None:
+    thumbs = ["up", "down"]
+    cells = [(f"{n}+2?", f"it is {n + 2}", thumbs[n % 2], f"T-{n}") for n in range(24)]
+    _write_table(services, "tickets.csv", [("question", "answer", "thumbs", "ticket"), *cells])
+    columns = {"prompt": "question", "response": "answer"}
+    (note,) = _export(services, "sft", "tickets.csv", columns=columns).warnings
+    assert note.startswith("the examples are of a few kinds by 'thumbs', and all are taken; ")
+    for more in (
+        {"columns": {**columns, "label": "thumbs", "good": "up"}},
+        {"curation": Curation(where={"thumbs": "up"})},
+    ):
+        made = _export(services, "sft", "tickets.csv", **{"columns": columns} | more)
+        assert (made.rows, made.warnings) == (12, ())
+
+
 def test_a_reward_that_is_named_later_reaches_the_rows_that_are_stored(services: Services) -> None:
     _write(services, "stars.jsonl", [{"ask": "3+3?", "say": "6", "stars": 5}, {"ask": "2+2?", "say": "5", "stars": 2}])
     columns = {"prompt": "ask", "response": "say"}

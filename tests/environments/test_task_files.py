@@ -205,6 +205,11 @@ def test_every_bad_line_is_named_with_its_reason(tmp_path: Path) -> None:
     message = str(refused.value)
     assert refused.value.code == "bad_task_rows"
     assert "'mixed.jsonl' has 6 bad rows" in message
+    alike = written(tmp_path / "alike.jsonl", *({"ask": str(n)} for n in range(9)))
+    with pytest.raises(
+        InvalidInput, match=r"lines 1, 2, 3, 4, 5: expected an id or a prompt, got the fields ask; and 4 more"
+    ):
+        read_tasks(alike)
     for part in (
         "line 2: ",
         "line 3: duplicate id 'a', first in line 1 with other content",

@@ -28,6 +28,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("sft", {"lora": {"init": "pissa"}, "sharding": "full", "processes": 2}, "set sharding to 'none'"),
     ("sft", {"evaluate_environment": "quintain/inventory"}, "set evaluate_every_steps to a number of steps"),
     ("sft", {"evaluate_tasks": 50}, "set evaluate_every_steps to a number of steps"),
+    ("grpo", {"target_success": 0.9}, "set evaluate_every_steps to a number of steps"),
     ("ppo", {"critic_warmup_steps": 8, "rollouts": 2}, "lower critic_warmup_steps"),
     ("ppo", {"critic_warmup_steps": 10, "max_steps": 10}, "or raise rollouts, updates_per_rollout or max_steps"),
     (

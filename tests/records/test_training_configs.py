@@ -344,10 +344,11 @@ def test_the_main_revision_of_a_model_is_the_one_that_is_taken() -> None:
 
 
 def test_all_names_that_cannot_be_honoured_are_in_one_answer() -> None:
-    message = fault("sft", push_to_hub=True, trust_remote_code=True, dataset_name="org/rows")
+    message = fault("sft", push_to_hub=True, system_prompt="Be kind.", dataset_name="org/rows", trust_remote_code=True)
     assert [
-        name for name in ("push_to_hub", "trust_remote_code", "dataset_name") if f"`{name}` cannot be" not in message
+        name for name in ("push_to_hub", "system_prompt", "dataset_name") if f"`{name}` cannot be" not in message
     ] == []
+    assert "trust_remote_code" not in message, "code in a model's folder is never run"
 
 
 def test_values_by_which_other_files_leave_a_setting_open_are_taken() -> None:
@@ -562,8 +563,10 @@ def test_the_one_dataset_of_a_file_of_trl_or_axolotl_is_the_dataset() -> None:
     }
     held = canonical_document({"datasets": [{**rows, **chats}], "val_set_size": 0.05})
     assert held == {"dataset": "rows.jsonl", "validation_share": 0.05}
-    for more in ([rows, rows], [{**rows, "field_output": "say"}], [{**rows, "split": "test"}]):
-        assert canonical_document({"datasets": more}) == {"datasets": more}, "a choice of rows is not dropped"
+    assert canonical_document({"datasets": [rows, rows]}) == {"datasets": [rows, rows]}, "a choice is not dropped"
+    for more in ({"field_output": "say"}, {"split": "test"}):
+        with pytest.raises(InvalidInput, match=f"got {more} for rows.jsonl"):
+            canonical_document({"datasets": [rows | more]})
 
 
 def test_two_names_of_one_setting_may_agree() -> None:

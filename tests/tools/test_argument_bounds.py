@@ -98,8 +98,17 @@ def test_a_wrong_setting_is_answered_without_the_names_of_all_settings() -> None
     """They are of use where a name is wrong, and cost 150 tokens."""
     with pytest.raises(InvalidInput, match=r"hyperparameters.epochs: .*0.001, got 0$"):
         read_hyperparameters("sft", {"epochs": 0})
-    with pytest.raises(InvalidInput, match=r"did you mean 'epochs'.*; fields of sft: epochs, "):
-        read_hyperparameters("sft", {"epoch": 1})
+    everything = r"; list_library\(kind='methods', text='sft'\) explains all settings$"
+    for name, settings in (
+        ("epoch", "epochs, "),
+        ("patience", "early_stopping_patience"),
+        ("dropout", "lora.dropout"),
+        ("fit_memory", "gradient_checkpointing, offload_activations"),
+    ):
+        with pytest.raises(InvalidInput, match=rf"{name} is not .*; nearest in words: {settings}.*{everything}"):
+            read_hyperparameters("sft", {name: 1})
+    with pytest.raises(InvalidInput, match=r"; fields of sft: epochs, "):
+        read_hyperparameters("sft", {"xyz": 1})
 
 
 def test_an_unknown_field_of_an_object_is_refused_with_the_valid_ones(ask: ToolCaller) -> None:

@@ -114,9 +114,10 @@ def reported(services: Services, job_id: str, gap_s: float, n: int, quiet_s: flo
 def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Services) -> None:
     stored(waiting, "job-1", GRPO, running=True)
     stored(waiting, "job-2", EVALUATE)
-    stored(waiting, "job-3", GRPO)
+    stored(waiting, "job-3", GRPO.model_copy(update={"seed": 3}))
     newest, second, first = list_jobs(waiting).items
     assert first.label == "grpo starter -> picker on quintain/inventory"
+    assert newest.label == f"{first.label}, seed 3"
     assert second.label == "evaluate starter on quintain/inventory: 20 tasks x 2 repeats, held_out"
     assert first.waiting_for is None
     assert second.waiting_for.held_by == {"job-1": first.label}

@@ -293,6 +293,8 @@ def test_a_file_of_another_trainer_is_told_which_defaults_are_those_of_this_one(
     assert f"[left_open] the file leaves these at the defaults here: {left}" in str(
         start_config(waiting, file).warnings
     )
+    named = start_config(waiting, file | {"template": "llama3", "trust_remote_code": True}).warnings
+    assert any(str(note).startswith("[template] the file names the template 'llama3'") for note in named)
     own = {"method": "sft", "dataset": three, "hyperparameters": {"epochs": 1}}
     assert "[left_open]" not in str(start_config(waiting, own).warnings)
 
@@ -326,6 +328,38 @@ def test_the_share_of_another_trainers_file_is_held_out_from_a_file_of_rows(wait
         spec = spec_of(waiting, start_config(waiting, file, folder=tmp_path))
         splits = waiting.store.datasets.get(spec.dataset_id).splits
         assert (sum(splits.values()), bool(splits.get("validation"))) == (8, share > 0)
+
+
+def test_the_dataset_of_an_axolotl_file_is_taken_if_its_keys_say_what_is_read_anyway(
+    waiting: Services, tmp_path: Path
+) -> None:
+    """A part of a split, or another column, would be other rows."""
+    sides = {side: {"role": "assistant", "content": side} for side in ("chosen", "rejected")}
+    asked = {"messages": [{"role": "user", "content": "Hello?"}]}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(asked | sides), encoding="utf-8")
+    keys = {"type": "chat_template.default", "field_messages": "messages", "field_chosen": "chosen"}
+    file = {"rl": "simpo", "rl_beta": 2.0, "simpo_gamma": 1.0, "cpo_alpha": 0.0, "chat_template": "llama3"}
+    taken = start_config(waiting, file | {"datasets": [{"path": "pairs.jsonl"} | keys]}, folder=tmp_path)
+    config = spec_of(waiting, taken).config
+    assert (config.method, config.beta, config.gamma) == ("simpo", 2.0, 1.0)
+    part = file | {"datasets": [{"path": "pairs.jsonl", "split": "train[:20%]"} | keys]}
+    error = error_of(start_config, waiting, part, folder=tmp_path)
+    assert "got {'split': 'train[:20%]'} for pairs.jsonl; export the rows that are meant" in error.message
+
+
+def test_a_dataset_that_llama_factory_lists_is_its_file(waiting: Services, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.json").write_text('[{"instruction": "2+2?", "output": "4"}]', encoding="utf-8")
+    listed = {"file_name": "mine.json", "columns": {"prompt": "instruction", "response": "output"}}
+    other = {"file_name": "mine.json", "columns": {"prompt": "instruction", "response": "answer"}}
+    listing = json.dumps({"mine": listed, "other": other, "far": {"hf_hub_url": "org/rows"}})
+    (tmp_path / "data" / "dataset_info.json").write_text(listing, encoding="utf-8")
+    file = {"stage": "sft", "model_name_or_path": "starter", "finetuning_type": "full"}
+    folder = tmp_path / "examples" / "train_full"
+    spec = spec_of(waiting, start_config(waiting, file | {"dataset": "mine", "dataset_dir": "data"}, folder=folder))
+    assert waiting.store.datasets.get(spec.dataset_id).rows == 1
+    for name, words in (("other", "got {'response': 'answer'} in dataset_info.json"), ("far", "got 'far'")):
+        assert words in error_of(start_config, waiting, file | {"dataset": name}, folder=folder).message
 
 
 WRONG_STAGES: list[tuple[dict[Any, Any], list[str]]] = [

@@ -300,8 +300,8 @@ def test_constraints_change_settings_and_given_settings_win(services: Services) 
     plan = plan_training(services, goal=("fit_memory", "finish_sooner"), dataset_id=good_runs(services))
     assert plan.hyperparameters["gradient_checkpointing"] is True
     assert plan.hyperparameters["epochs"] == 1.0
-    assert plan.hyperparameters["lora"]["rank"] == 16
-    kept = plan_training(services, goal=("fit_memory",), dataset_id="some-sft", hyperparameters={"lora": None})
+    assert plan.hyperparameters["lora"] is None, "adapters on so small a model save nothing"
+    kept = plan_training(services, goal=("keep_skills",), dataset_id="some-sft", hyperparameters={"lora": None})
     assert kept.hyperparameters["lora"] is None
     evolved = plan_training(services, goal=("improve_by_acting", "fit_memory"), environment=INVENTORY)
     assert evolved.method == "evolve"

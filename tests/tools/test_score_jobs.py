@@ -10,6 +10,7 @@ import pytest
 from fake_endpoint import profile, write_profiles
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.agent import Agent, ModelRef
+from quintain.records.jobs.job import JobResult, JobStatus
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
 from quintain.tools.data.forgetting import forget
@@ -20,6 +21,7 @@ from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
+from store_shelves import job
 from tools.stored_records import add_runs, spec_of
 from trajectory_runs import answer, call, run, user
 
@@ -109,3 +111,24 @@ def test_forgetting_a_run_takes_away_the_files_that_hold_it_and_no_other(
     forget(services, str(runs[0].id), dry_run=False)
     left = list((services.settings.cache_dir / "runs").iterdir())
     assert left == [Path(kept.path)]
+
+
+def test_the_questions_of_a_judge_and_their_cost_are_told_when_it_is_asked(
+    waiting: Services, runs: list[Trajectory]
+) -> None:
+    """Three runs, and a control of each of their tasks, which is asked twice."""
+    started = start_judging(waiting, runs, judge="endpoint:judge")
+    assert str(started.warnings[0]).startswith(
+        "[cost] 9 questions to judge, fewer where it answered before; no job tells"
+    )
+    (waiting.settings.jobs_dir / "job-paid").mkdir()
+    job(waiting.store, "job-paid", spec_of(waiting, started), JobStatus.RUNNING, now=waiting.clock())
+    paid = JobResult(n=3, report={"usd": 0.2, "requests": 10})
+    waiting.store.jobs.finish("job-paid", 1, JobStatus.SUCCEEDED, waiting.clock(), result=paid)
+    again = score_trajectories(waiting, "judge", trajectory_ids=[str(runs[0].id)], judge="endpoint:judge")
+    assert again.warnings == (
+        "[cost] 3 questions to judge, fewer where it answered before: about 0.06 USD, at the mean of job-paid; "
+        "cancel_job stops it",
+    )
+    with pytest.raises(InvalidInput, match="got 3 that are alone in theirs"):
+        start_judging(waiting, runs, judge="endpoint:judge", mode="pairwise")

@@ -371,6 +371,16 @@ def test_settings_that_files_share_and_that_have_no_effect_on_the_source_are_rep
             {"batch_size": 1, "temperature": 0.5},
             "temperature has no effect on a dataset; leave it out, or give",
         ),
+        (
+            acting,
+            {"early_stopping_patience": 2},
+            "there are no validation rows, so early_stopping_patience has no effect; give evaluate_every_steps",
+        ),
+        (
+            groups,
+            {"batch_size": 1, "early_stopping_patience": 2},
+            "there are no validation rows, so early_stopping_patience has no effect; export_dataset(kind='grpo', name='groups'",
+        ),
     ):
         stage = {"method": "grpo", "hyperparameters": settings, **source}
         for document in (stage, {"stages": [stage]}):

@@ -323,9 +323,8 @@ def test_a_run_that_does_not_fit_the_model_is_shown_shorter(tmp_path: Path) -> N
         result = judged(spec_of(tmp_path, fake, [long]), tmp_path / "job")
     assert (result.n, len(sizes)) == (1, 3)
     assert sizes == sorted(sizes, reverse=True)
-    with serving(lambda asked, before: fails(413)) as fake:
-        never = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "never")
-    assert never.n_error == 1
+    with serving(lambda asked, before: fails(413)) as fake, pytest.raises(Unavailable, match="does not fit"):
+        judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "never")
     assert "does not fit" in (scores_in(tmp_path / "never")["traj-0"].reason or "")
 
 
@@ -412,8 +411,11 @@ def test_an_answer_that_cannot_be_read_or_quotes_what_is_not_in_the_run_is_no_va
 ) -> None:
     answers = [says("no idea"), says(valued(0.9, "I solved everything")), says(valued(0.9))]
     with serving(lambda asked, before: answers[before]) as fake:
-        results = [judged(spec_of(tmp_path, fake, stored(1)), tmp_path / name) for name in ("one", "two", "three")]
-    assert [(result.n, result.n_error) for result in results] == [(0, 1), (0, 1), (1, 0)]
+        for name, cause in (("one", "prose"), ("two", "no quote")):
+            with pytest.raises(Unavailable, match=rf"none on 1 items: .*{cause}"):
+                judged(spec_of(tmp_path, fake, stored(1)), tmp_path / name)
+        result = judged(spec_of(tmp_path, fake, stored(1)), tmp_path / "three")
+    assert (result.n, result.n_error) == (1, 0)
     score = scores_in(tmp_path / "two")["traj-0"]
     assert score.value is None
     assert score.reason == "no quote of the judge for 'task_completion', 'process' is in the run"
@@ -422,8 +424,9 @@ def test_an_answer_that_cannot_be_read_or_quotes_what_is_not_in_the_run_is_no_va
 def test_a_local_model_that_answers_no_json_judges_nothing(tmp_path: Path, tiny_agent: Agent) -> None:
     runs = runs_file(tmp_path, stored(2))
     spec = ScoreSpec(agent=tiny_agent, rubric=RUBRIC, runs=runs, cache_dir=str(tmp_path / "cache"))
-    result = judging.run(spec, tmp_path / "job", Stopping(tmp_path / "job"))
-    assert (result.n, result.n_error) == (0, 2)
+    with pytest.raises(Unavailable, match="none on 2 items") as failed:
+        judging.run(spec, tmp_path / "job", Stopping(tmp_path / "job"))
+    assert failed.value.code == "nothing_judged"
     assert {(s.status, s.rater) for s in scores(tmp_path / "job")} == {("unscored", "agent:tiny@1")}
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from quintain.environments.inventory import Inventory
+from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, Sampling
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.trajectory import Task
@@ -78,6 +79,20 @@ def test_success_on_held_out_tasks_is_measured_between_steps_and_changes_none(
     lines = (tmp_path / "measured" / "job" / "outputs" / "trajectory.jsonl").read_text(encoding="utf-8").splitlines()
     stored = [json.loads(line)["record"] for line in lines]
     assert all("rollout" in run["tags"] for run in stored)
+
+
+def test_a_training_ends_when_the_held_out_tasks_are_solved_as_often_as_asked_for(
+    tmp_path: Path, tiny_agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = iter([0.2, 0.5, 0.8, 0.8])
+    monkeypatch.setattr(HeldOutTasks, "__call__", lambda *_: {"held_out_success": next(rates)})
+    options = {"evaluate_every_steps": 1, "target_success": 0.8, "max_turns": 2, "rollouts": 4, **PENALISED}
+    taken = steps(tiny_agent, tmp_path, **options)
+    assert [step["held_out_success"] for step in taken] == [0.2, 0.5, 0.8]
+    told = dict(warnings(tmp_path / "job"))["ended_early"]
+    assert told.startswith("the run ended after step 2 of 4: it is as good as asked for with 0.8 of the held-out tasks")
+    with pytest.raises(TrainingFailed, match=r"nothing to train: .* target_success is 0\.8; raise it"):
+        steps(tiny_agent, tmp_path / "again", **options)
 
 
 class OneSplit(Inventory):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quintain.errors import Unavailable
 from quintain.records.agent import Agent, Sampling
 from quintain.records.jobs.job import JobResult, StepLabelSpec
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
@@ -72,8 +73,8 @@ def test_what_cannot_be_carried_out_again_is_unscored_with_the_reason(tmp_path: 
         {"steps": (*run.steps[:first], idle)},
     ]
     runs = [run.model_copy(update={"id": f"traj-{i}", **change}) for i, change in enumerate(changes)]
-    result = value(tmp_path / "job", runs)
-    assert (result.n, result.n_error) == (0, 3)
+    with pytest.raises(Unavailable, match="expected runs that can be scored, got 3 without a value: "):
+        value(tmp_path / "job", runs)
     reasons = [score.reason or "" for score in scores(tmp_path / "job")]
     assert "Empty shelf." in reasons[0]
     assert "recorded in shop" in reasons[1]

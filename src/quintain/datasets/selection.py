@@ -136,6 +136,13 @@ class Criteria:
     curation: Curation = field(default_factory=Curation)
     """Bounds on reward and length, and allowed source models."""
 
+    @property
+    def chooses(self) -> bool:
+        """Whether values or columns decide which runs are kept."""
+        curation = self.curation
+        bounds = (self.scorer, curation.min_reward, curation.max_reward, curation.where)
+        return curation.ranks or any(bound is not None for bound in bounds)
+
 
 @dataclass
 class ExportCounts:
@@ -276,7 +283,8 @@ def drop_remedy(
             unknown = f"nobody knows how these runs ended, and kind {kind} goes by that. Where you know, "
             return Hint(unknown, stated, "; else ", by_scorer)
         keep = "; or train on them although they may be failures: outcomes=['unknown']; or "
-        bound = " and a min_score" if kind == "sft" else ""
+        rated = "; runs with rewards on a scale, by outcomes=['unknown'] and curation={'min_reward': ...}"
+        bound = f" and a min_score{rated}" if kind == "sft" else ""
         return Hint("where you know how a run ended, ", stated, keep, by_scorer, bound)
     if reason == "no_step_labels" and criteria.curation.step_labels == "scores":
         return Hint(_REMEDIES["no_step_scores"])

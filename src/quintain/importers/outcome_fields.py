@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Report, Run
 from quintain.importers.values import SHORT_CHARS, as_dict, as_list, as_number, nonblank
-from quintain.records.trajectory import Outcome, OutcomeStatus
+from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.records.wording import shown
 
 COLUMNS = ("resolved", "verified", "success", "is_correct", "test_result", "outcome", "label")
@@ -36,6 +37,10 @@ _LIMIT = re.compile(
 """Exit statuses of runs that a limit ended, in the words of SWE-agent, mini-swe-agent, OpenHands and others."""
 _EXCEPTION = re.compile(r"\bexit_(api|error|environment_error)\b|^[\w.]*(Error|Exception)\b")
 """Exit statuses of runs that an exception ended: names of exception classes, and SWE-agent's own statuses."""
+_SCALE = (
+    "rewards go beyond 0..1, so that 1 and 0 are places on a scale: no success or failure is read from them; for sft, "
+    "outcomes=['unknown'] and curation={'min_reward': ...} take the better runs, and dpo and grpo compare them"
+)
 _NAMED = 3
 """Most values of a column that a note names."""
 _PASSED = ("resolved_ids", "resolved")
@@ -89,6 +94,35 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
     known_score = as_number(score)
     scores = {} if known_score is None else {"score": known_score}
     return Outcome(status=status, reward=as_number(reward), scores=scores)
+
+
+def with_rewards_read(runs: Iterable[Run], log: LogFile, report: Report) -> Iterator[Run]:
+    """Yield the runs of a file; where its rewards go beyond 0..1, 1 and 0 are places on a scale and no verdicts."""
+    is_scale: bool | None = None
+    for run in runs:
+        if run.trajectory.outcome.reward in (0, 1):
+            is_scale = _is_scale(log) if is_scale is None else is_scale
+            if is_scale:
+                report.note(_SCALE)
+                run = run._replace(trajectory=_without_verdict(run.trajectory), rest=map(_without_verdict, run.rest))
+        yield run
+
+
+def _is_scale(log: LogFile) -> bool:
+    """Whether a row of the file has a reward beyond 0..1."""
+    if not log.reading.row:  # one run in all
+        return False
+    rows = LogFile(log.path, log.root).rows(Report())
+    rewards = (as_number(row.get("reward")) for _, row in rows if isinstance(row, Mapping))
+    return any(reward is not None and not 0 <= reward <= 1 for reward in rewards)
+
+
+def _without_verdict(run: Trajectory) -> Trajectory:
+    """Return a run without the success or failure that was read from its reward alone."""
+    row = run.extra.get("row")
+    if isinstance(row, Mapping) and outcome_of(row).status is not OutcomeStatus.UNKNOWN:
+        return run
+    return run.model_copy(update={"outcome": run.outcome.model_copy(update={"status": OutcomeStatus.UNKNOWN})})
 
 
 def unread_verdicts(row: Mapping[str, Any]) -> dict[str, str]:

@@ -25,7 +25,7 @@ from quintain.importers.files.log_folder import FoundFile, LogFolder, log_folder
 from quintain.importers.files.probing import WORKBOOK, probe_file
 from quintain.importers.import_summary import FileSummary, ImportSummary, Links, PairDirections
 from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import unread_note
+from quintain.importers.outcome_fields import unread_note, with_rewards_read
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import FAULTS, Detection, confidence, detect, importer, installed_readers
 from quintain.importers.row_reader import Importer
@@ -366,7 +366,7 @@ def _safe(text: str) -> str:
 def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None, None]:
     """Yield the runs of a file; an exception of the reader ends them and is reported."""
     try:
-        yield from reader.read(log, report)
+        yield from with_rewards_read(reader.read(log, report), log, report)
     except InvalidInput as error:
         report.reject(None, error.message)
     except (*FAULTS, OSError) as error:

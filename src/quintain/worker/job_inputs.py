@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from quintain.datasets.splits import task_key
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, Unavailable
 from quintain.files import sha256_of
 from quintain.jobs.directory import earlier_folders, output_records
 from quintain.records.jobs.job import EvaluateDatasetSpec, PreviewSpec, TrainSpec
@@ -125,6 +125,9 @@ def score_each(
         directory: The job's folder.
         reporter: Receives the scores, and requests a stop.
         score: Scores the runs that it gets, in order. Its score is None if the job was asked to stop.
+
+    Raises:
+        Unavailable: No run has a value (`nothing_scored`).
     """
     done = dict(scored_runs(directory))
     for before in chain.from_iterable(map(read_scores, earlier_folders(directory))):
@@ -145,9 +148,19 @@ def score_each(
         for valued in read_scores(directory):
             if valued.value is None:
                 note_reason(reasons, valued.reason)
-        causes = "; ".join(f"{clip(reason, 300)} ({n})" for reason, n in reasons.most_common(3))
+        causes = most_common_causes(reasons)
+        if not progress.valued:
+            raise Unavailable(
+                f"expected runs that can be scored, got {progress.n} without a value: {causes}; correct the cause, or score others",
+                code="nothing_scored",
+            )
         reporter.warn("not_scored", f"{progress.n - progress.valued} of {progress.n} runs have no value: {causes}")
     return progress
+
+
+def most_common_causes(reasons: Counter[str]) -> str:
+    """Return the three most frequent reasons with their counts."""
+    return "; ".join(f"{clip(reason, 300)} ({n})" for reason, n in reasons.most_common(3))
 
 
 def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:

@@ -361,9 +361,10 @@ def _refuse(path: Path, faults: Sequence[tuple[int | None, str]], n: int, *, som
     """
     if not n:
         return
-    listed = "; ".join(
-        f"line {line}: {reason}" for line, reason in sorted(faults, key=lambda fault: fault[0] or 0)[:_MAX_LISTED]
-    )
+    lines = dict[str, list[str]]()
+    for line, reason in sorted(faults, key=lambda fault: fault[0] or 0)[:_MAX_LISTED]:
+        lines.setdefault(reason, []).append(str(line))
+    listed = "; ".join(f"line{'s' * (len(own) > 1)} {', '.join(own)}: {reason}" for reason, own in lines.items())
     more = f"; and {counted(n - _MAX_LISTED, 'more line')}" if n > _MAX_LISTED else ""
     columns = (
         ""

@@ -142,6 +142,9 @@ class TrainingConfig(Settings):
     evaluate_environment: str | None = Field(
         default=None, max_length=4000, description="Whose held-out tasks; null: the environment that it is trained in."
     )
+    target_success: float | None = Field(
+        default=None, gt=0, le=1, description="End when so large a share of the held-out tasks is solved; null: off."
+    )
     kl_stop: float | None = Field(
         default=None,
         gt=0,
@@ -183,7 +186,7 @@ class TrainingConfig(Settings):
             why = (
                 "evaluate_every_steps is null, so that no task is played; set evaluate_every_steps to a number of steps"
             )
-            yield from self.without_effect(("evaluate_environment", "evaluate_tasks"), why)
+            yield from self.without_effect(("evaluate_environment", "evaluate_tasks", "target_success"), why)
         if self.evaluate_every_steps is not None and getattr(self, "self_play", None) is not None:
             yield (
                 f"evaluate_every_steps is {self.evaluate_every_steps} and self_play is set; set evaluate_every_steps to null, and "

@@ -20,7 +20,6 @@ from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput
 from quintain.files import sha256_of
 from quintain.importers.log_file import NumberedValue
-from quintain.importers.outcome_fields import outcome_of
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
@@ -37,7 +36,6 @@ from quintain.tools.data.row_reading import (
     SPLIT,
     VALUES,
     has_fields,
-    is_rated,
     note_left_out,
     of_split,
     place_of,
@@ -47,7 +45,13 @@ from quintain.tools.data.row_reading import (
     splits_beside_train,
     text_files,
 )
-from quintain.tools.data.unread_columns import note_unread_splits, note_unread_verdict, unread_remedy
+from quintain.tools.data.unread_columns import (
+    note_imitated,
+    note_sorting,
+    note_unread_splits,
+    note_unread_verdict,
+    unread_remedy,
+)
 from quintain.tools.roots import url_of
 from quintain.tools.services import Services
 
@@ -66,8 +70,6 @@ class _Origin(NamedTuple):
     """Rows that could not be converted."""
     split: SplitName | None = None
     """Split that all of its rows name; None: no column names splits."""
-    is_rated: bool = False
-    """Whether its rewards go beyond 0..1, so that 1 and 0 are places on a scale and no verdicts."""
 
     @property
     def short(self) -> str:
@@ -109,8 +111,6 @@ class _RowSink(RunSink):
         """Store runs under the name of their original file, which may differ from the converted file."""
         sources = [Source(format=run.source.format, uri=self.origin.name, sha256=self.origin.sha256) for run in runs]
         named = [run.model_copy(update={"source": source}) for run, source in zip(runs, sources, strict=True)]
-        if self.origin.is_rated:
-            named = list(map(_without_verdict, named))
         added = self.services.store.trajectories.add_many(named, self.services.clock())
         self.splits.update(splits_beside_train(named))
         self.runs += [_stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
@@ -128,6 +128,7 @@ class _StoredRun(NamedTuple):
     scores: Mapping[str, float]
     ended: bool
     """Whether the row states how the run ended."""
+    reward: float | None
 
 
 def freeze_file(
@@ -148,7 +149,7 @@ def freeze_file(
             rejected = [Rejected(file=origin.short, line=n, reason=safe_name(why)) for n, why in origin.report.rejected]
             tally.reject(rejected, origin.report.n_rejected)
             if not request.text and origin.lines.stat().st_size:
-                found = _stored(services, origin, tally)
+                found = _stored(services, origin, options, tally)
                 runs += found.runs
                 if origin.split is not None:
                     placed = {run.id: origin.split for run in found.runs} | placed
@@ -233,20 +234,12 @@ def _require_readable(
         )
 
 
-def _without_verdict(run: Trajectory) -> Trajectory:
-    """Return a run without the success or failure that was read from its reward alone."""
-    stated = outcome_of(run.extra.get("row", {})).status
-    if run.outcome.reward is None or stated is not OutcomeStatus.UNKNOWN:
-        return run
-    outcome = run.outcome.model_copy(update={"status": OutcomeStatus.UNKNOWN})
-    return run.model_copy(update={"outcome": outcome})
-
-
 def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
     mark, ended = run.extra.get(PAIR_MARK), run.outcome.status is not OutcomeStatus.UNKNOWN
+    scores, reward = run.outcome.scores, run.outcome.reward
     if isinstance(mark, Mapping):
-        return _StoredRun(trajectory_id, mark.get("side") == "chosen", str(mark.get("pair")), run.outcome.scores, ended)
-    return _StoredRun(trajectory_id, run.logged_label, None, run.outcome.scores, ended)
+        return _StoredRun(trajectory_id, mark.get("side") == "chosen", str(mark.get("pair")), scores, ended, reward)
+    return _StoredRun(trajectory_id, run.logged_label, None, scores, ended, reward)
 
 
 def _row_statements(
@@ -265,6 +258,11 @@ def _row_statements(
         if options.kind in IMITATED:
             tally.leave_out("undesirable", sum(run.good is False for run in runs))
             runs = [run for run in runs if run.good is not False]
+            if options.kind == "sft" and not options.criteria.chooses:
+                unsorted = [run for run in runs if run.good is None and not run.ended]
+                tally.notes += note_imitated(
+                    run.scores.get("score") if run.reward is None else run.reward for run in unsorted
+                )
         labels = {}
     ids = dict.fromkeys(run.id for run in runs)
     tally.leave_out("duplicate", len(runs) - len(ids))
@@ -283,12 +281,14 @@ def _agreeing(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportC
     return agreed
 
 
-def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> _RowSink:
+def _stored(services: Services, origin: _Origin, options: ExportOptions, tally: ExportCounts) -> _RowSink:
     sink = _RowSink(services, origin)
     report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), sink)
     rejected = [Rejected(file=origin.short, line=row.line, reason=row.reason) for row in report.rejected]
     tally.reject(rejected, report.n_rejected)
     tally.notes += report.notes if sink.runs else ()
+    if options.kind == "sft" and not options.criteria.chooses:
+        tally.notes += note_sorting(report.columns)
     return sink
 
 
@@ -299,9 +299,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
         name = f"https://huggingface.co/datasets/{request.path}"
         _require_read(request, lambda _: hub_rows(request.path), tally)
         for lines, report, split in _sides(request, "hub", lambda _: hub_rows(request.path), None, tally):
-            yield _Origin(
-                lines, name, sha256_of(lines), report, split, is_rated(hub_rows(request.path), request.columns)
-            )
+            yield _Origin(lines, name, sha256_of(lines), report, split)
         return
     files = RowFiles(text_files(place), []) if request.text else row_files(place)
     if files.left_out:
@@ -316,8 +314,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
             name = f"{url_of(services, request.path)}/{inside}".rstrip("/")
         name = safe_name(name) if services.settings.redact else name
         for lines, report, split in _sides(request, str(number), partial(rows_of, file), as_it_is, tally):
-            rated = is_rated(rows_of(file, Report()), request.columns)
-            yield _Origin(lines, name, sha256_of(file), report, split, rated)
+            yield _Origin(lines, name, sha256_of(file), report, split)
 
 
 def _sides(

@@ -117,18 +117,6 @@ class _Collector(RunSink):
         return ["new"] * len(runs)
 
 
-def is_rated(rows: Iterable[NumberedValue], columns: Mapping[str, str]) -> bool:
-    """Whether the column that is named as the reward has a number beyond 0..1."""
-    column = columns.get("reward")
-    if column is None:
-        return False
-    cells = (row.get(column) for _, row in rows if isinstance(row, Mapping))
-    numbers = map(number_in, cells)
-    with suppress(InvalidInput):  # a damaged file is reported where it is read
-        return any(number is not None and not 0 <= number <= 1 for number in numbers)
-    return False
-
-
 def of_split(
     rows: Iterable[NumberedValue], column: str | None, split: SplitName | None, tally: ExportCounts
 ) -> Iterator[NumberedValue]:

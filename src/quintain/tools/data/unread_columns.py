@@ -24,6 +24,29 @@ def note_unread_splits(splits: Mapping[str, int]) -> str:
     return f"the column {SPLIT!r} was not read, so {found} are like all others; columns={{'split': 'split'}} reads it"
 
 
+def note_imitated(ratings: Iterable[float | None]) -> list[str]:
+    """Return a note that examples to imitate have ratings that differ and left none of them out."""
+    known = sorted({rating for rating in ratings if rating is not None})
+    if len(known) < 2:
+        return []
+    return [
+        f"the ratings of these rows go from {known[0]:g} to {known[-1]:g}, and the worst are examples to imitate like the best: "
+        "curation={'min_reward': ...} or {'top_share': 0.5} leaves them out, where columns={'reward': ...} names the ratings; "
+        "kinds dpo and grpo learn from the difference"
+    ]
+
+
+def note_sorting(columns: Sequence[str]) -> list[str]:
+    """Return a note on columns that sort examples to imitate into a few kinds, as a label would."""
+    if not columns:
+        return []
+    listed = list_names([shown(name) for name in columns], _FEW)
+    return [
+        f"the examples are of a few kinds by {listed}, and all are taken; if that says which answers are good: "
+        f"columns={{'label': {columns[0]!r}, 'good': VALUE}} too"
+    ]
+
+
 def note_unread_verdict(rows: Iterable[Any], columns: Mapping[str, str]) -> list[str]:
     """Return a note on columns that may state which of two named answers is better, where no label is named.
 

@@ -55,7 +55,8 @@ def _label(spec: JobSpec, names: Mapping[str, str]) -> str:
     place = short_reference(getattr(spec, "environment", None) or "")
     match spec:
         case TrainSpec():
-            return f"{spec.method} {spec.agent.name} -> {spec.name} on {dataset or place}"
+            seed = f", seed {spec.seed}" if spec.seed else ""
+            return f"{spec.method} {spec.agent.name} -> {spec.name} on {dataset or place}{seed}"
         case RecipeSpec():
             stages = ", ".join(stage.label for stage in spec.stages)
             return f"recipe {spec.agent.name} -> {spec.name}: {stages}"

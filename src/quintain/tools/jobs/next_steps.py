@@ -22,7 +22,7 @@ from quintain.records.jobs.job import (
     TrainSpec,
 )
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
-from quintain.records.wording import clip, counted
+from quintain.records.wording import counted
 from quintain.tools.jobs.after_training import after_training
 from quintain.tools.services import Services
 
@@ -188,10 +188,6 @@ def _after_evolution(job: Job, result: JobResult) -> Hint:
 
 def _after_scoring(spec: JobSpec, result: JobResult) -> Hint:
     """Return what to do with the results of a scoring job; the runs are those of the call that started it."""
-    reasons = result.report.get("failed")
-    failed = {str(why): int(n) for why, n in reasons.items()} if isinstance(reasons, dict) else {}
-    if not result.n:
-        return _nothing_scored(spec, result, failed)
     if isinstance(spec, ReplaySpec):
         return Hint(
             f"{result.report.get('reproduced', 0)} of {result.n} runs ended as recorded; `examples` shows where others "
@@ -201,7 +197,7 @@ def _after_scoring(spec: JobSpec, result: JobResult) -> Hint:
         )
     retry = (
         "`failed` lists why some runs were not judged; the same request asks about these alone again. "
-        if sum(failed.values())
+        if result.report.get("failed")
         else ""
     )
     if isinstance(spec, JudgeSpec | ScoreSpec) and spec.mode in {"pairwise", "group"}:
@@ -222,17 +218,6 @@ def _after_scoring(spec: JobSpec, result: JobResult) -> Hint:
         ", or read them with ",
         call("score_trajectories", scorer={name: 1}, filter=...),
         f", also in a mix. A calibration of {name!r} is applied wherever they are read.",
-    )
-
-
-def _nothing_scored(spec: JobSpec, result: JobResult, failed: dict[str, int]) -> Hint:
-    why: str = "; ".join(f"{clip(reason, 300)} ({n})" for reason, n in list(failed.items())[:3])
-    if not why and result.report.get("alone_in_their_task"):
-        why = "no run has another run of its task to be compared with; collect several attempts of each task"
-    if not why:
-        why = Hint(call("score_trajectories", scorer={_stored_name(spec): 1}, filter=...), " lists the reasons")
-    return Hint(
-        "Nothing could be judged: ", why, ". Fix that, then make the same request again; nothing can be exported."
     )
 
 

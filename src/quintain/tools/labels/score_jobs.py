@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from quintain.datasets.splits import task_key
 from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.environments.registry import PATH_OPTIONS
@@ -14,12 +16,14 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import IMITATED
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.jobs.job import EvolveSpec, JobSpec, StepLabelSpec
+from quintain.records.jobs.job import EvolveSpec, JobSpec, JobStatus, StepLabelSpec
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.records.labels.judging import JudgingMode, Rubric
 from quintain.records.labels.profiles import DomainProfile
 from quintain.records.trajectory import Trajectory
-from quintain.records.wording import clip
+from quintain.records.wording import clip, counted
+from quintain.scoring.judges.empty_run_control import ASKED
+from quintain.scoring.judges.judging_items import comparisons
 from quintain.tools.data.run_files import JUDGEMENTS, write_runs
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start
@@ -50,12 +54,55 @@ def start_judging(
     """Start a job in which a model judges runs; its verdicts are stored as scores of `judge`, or as preferences.
 
     The judge is `endpoint:NAME` or a local agent; without a rubric it is that of the profile, for single steps `steps`,
-    else `default`.
+    else `default`. A warning tells how many questions an endpoint gets, and what they may cost.
+
+    Raises:
+        NotFound: There is no such judge or rubric, or no run.
+        InvalidInput: Runs are to be compared, and each is alone in its task.
     """
     fields = judge_fields(services, judge, find_rubric(services, rubric, mode, profile), mode)
     kind = JudgeSpec if "endpoint" in fields else ScoreSpec
-    spec: JudgeSpec | ScoreSpec = kind(runs=write_runs(services, runs), **fields)
-    return start(services, spec)
+    tasks = defaultdict[str, list[str]](list)
+
+    def noted() -> Iterator[Trajectory]:
+        for run in runs:
+            tasks[task_key(run)].append(run.id or "")
+            yield run
+
+    spec: JudgeSpec | ScoreSpec = kind(runs=write_runs(services, noted()), **fields)
+    questions = _question_count(spec, tasks)
+    if not questions:
+        raise InvalidInput(
+            f"expected several runs of a task to compare, got {spec.runs.n} that are alone in theirs; collect several attempts of "
+            "each task, or give mode 'score'",
+            code="nothing_to_compare",
+        )
+    return start(
+        services, spec, warnings=(_cost_note(services, spec, questions),) if isinstance(spec, JudgeSpec) else ()
+    )
+
+
+def _question_count(spec: JudgeSpec | ScoreSpec, tasks: Mapping[str, Sequence[str]]) -> int:
+    """Return how many questions a judge is asked about runs, where none was answered before."""
+    if spec.mode in ("score", "steps"):
+        controls = {"off": 0, "task": len(tasks), "run": spec.runs.n}[spec.control]
+        return spec.runs.n + ASKED * controls
+    return 2 * sum(1 for ids in tasks.values() for _ in comparisons(ids, spec.mode, spec.seed))  # in both orders
+
+
+def _cost_note(services: Services, spec: JudgeSpec, questions: int) -> Hint:
+    """Return a note on the questions of a judge, and their cost by the newest job in which it was asked such ones."""
+    asked = f"[cost] {counted(questions, 'question')} to {spec.endpoint.name}, fewer where it answered before"
+    for job in services.store.jobs.page(kind="judge", status=JobStatus.SUCCEEDED).items:
+        report = job.result.report if job.result is not None else {}
+        same = isinstance(job.spec, JudgeSpec) and (job.spec.endpoint, job.spec.mode) == (spec.endpoint, spec.mode)
+        if same and report.get("usd") is not None and report.get("requests"):
+            usd = questions * float(report["usd"]) / int(report["requests"])
+            return Hint(f"{asked}: about {usd:.2g} USD, at the mean of {job.id}; cancel_job stops it")
+    return Hint(
+        f"{asked}; no job tells yet what one costs: cancel this one and judge a few runs first, or let the operator bound a job by "
+        "max_usd in the endpoint's profile"
+    )
 
 
 def judge_fields(services: Services, judge: str, rubric: Rubric, mode: str) -> dict[str, Any]:

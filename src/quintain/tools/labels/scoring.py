@@ -336,6 +336,7 @@ def _in_a_job(
         job_id=started.job_id,
         status=started.status,
         resource_uri=started.resource_uri,
+        warnings=tuple(map(str, started.warnings)),
         next_step=started.next_step,
     )
 

@@ -34,7 +34,13 @@ from quintain.tools.training.agents import (
     sampling_of,
 )
 from quintain.tools.training.earlier_skills import with_earlier_skills
-from quintain.tools.training.foreign_files import canonical_document, is_of_another_trainer, left_open
+from quintain.tools.training.foreign_files import (
+    TEMPLATES,
+    canonical_document,
+    is_of_another_trainer,
+    left_open,
+    with_listed_dataset,
+)
 from quintain.tools.training.methods import (
     EVOLVE,
     canonical_settings,
@@ -121,12 +127,15 @@ def start_config(
     is_foreign = is_of_another_trainer(document)
     document = canonical_document(document)
     replaced = {"output_dir", *((*_SOURCES, *DATASETS) if any(source in options for source in _SOURCES) else ())}
-    document = {**{key: value for key, value in document.items() if key not in replaced}, **options}
+    left = {key: value for key, value in document.items() if key not in replaced}
+    document = {**with_listed_dataset(left, folder), **options}
     require_clean(dict(changes or {}), "settings")
     if "stages" in document:
         if changes:
             raise InvalidInput("a recipe has settings for each of its stages; change them in its file")
         return start_recipe(services, document, folder)
+    named = [name for name in TEMPLATES if is_foreign and isinstance(document.get(name), str)]
+    templates = [document.pop(name) for name in named]
     method = _method_of(document)
     settings = canonical_settings(method, settings_of(document))
     request = read_request(document, where)
@@ -137,7 +146,7 @@ def start_config(
         return start_evolution(services, request, document.get("environment"), settings)
     config = check_settings(method, settings)
     started = train(services, method, config, request, _source(method, document, folder))
-    warnings = (*started.warnings, *(left_open(config) if is_foreign else ()))
+    warnings = (*started.warnings, *(left_open(config, next(iter(templates), None)) if is_foreign else ()))
     return started.model_copy(update={"warnings": warnings})
 
 

@@ -6,7 +6,8 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.dataset import DatasetKind
 from quintain.records.hyperparameters.foreign_settings import RENAMED
 from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, ONLINE_METHODS, PPOConfig, TrainingConfig
@@ -149,9 +151,40 @@ def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
             faults = explain(error, "hyperparameters", known)
         fields = valid_fields(error, model)  # a wrong value names its bounds alone
         place = next((fault["loc"][:-1] for fault in found if fault["type"] == "extra_forbidden"), ())
+        if near := () if place else _near_in_words([str(name) for (name,) in unknown], describe_settings(model)):
+            every = call("list_library", kind="methods", text=method)
+            told = Hint(f"{faults}; nearest in words: {', '.join(near)}; ", every, " explains all settings")
+            raise InvalidInput(told) from None
         raise InvalidInput(
             f"{faults}; fields of {'.'.join(map(str, place)) or method}: {fields}" if fields else faults
         ) from None
+
+
+_STEM = 5
+"""Letters by which forms of a word are alike, such as `stop` and `stopping`."""
+
+
+def _near_in_words(unknown: Collection[str], settings: Mapping[str, str]) -> list[str]:
+    """Return the three settings nearest to an unknown name, or of several names the nearest to each.
+
+    They have at least half of its words in their own name or sentence; rare words count most.
+    """
+    words = {name: (_stems(name), _stems(line.partition(": ")[2])) for name, line in settings.items()}
+    counts = Counter(word for named, told in words.values() for word in named | told)
+    found = list[str]()
+    for other in unknown:
+        asked = _stems(other)
+        likeness = {
+            name: sum((2 * (word in named) / len(named) + (word in told)) / counts[word] for word in shared)
+            for name, (named, told) in words.items()
+            if (shared := asked & (named | told)) and 2 * len(shared) >= len(asked)
+        }
+        found += sorted(likeness, key=likeness.__getitem__, reverse=True)[: 3 if len(unknown) == 1 else 1]
+    return list(dict.fromkeys(found))
+
+
+def _stems(text: str) -> set[str]:
+    return {word[:_STEM] for word in re.findall(r"[a-z]{3,}", text.lower())}
 
 
 def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

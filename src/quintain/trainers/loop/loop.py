@@ -126,12 +126,18 @@ def train(run: Run) -> bool:
         Whether the run was stopped before its end.
 
     Raises:
-        TrainingFailed: The loss is not finite (`diverged`).
+        TrainingFailed: The loss is not finite (`diverged`), or the start model is as good as asked for (`nothing_to_gain`).
     """
     if run.step == 0 and not run.should_stop():  # the start model, so that the best step can be the start
         start = (_validate(run) if run.validation else {}) | (run.evaluate(0) if run.evaluate else {})
         if start:
             _report(run, start)
+        _stop_on_success(run, start)
+        if run.ended_early:
+            raise TrainingFailed(
+                f"nothing to train: {run.ended_early}; raise it, or use the agent that this training starts from",
+                code="nothing_to_gain",
+            )
     while run.step < run.total and run.ended_early is None:
         if run.should_stop():
             _checkpoint(run)
@@ -151,6 +157,7 @@ def train(run: Run) -> bool:
         if run.validation and _validates(run):
             metrics |= _validate(run)
         _stop_on_kl(run, metrics)
+        _stop_on_success(run, metrics)
         _stop_on_time(run, time.monotonic() - began)
         _report(run, metrics)
         # A run that has ended early must not continue if its process dies while it saves.
@@ -286,6 +293,14 @@ def _stop_on_kl(run: Run, metrics: dict[str, float | None]) -> None:
     kl, bound = metrics.get("kl"), run.config.kl_stop
     if kl is not None and bound is not None and kl > bound:
         run.ended_early = f"the KL divergence to the start model reached {kl:.4g} nats a token; kl_stop is {bound:g}"
+
+
+def _stop_on_success(run: Run, metrics: dict[str, float | None]) -> None:
+    """End the run where its newest measurement reached the success that is wanted. Collective."""
+    rate, target = metrics.get("held_out_success"), run.config.target_success
+    if target is not None and run.group.any(rate is not None and rate >= target) and run.step < run.total:
+        reached = "" if rate is None else f" with {rate:.3g} of the held-out tasks solved"
+        run.ended_early = f"it is as good as asked for{reached}; target_success is {target:g}"
 
 
 def _stop_on_time(run: Run, step_s: float) -> None:

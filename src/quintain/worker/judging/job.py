@@ -28,7 +28,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.records.wording import clip
 from quintain.scoring.calibration.agreement import even_odds
 from quintain.scoring.judges.judging_items import comparisons
-from quintain.worker.job_inputs import RunInputs, open_run_inputs, score_each
+from quintain.worker.job_inputs import RunInputs, most_common_causes, open_run_inputs, score_each
 from quintain.worker.judging.asking import Verdicts
 from quintain.worker.judging.judges import EndpointJudge, LocalJudge
 from quintain.worker.policies.request_ledger import cost_report
@@ -170,7 +170,11 @@ class Journal:
 def _by_judge(
     spec: JudgeSpec | ScoreSpec, judge: EndpointJudge | LocalJudge, journal: Journal, reporter: Reporter
 ) -> JobResult:
-    """Judge the items that are left, in any order, write the outputs, and return the report."""
+    """Judge the items that are left, in any order, write the outputs, and return the report.
+
+    Raises:
+        Unavailable: No item has a verdict (`nothing_judged`), or the endpoint answers nothing any more.
+    """
     tally = journal.tally()
     planned, alone, items = _planned(open_run_inputs(spec.runs), spec, journal)
     reporter.phase("judging")
@@ -206,8 +210,7 @@ def _by_judge(
         facts["alone_in_their_task"] = alone
         reporter.warn("alone", f"{alone} of {spec.runs.n} runs have no other run of their task to be compared with")
     if unscored := tally.failed.total():
-        causes = "; ".join(f"{cause} ({n})" for cause, n in tally.failed.most_common(3))
-        reporter.warn("not_judged", f"{unscored} of {tally.items} items have no verdict: {causes}")
+        _warn_unscored(tally, unscored, reporter)
     n_first, n_second, reversed_pairs = (tally.counts[name] for name in ("first", "second", "inconsistent"))
     odds = even_odds(n_first, n_second)
     if odds is not None and odds < _BIASED and reversed_pairs:
@@ -218,6 +221,17 @@ def _by_judge(
             f"the {reversed_pairs} pairs on which its two answers disagree are ties: let another model judge",
         )
     return JobResult(n=tally.items - unscored, n_error=unscored, report=facts | counts)
+
+
+def _warn_unscored(tally: Tally, unscored: int, reporter: Reporter) -> None:
+    causes = most_common_causes(tally.failed)
+    if unscored == tally.items:
+        raise Unavailable(
+            f"expected verdicts of the judge, got none on {tally.items} items: {causes}; correct the cause, or let another model "
+            "judge",
+            code="nothing_judged",
+        )
+    reporter.warn("not_judged", f"{unscored} of {tally.items} items have no verdict: {causes}")
 
 
 def _planned(

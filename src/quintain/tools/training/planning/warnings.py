@@ -74,7 +74,7 @@ def _input_warnings(
     asked = _asked(services, inputs, agent, dataset)
     if asked.data is not None and not blockers:
         blockers += _few_steps(inputs, agent, asked.data.rows)
-    blockers += idle_settings(inputs.config, acts=dataset is None)
+    blockers += [*idle_settings(inputs.config, acts=dataset is None), *_unvalidated(inputs.config, dataset)]
     blockers += early_end(inputs.method, inputs.config, rows, inputs.environment)
     if is_stored and inputs.environment is not None and not _pays_failures(inputs.reward):
         blockers += never_succeeds(services, inputs.method, agent, inputs.environment)
@@ -106,6 +106,18 @@ def recipe_warnings(services: Services, spec: RecipeSpec) -> tuple[Hint, ...]:
         for note in _input_warnings(services, stage, spec.agent, is_stored=place == 0)
     ]
     return tuple(dict.fromkeys((*found, *settings_warnings([stage.config for stage in stages], spec.agent))))
+
+
+def _unvalidated(config: TrainingConfig, dataset: Dataset | None) -> list[Blocker]:
+    """Return a blocker of settings that have no effect without validation rows."""
+    named = ("early_stopping_patience", "validate_every_steps")
+    asked = [name for name in named if getattr(config, name) is not None]
+    if not asked or (dataset is not None and dataset.splits.get("validation")):
+        return []
+    message = f"there are no validation rows, so {' and '.join(asked)} {'have' if len(asked) > 1 else 'has'} no effect"
+    online = Hint("give evaluate_every_steps and target_success, or kl_stop")
+    remedy = online if dataset is None else Hint(export_again(dataset, validation_share=0.1))
+    return [Blocker(code="no_effect", message=message, remedy=remedy)]
 
 
 def _pays_failures(reward: RewardSpec | None) -> bool:
