@@ -3,7 +3,8 @@
 A copied folder has the id of its original, so that both would start and end the same jobs. The folder that acts replaces a
 token in the home's row each beat, and keeps it beside its jobs. A copy has an older token, and acts only when the row's token
 has not changed for a lease, as after a move. A copy that acts within a beat of being made is the one that goes on. Clocks of
-machines are not compared. A home whose database is in its own folder is copied with it and claims nothing.
+machines are not compared. A home whose database is in its own folder is copied with it: it claims nothing, and its copy becomes
+a home of its own when it is opened (`own_home`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
-from quintain.errors import Conflict
+from quintain.errors import Conflict, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.directory import JobDirectory, write_atomically
+from quintain.records.jobs.job import JobError
 from quintain.store.homes import Claim
 from quintain.store.store import Store
 
@@ -138,8 +141,57 @@ def assign_new_id(jobs_dir: Path) -> str:
         Conflict: A job runs in the folder.
     """
     with nothing_running(jobs_dir):
-        for path in (jobs_dir / "home_id", *jobs_dir.glob(f"{_FILE}.*")):
-            path.unlink(missing_ok=True)
+        return _replace_id(jobs_dir)
+
+
+def _replace_id(jobs_dir: Path) -> str:
+    for path in (jobs_dir / "home_id", *jobs_dir.glob(f"{_FILE}.*")):
+        path.unlink(missing_ok=True)
     found = processes.home_id(jobs_dir)
     assert found is not None
     return found
+
+
+def own_home(store: Store, jobs_dir: Path, home: str | None, now: datetime) -> str | None:
+    """Return the id of a home, a new one where it is a copy, with its database, of a home that is still there.
+
+    The jobs that were under way when it was copied are interrupted: they go on in the original, whose files they name. All
+    records name the files of the copy from then on.
+
+    Raises:
+        Conflict: It is a copy in which a job runs already.
+    """
+    if home is None or not store.is_in(jobs_dir.parent):
+        return home
+    known = store.homes.claim(home)
+    if known is None or known.place != str(jobs_dir):
+        if known is not None and _is_copy(jobs_dir, Path(known.place), home):
+            home = _separate(jobs_dir, Path(known.place).parent, home, now)
+            known = store.homes.claim(home)
+        with suppress(Unavailable, OSError):  # a full disk: the next process to open it repeats this
+            store.homes.replace(home, known and known.token, Claim(uuid.uuid4().hex, str(jobs_dir)))
+    return home
+
+
+def _is_copy(jobs_dir: Path, original: Path, home: str) -> bool:
+    try:
+        return processes.read_home_id(original) == home and not original.samefile(jobs_dir)
+    except OSError:  # it has moved, or is another user's
+        return False
+
+
+def _separate(jobs_dir: Path, original: Path, home: str, now: datetime) -> str:
+    """Make a copy a home of its own, unless another process has. Return its id."""
+    from quintain.store.database.restore import follow_move, interrupt_jobs
+
+    error = JobError(
+        code="copied",
+        message=f"the job was under way in {original} when this home was copied from it, and goes on there",
+        hint="Leave it, or resume it to run it here as well.",
+    )
+    with nothing_running(jobs_dir):
+        if (found := processes.read_home_id(jobs_dir)) not in {home, None}:
+            return str(found)
+        follow_move(jobs_dir.parent, sorted({str(original), str(original.resolve())}))
+        interrupt_jobs(jobs_dir.parent, now, error)
+        return _replace_id(jobs_dir)

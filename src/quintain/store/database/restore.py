@@ -39,6 +39,11 @@ _MAX_MANIFEST = 256 << 20
 _RELOCATED = {"datasets": ("document",), "agents": ("document",), "jobs": ("spec", "result")}
 """Table -> its columns with JSON in which paths of the home occur."""
 _RELOCATED_FILES = {"jobs": "spec.json", "datasets": "manifest.json"}
+_RESTORED = JobError(
+    code="restored",
+    message="the job was under way when the backup was made",
+    hint="Resume it, or start it again.",
+)
 
 
 class RestoreResult(NamedTuple):
@@ -99,7 +104,7 @@ def restore(source: Path, home: Path, *, replace: bool, now: datetime) -> Restor
             for old in backup.manifest.homes:
                 _relocate_files(aside, old, new)
                 _relocate_rows(aside / DATABASE, old, new)
-            interrupted = _interrupt_jobs(aside / DATABASE, now)
+            interrupted = interrupt_jobs(aside, now, _RESTORED)
             replaced = home / f"before-restore-{now:%Y%m%d-%H%M%S}" if occupied else None
             _move_in(aside, home, replaced)
         except OSError as error:
@@ -286,15 +291,11 @@ def _relocate_rows(database: Path, old: str, new: str) -> None:
                 connection.executemany(f"UPDATE {table} SET {column} = ? WHERE seq = ?", changes)
 
 
-def _interrupt_jobs(database: Path, now: datetime) -> int:
-    """Interrupt jobs that were under way. Return their number."""
-    error = JobError(
-        code="restored",
-        message="the job was under way when the backup was made",
-        hint="Resume it, or start it again.",
-    )
+def interrupt_jobs(home: Path, now: datetime, error: JobError) -> int:
+    """Interrupt the jobs that were under way when a home was copied, and let the copy resume all. Return their number."""
     time = Moment.text_of(now)
-    with _transaction(database) as connection:
+    with _transaction(home / DATABASE) as connection:
+        connection.execute("UPDATE jobs SET home = NULL WHERE home IS NOT NULL")
         changed = connection.execute(
             "UPDATE jobs SET status = ?, error = ?, ended_at = ?, updated_at = ?, lease_until = NULL WHERE status IN (?, ?)",
             (JobStatus.INTERRUPTED, error.model_dump_json(), time, time, JobStatus.QUEUED, JobStatus.RUNNING),
