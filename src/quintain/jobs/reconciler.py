@@ -319,9 +319,8 @@ class Reconciler:
     ) -> ExitStatus:
         """Ingest the last files of an attempt that does not run, and return how it ended; without a status to start again."""
         begun = liveness is Liveness.DEAD
-        if begun and directory.exit(job.attempt) is None:
-            processes.kill_orphans(directory.path)
         if begun:
+            processes.kill_orphans(directory.path)
             directory.sweep()
         ingest(self._store, job.id, directory, self._clock())
         job = self._store.jobs.get(job.id)
