@@ -143,6 +143,10 @@ def test_a_copy_of_a_home_with_its_database_is_a_home_of_its_own_and_runs_no_job
     spec = training().model_copy(update={"output_dir": str(first.agents_dir / "clerk")})
     ids = [original.jobs.start(spec, request_key=key).job.id for key in ("runs", "waits")]
     shutil.copytree(first.home, copied.home)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        with closing(open_services(copied).store) as read_only:
+            assert read_only.jobs.get(ids[0]).status == "running", "a read-only copy is read as it is"
     for _ in range(2):  # the second finds it as the first has left it
         copy = open_services(copied)
         for job in map(copy.store.jobs.get, ids):

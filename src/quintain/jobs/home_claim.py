@@ -9,6 +9,8 @@ a home of its own when it is opened (`own_home`).
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -160,9 +162,10 @@ def own_home(store: Store, jobs_dir: Path, home: str | None, now: datetime) -> s
 
     Raises:
         Conflict: It is a copy in which a job runs already.
+        Unavailable: It is a copy on a full disk.
     """
-    if home is None or not store.is_in(jobs_dir.parent):
-        return home
+    if home is None or not store.is_in(jobs_dir.parent) or not os.access(jobs_dir, os.W_OK):
+        return home  # in a read-only folder nothing acts
     known = store.homes.claim(home)
     if known is None or known.place != str(jobs_dir):
         if known is not None and _is_copy(jobs_dir, Path(known.place), home):
@@ -192,6 +195,12 @@ def _separate(jobs_dir: Path, original: Path, home: str, now: datetime) -> str:
     with nothing_running(jobs_dir):
         if (found := processes.read_home_id(jobs_dir)) not in {home, None}:
             return str(found)
-        follow_move(jobs_dir.parent, sorted({str(original), str(original.resolve())}))
-        interrupt_jobs(jobs_dir.parent, now, error)
-        return _replace_id(jobs_dir)
+        try:
+            follow_move(jobs_dir.parent, sorted({str(original), str(original.resolve())}))
+            interrupt_jobs(jobs_dir.parent, now, error)
+            return _replace_id(jobs_dir)
+        except (OSError, sqlite3.Error) as fault:
+            raise Unavailable(
+                f"cannot tell {jobs_dir.parent} from {original}, of which it is a copy ({fault}); free disk space or correct the "
+                "permissions"
+            ) from fault
