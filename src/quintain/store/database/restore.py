@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 import tarfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
@@ -18,7 +17,7 @@ from typing import IO, Any, NamedTuple
 from pydantic import ValidationError
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable, disk_remedy
-from quintain.files import created
+from quintain.files import created, unfinished
 from quintain.records.jobs.job import JobError, JobStatus
 from quintain.store.database.backup import (
     ARCHIVES,
@@ -96,21 +95,18 @@ def restore(source: Path, home: Path, *, replace: bool, now: datetime) -> Restor
                 f"expected an empty home, got {home} with {', '.join(occupied)}; name another one, or confirm that it is replaced",
                 code="home_not_empty",
             )
-        aside = home / f".restore-{uuid.uuid4().hex[:8]}"
         try:
-            aside.mkdir(mode=0o700, parents=True)
-            backup.read(aside)
-            new = str(home.resolve())
-            for old in backup.manifest.homes:
-                _relocate_files(aside, old, new)
-                _relocate_rows(aside / DATABASE, old, new)
-            interrupted = interrupt_jobs(aside, now, _RESTORED)
-            replaced = home / f"before-restore-{now:%Y%m%d-%H%M%S}" if occupied else None
-            _move_in(aside, home, replaced)
+            with unfinished(home, "restore") as aside:
+                backup.read(aside)
+                new = str(home.resolve())
+                for old in backup.manifest.homes:
+                    _relocate_files(aside, old, new)
+                    _relocate_rows(aside / DATABASE, old, new)
+                interrupted = interrupt_jobs(aside, now, _RESTORED)
+                replaced = home / f"before-restore-{now:%Y%m%d-%H%M%S}" if occupied else None
+                _move_in(aside, home, replaced)
         except OSError as error:
             raise Unavailable(f"cannot restore into {home} ({error.strerror}); {disk_remedy(error)}") from error
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
         return RestoreResult(backup.manifest, interrupted, replaced)
 
 
