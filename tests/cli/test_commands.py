@@ -276,7 +276,9 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     assert "environments: [bad_environments] expected TOML" in printed
     assert "the database lacks 1 of the 2 jobs whose folders are here (job-0000000001)" in printed
     assert f"{cut.path}" in printed
-    assert (old.exists(), exported.exists(), new.exists()) == (False, False, True), "another process may still write the new one"
+    assert (old.exists(), exported.exists(), new.exists()) == (False, False, True), (
+        "another process may still write the new one"
+    )
     assert of_user.exists(), "a hidden folder of the user is no half-written dataset"
 
 

@@ -165,6 +165,8 @@ def test_a_copy_of_a_home_with_its_database_is_a_home_of_its_own_and_runs_no_job
     first.home.rename(moved.home)
     after = open_services(moved)
     assert (after.jobs.home, after.store.jobs.get(ids[1]).status) == (original.jobs.home, "queued")
+    output = after.store.jobs.get(ids[1]).spec.output_dir
+    assert output == str(moved.agents_dir / "clerk"), "it goes on here, and writes here"
     for services in (original, copy, linked, after):
         services.close()
 

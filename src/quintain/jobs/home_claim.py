@@ -158,49 +158,74 @@ def own_home(store: Store, jobs_dir: Path, home: str | None, now: datetime) -> s
     """Return the id of a home, a new one where it is a copy, with its database, of a home that is still there.
 
     The jobs that were under way when it was copied are interrupted: they go on in the original, whose files they name. All
-    records name the files of the copy from then on.
+    records name the files of the copy from then on. So do those of a home that was moved while a job was under way.
 
     Raises:
         Conflict: It is a copy in which a job runs already.
-        Unavailable: It is a copy on a full disk.
+        Unavailable: The disk is full.
     """
     if home is None or not store.is_in(jobs_dir.parent) or not os.access(jobs_dir, os.W_OK):
         return home  # in a read-only folder nothing acts
-    known = store.homes.claim(home)
-    if known is None or known.place != str(jobs_dir):
-        if known is not None and _is_copy(jobs_dir, Path(known.place), home):
-            home = _separate(jobs_dir, Path(known.place).parent, home, now)
+    known, mine = store.homes.claim(home), Claim(uuid.uuid4().hex, str(jobs_dir))
+    if known is not None and known.place != mine.place:
+        before = Path(known.place)
+        is_there = _still_there(before, jobs_dir, home)
+        if is_there is None:
+            return home
+        if is_there:
+            home = _separate(jobs_dir, before.parent, home, now)
             known = store.homes.claim(home)
-        with suppress(Unavailable, OSError):  # a full disk: the next process to open it repeats this
-            store.homes.replace(home, known and known.token, Claim(uuid.uuid4().hex, str(jobs_dir)))
+        elif store.jobs.has_unfinished(home):
+            try:
+                with nothing_running(jobs_dir), _writing(jobs_dir.parent, before.parent):
+                    _follow(jobs_dir.parent, before.parent)
+            except Conflict:  # a worker goes on in it; the next process to open it repeats this
+                return home
+    if known is None or known.place != mine.place:
+        with suppress(Unavailable, OSError):  # a full disk, likewise
+            store.homes.replace(home, known and known.token, mine)
     return home
 
 
-def _is_copy(jobs_dir: Path, original: Path, home: str) -> bool:
+def _still_there(before: Path, jobs_dir: Path, home: str) -> bool | None:
+    """Whether a home is still at its path of before, as another folder; None for the same folder, and one of another user."""
     try:
-        return processes.read_home_id(original) == home and not original.samefile(jobs_dir)
-    except OSError:  # it has moved, or is another user's
-        return False
+        if processes.read_home_id(before) != home:
+            return False
+        return None if before.samefile(jobs_dir) else True
+    except OSError:
+        return None
+
+
+@contextmanager
+def _writing(home: Path, before: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise Unavailable(
+            f"cannot write the path {home} into the records there, which name {before} ({error}); free disk space or correct the "
+            "permissions"
+        ) from error
+
+
+def _follow(home: Path, before: Path) -> None:
+    from quintain.store.database.restore import follow_move
+
+    follow_move(home, sorted({str(before), str(before.resolve())}))
 
 
 def _separate(jobs_dir: Path, original: Path, home: str, now: datetime) -> str:
     """Make a copy a home of its own, unless another process has. Return its id."""
-    from quintain.store.database.restore import follow_move, interrupt_jobs
+    from quintain.store.database.restore import interrupt_jobs
 
     error = JobError(
         code="copied",
         message=f"the job was under way in {original} when this home was copied from it, and goes on there",
         hint="Leave it, or resume it to run it here as well.",
     )
-    with nothing_running(jobs_dir):
+    with nothing_running(jobs_dir), _writing(jobs_dir.parent, original):
         if (found := processes.read_home_id(jobs_dir)) not in {home, None}:
             return str(found)
-        try:
-            follow_move(jobs_dir.parent, sorted({str(original), str(original.resolve())}))
-            interrupt_jobs(jobs_dir.parent, now, error)
-            return _replace_id(jobs_dir)
-        except (OSError, sqlite3.Error) as fault:
-            raise Unavailable(
-                f"cannot tell {jobs_dir.parent} from {original}, of which it is a copy ({fault}); free disk space or correct the "
-                "permissions"
-            ) from fault
+        _follow(jobs_dir.parent, original)
+        interrupt_jobs(jobs_dir.parent, now, error)
+        return _replace_id(jobs_dir)
