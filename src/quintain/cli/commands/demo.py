@@ -113,7 +113,7 @@ def demo(
 async def _with_server(scale: Scale, seed: int, folder: Path, console: Console) -> dict[str, Any]:
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "quintain.cli.main", "serve", "--home", str(folder / "home")],
+        args=["-P", "-m", "quintain.cli.main", "serve", "--home", str(folder / "home")],
         env={"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
     )
     columns = (TextColumn("{task.description:<38}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
