@@ -268,7 +268,7 @@ class Demo:
             panels.append(panel)
         title = f"One start, three ways to learn: the embedded model in {ENVIRONMENT}"
         figure = Figure(title=title, subtitle=f"quintain demo, seed {self.seed}", panels=panels)
-        await anyio.Path(path).write_bytes(await anyio.to_thread.run_sync(draw, figure))
+        await anyio.Path(path).write_bytes(await anyio.to_thread.run_sync(draw, figure, path.parent))
 
     async def _curve(self, job_id: str, name: str) -> dict[int, float]:
         resource = await self.client.read_resource(f"job://{job_id}/metrics")
