@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,6 +47,27 @@ def write_file(path: Path, content: bytes, mode: int = 0o600, *, replace: bool =
     finally:
         with suppress(OSError):
             aside.unlink()
+
+
+@contextmanager
+def unfinished(parent: Path, name: str) -> Iterator[Path]:
+    """Create a hidden folder for what is not finished, and remove it at the end. Those of killed processes, of any time, go first.
+
+    A lock tells which are alive. On a file system without locks, none is removed.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    for lock in parent.glob(f".{name}-*/lock"):
+        with suppress(OSError), lock.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent)
+    folder = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=parent))
+    try:
+        with (folder / "lock").open("xb") as file:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sync(path: Path) -> None:

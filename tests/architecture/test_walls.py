@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -172,6 +173,18 @@ def test_the_protocol_is_spoken_by_the_server_the_demo_and_the_environment_of_mc
     }
     allowed = ("server/", "environments/mcp_server/", "cli/commands/demo.py")
     assert not [path for path in speakers if not path.startswith(allowed)]
+
+
+def test_no_python_that_is_started_imports_from_the_working_directory() -> None:
+    """A client starts the server in the folder of a project, whose `queue.py` would run in place of that of the library."""
+    started = re.compile(r"sys\.executable,\s*(?:args=\[)?\"-(?![PI]\b)|(?<![\w.])\[?\"-m\", \"quintain\.cli")
+    faults = [
+        f"{path.relative_to(SOURCE)}: {match[0]}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for match in started.finditer(path.read_text(encoding="utf-8"))
+        if not match.string[: match.start()].endswith('"-P", ')
+    ]
+    assert faults == []
 
 
 def test_the_environment_is_read_in_settings_and_set_for_threads_alone() -> None:

@@ -70,18 +70,21 @@ def test_a_bucket_shows_an_artifact_whole_and_refuses_a_damaged_one(bucket: str,
         upload(folder, "s3://no-such-bucket/clerk")
 
 
-def test_within_a_call_a_silent_bucket_is_given_up_after_two_requests(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limit_bytes", "requests"), [(1, 2), (None, 9)], ids=["within a call", "in a job"])
+def test_a_silent_bucket_is_given_up_after_a_few_requests(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes: int | None, requests: int
 ) -> None:
     import s3fs
 
+    monkeypatch.setattr(s3fs.S3FileSystem, "_cache", {})
+    monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda **_: 0.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setattr(s3fs.S3FileSystem, "read_timeout", 0.05)
         with pytest.raises(Unavailable, match="Read timeout"):
-            fetch(f"{bucket}/clerk", tmp_path / "cache", limit_bytes=1)
+            fetch(f"{bucket}/clerk", tmp_path / "cache", limit_bytes=limit_bytes)
         silent.setblocking(False)
-        for _ in range(2):
+        for _ in range(requests):
             silent.accept()[0].close()
         with pytest.raises(BlockingIOError):
             silent.accept()

@@ -269,10 +269,11 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     known.write_text("{}")
     job(services.store, "job-0000000002", SelftestSpec())
     old, new = (settings.datasets_dir / f".ds-{name}" for name in ("old", "new"))
+    exported = settings.exports_dir / ".clerk.partial"
     of_user = settings.datasets_dir / ".git"
-    for path in (old, new, of_user):
-        path.mkdir()
-    for path in (old, of_user):
+    for path in (old, new, exported, of_user):
+        path.mkdir(parents=True)
+    for path in (old, exported, of_user):
         os.utime(path, (0, 0))
     assert run_doctor(settings.home) == 1
     printed = " ".join(capsys.readouterr().out.split())
@@ -283,7 +284,9 @@ def test_doctor_names_datasets_and_models_that_were_lost_and_removes_what_is_hal
     assert "environments: [bad_environments] expected TOML" in printed
     assert "the database lacks 1 of the 2 jobs whose folders are here (job-0000000001)" in printed
     assert f"{cut.path}" in printed
-    assert (old.exists(), new.exists()) == (False, True), "another process may still write the new one"
+    assert (old.exists(), exported.exists(), new.exists()) == (False, False, True), (
+        "another process may still write the new one"
+    )
     assert of_user.exists(), "a hidden folder of the user is no half-written dataset"
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -13,6 +14,7 @@ from playing import Scripted, act, play, text_of
 from quintain.environments.mcp_server.source import ServerSource
 from quintain.environments.servers import ServerProfile
 from quintain.errors import InvalidInput, Unavailable
+from quintain.jobs.processes import JOB_VARIABLE
 from quintain.records.protocols import Environment, Reply, Turn
 from quintain.records.trajectory import Action, OutcomeStatus, Task
 
@@ -30,8 +32,8 @@ def playing():
     """Begins an episode; all are closed after the test."""
     opened: list[Environment] = []
 
-    def begin(*arguments: str, **fields) -> Environment:
-        environment = ServerSource(profile(*arguments, **fields), lambda name: None).make()
+    def begin(*arguments: str, variables: Mapping[str, str] = MappingProxyType({}), **fields) -> Environment:
+        environment = ServerSource(profile(*arguments, **fields), variables.get).make()
         opened.append(environment)
         environment.reset(TASK)
         return environment
@@ -100,8 +102,10 @@ def test_a_server_gets_no_variable_that_its_profile_does_not_pass(
     playing: Callable[..., Environment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUINTAIN_CANARY", "seen")
-    variables = text_of(act(playing(), "recall", name="/proc/self/environ"))
+    environment = playing(variables={"QUINTAIN_CANARY": "seen", JOB_VARIABLE: "job-1/2"})
+    variables = text_of(act(environment, "recall", name="/proc/self/environ"))
     assert "PATH=" in variables
+    assert f"{JOB_VARIABLE}=job-1/2" in variables, "or nothing finds what it leaves behind"
     assert "QUINTAIN_CANARY" not in variables
 
 

@@ -133,9 +133,12 @@ def test_a_job_whose_directory_cannot_be_read_or_made_is_interrupted(jobs: JobHo
     jobs.wait(job.id, JobStatus.SUCCEEDED)
 
 
-def test_what_a_worker_left_behind_is_killed_by_its_mark_and_the_work_of_a_copied_home_goes_on(tmp_path: Path) -> None:
-    folder, copy = (tmp_path / name / "job-00000000aa" for name in ("home", "copy"))
-    folder.mkdir(parents=True)
+def test_what_a_worker_left_behind_is_killed_at_its_end_by_its_mark_and_the_work_of_a_copied_home_goes_on(
+    jobs: JobHome, tmp_path: Path
+) -> None:
+    job = jobs.runner.start(SelftestSpec(steps=100_000)).job
+    folder = jobs.directory(job.id).path
+    copy = tmp_path / "copy" / folder.name
     copy.mkdir(parents=True)
     argv = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
     mine, other = (
@@ -150,8 +153,9 @@ def test_what_a_worker_left_behind_is_killed_by_its_mark_and_the_work_of_a_copie
     try:
         for process in (mine, other):
             process.stdout.readline()
-        processes.kill_orphans(folder)
-        assert mine.wait() == -signal.SIGKILL
+        jobs.runner.cancel(job.id)
+        jobs.wait(job.id, JobStatus.CANCELLED, reconcile=jobs.runner)
+        assert mine.wait(60) == -signal.SIGKILL
         assert other.poll() is None
     finally:
         for process in (mine, other):

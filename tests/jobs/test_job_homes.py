@@ -33,6 +33,7 @@ from quintain.records.hyperparameters.methods import CONFIGS
 from quintain.records.jobs.job import JobStatus, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.settings import Settings
 from quintain.tools.jobs.stalls import lease_notice
+from quintain.tools.services import open_services
 
 if TYPE_CHECKING:
     from jobs.conftest import JobHome
@@ -130,6 +131,44 @@ def test_a_folder_claims_its_home_id_until_it_is_silent_for_a_lease_and_a_copy_g
     with pytest.raises(Conflict, match="job-1; cancel it first"):
         assign_new_id(copy)
     processes.unlock(lock)
+
+
+def test_a_copy_of_a_home_with_its_database_is_a_home_of_its_own_and_runs_no_job_of_the_original(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take the job for killed, run it too, and write into the folders of the original, which its specification names."""
+    first, copied, moved = (Settings(home=tmp_path / name) for name in ("first", "copied", "moved"))
+    monkeypatch.setattr(LocalLauncher, "start", lambda self, attempt: None)
+    original = open_services(first)
+    spec = training().model_copy(update={"output_dir": str(first.agents_dir / "clerk")})
+    ids = [original.jobs.start(spec, request_key=key).job.id for key in ("runs", "waits")]
+    shutil.copytree(first.home, copied.home)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        with closing(open_services(copied).store) as read_only:
+            assert read_only.jobs.get(ids[0]).status == "running", "a read-only copy is read as it is"
+    for _ in range(2):  # the second finds it as the first has left it
+        copy = open_services(copied)
+        for job in map(copy.store.jobs.get, ids):
+            assert (job.status, job.error and job.error.code) == ("interrupted", "copied")
+            assert f"under way in {first.home}" in job.error.message
+            assert job.spec.output_dir == str(copied.agents_dir / "clerk")
+        copy.jobs.reconcile()
+        copy.close()
+    copy = open_services(copied)
+    assert copy.jobs.resume(ids[0]).status == "running"
+    assert copy.jobs.home != original.jobs.home == open_services(first).jobs.home
+    assert [original.store.jobs.get(job_id).status for job_id in ids] == ["running", "queued"]
+    (tmp_path / "linked").symlink_to(first.home)
+    linked = open_services(Settings(home=tmp_path / "linked"))
+    assert (linked.jobs.home, linked.store.jobs.get(ids[1]).status) == (original.jobs.home, "queued")
+    first.home.rename(moved.home)
+    after = open_services(moved)
+    assert (after.jobs.home, after.store.jobs.get(ids[1]).status) == (original.jobs.home, "queued")
+    output = after.store.jobs.get(ids[1]).spec.output_dir
+    assert output == str(moved.agents_dir / "clerk"), "it goes on here, and writes here"
+    for services in (original, copy, linked, after):
+        services.close()
 
 
 def test_a_folder_whose_id_was_lost_or_damaged_goes_on_with_its_jobs(jobs: JobHome) -> None:

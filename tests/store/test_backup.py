@@ -204,6 +204,23 @@ def test_a_backup_that_does_not_fit_on_the_disk_is_refused_with_the_remedy_and_l
         assert list(tmp_path.iterdir()) == []
 
 
+def test_what_killed_backups_and_restorations_left_goes_with_the_next_one_and_that_of_running_ones_stays(
+    used: Settings, tmp_path: Path
+) -> None:
+    for home, name in ((tmp_path, "quintain-backup"), (tmp_path / "home", "restore")):
+        for state in ("dead", "alive"):
+            (home / f".{name}-{state}").mkdir(parents=True)
+            (home / f".{name}-{state}" / "lock").touch()
+            (home / f".{name}-{state}" / "copy").touch()
+    alive = [try_lock(lock) for lock in (*tmp_path.glob(".*-alive/lock"), *tmp_path.glob("home/.*-alive/lock"))]
+    back_up(used.home, tmp_path / "lock", version="1", now=NOW)
+    assert {path.name for path in tmp_path.iterdir()} == {".quintain-backup-alive", "home", "lock"}
+    restore(tmp_path / "lock", tmp_path / "home", replace=False, now=NOW)
+    assert [path.name for path in (tmp_path / "home").glob(".*")] == [".restore-alive"]
+    for lock in alive:
+        unlock(lock)
+
+
 def test_a_damaged_database_is_not_backed_up(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

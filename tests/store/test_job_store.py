@@ -318,6 +318,7 @@ def test_the_time_left_of_an_evaluation_follows_its_turns_and_of_a_training_its_
     turns = Activity(episodes=3, planned=100, turns=9, expected_turns=300, left_s=42.0)
     pace = pace_of(at(step(2, 1), step(6, 3), (7, "activity", {"activity": turns})), kind)
     assert (pace.eta_s, pace.activity) == (eta_s, turns)
+    assert pace_of(at(step(9, 1), step(6, 3)), "train").eta_s is None, "after the clock was set back, not 0 s"
 
 
 def test_the_episodes_of_a_batch_end_at_once_and_are_no_pace() -> None:

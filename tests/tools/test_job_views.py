@@ -135,6 +135,7 @@ def test_a_list_names_the_jobs_that_this_version_cannot_read_and_shows_the_other
     listed = list_jobs(waiting)
     assert [item.job_id for item in listed.items] == ["job-1"]
     assert "cannot read them: job-2; upgrade" in listed.next_step
+    assert listed.unreadable == ("job-2",)
 
 
 def test_labels_name_datasets_as_people_do_and_files_without_their_folders(

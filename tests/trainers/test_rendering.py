@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from quintain.errors import InvalidInput
 from quintain.records.protocols import Message
 from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Task, Trajectory
 from quintain.trainers.data.streams import TokenRow
+from quintain.trainers.rendering import renderer
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import to_chat
 from tiny_models import CHATML_TOOLS, tiny_tokenizer
@@ -403,7 +405,7 @@ def test_a_greeting_that_answers_nothing_has_no_loss_and_no_invented_question(
     assert renderer.render(Trajectory(steps=steps[:1]), 4096) == ([], 0, "nothing_supervised")
 
 
-def test_messages_that_the_template_refuses_drop_the_trajectory_with_a_reason() -> None:
+def test_messages_that_the_template_refuses_drop_the_trajectory_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = tiny_tokenizer(GEMMA, special=GEMMA_SPECIAL, eos="<eos>", bos="<bos>")
     called = Step(actor=Actor.AGENT, actions=(Action(tool="search", args={}),))
     steps = (called, Step(actor=Actor.AGENT, message="second"))
@@ -411,6 +413,10 @@ def test_messages_that_the_template_refuses_drop_the_trajectory_with_a_reason() 
     for endless in ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 1 // 0 }}", "{{ '%(a)s' % {} }}"):
         with pytest.raises(InvalidInput, match="template"):
             Renderer.of(tiny_tokenizer(endless))
+    monkeypatch.setattr(renderer, "_MOST_PROBING_S", 0.2)
+    loops = "".join(f"{{% for {name} in range(99999) %}}" for name in "abc") + "{% endfor %}" * 3
+    with ThreadPoolExecutor(1) as pool, pytest.raises(InvalidInput, match=r"took longer than 0 s; use another model"):
+        pool.submit(Renderer.of, tiny_tokenizer(loops)).result()
 
 
 def test_the_fingerprint_survives_saving_and_tells_templates_and_styles_apart(tmp_path: Path) -> None:

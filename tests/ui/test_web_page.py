@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
@@ -146,6 +148,21 @@ def test_a_hostile_address_is_refused_without_a_path_of_the_machine(site: Site, 
     assert is_page or answer.json["error"]["code"]
     for text in (str(site.home), "Traceback", "root:", str(STATIC)):
         assert text.encode() not in answer.body
+
+
+def test_a_home_that_cannot_be_used_is_shown_with_its_reason_and_not_its_path(home: Path) -> None:
+    with closing(sqlite3.connect(home / "quintain.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with served(home) as site:
+        for answer in (site.ask("/api/overview"), site.call("list_jobs", {})):
+            assert answer.json["error"]["code"] == "database_newer"
+            assert "or older, got 9999, written by a newer version" in answer.json["error"]["message"]
+        (home / "quintain.db").unlink()
+        (home / "jobs").rename(home / "moved")
+        (home / "jobs").write_text("")
+        message = site.ask("/api/overview").json["error"]["message"]
+    assert message.startswith("cannot create or write the home folder")
+    assert str(home) not in message
 
 
 def test_hostile_bodies_are_refused_by_code(site: Site) -> None:

@@ -118,8 +118,8 @@ def fetch(
     Args:
         url: Location, allowed by the caller.
         cache: Folder of all copies; each appears whole.
-        limit_bytes: Most bytes to download, where each file counts `_REQUEST_BYTES` more. None: no limit, and as much patience
-            with a store that does not answer as its library has.
+        limit_bytes: Most bytes to download, where each file counts `_REQUEST_BYTES` more. None: no limit, and more
+            patience with a store that does not answer.
         progress: Called after each block.
 
     Raises:
@@ -177,14 +177,16 @@ def delete(url: str) -> None:
 def _open(url: str, *, is_brief: bool = False) -> tuple[Any, str]:
     """Return the file system of a URL without its cached listings, and the path in it.
 
-    Of s3, two libraries repeat each other's repetitions, 25 requests in all. A brief one sends two.
+    Of s3, two libraries repeat each other's repetitions, one of them twice for a block: 25 or 125 requests of 15 s to a store that
+    does not answer. Here it is 9 or 27, and of a brief one 2.
     """
     from fsspec.core import url_to_fs
 
     options = {"auto_mkdir": True} if url.startswith(("file://", "local://")) else {}
     fs, root = url_to_fs(url, skip_instance_cache=is_brief, **options)
-    if is_brief and hasattr(fs, "config_kwargs"):
-        fs.retries, fs.config_kwargs = 1, fs.config_kwargs | {"retries": {"total_max_attempts": 2}}
+    if hasattr(fs, "config_kwargs"):
+        fs.retries, attempts = (1, 2) if is_brief else (3, 3)
+        fs.config_kwargs = fs.config_kwargs | {"retries": {"total_max_attempts": attempts}}
     fs.invalidate_cache()
     return fs, str(root).rstrip("/")
 

@@ -3,20 +3,25 @@
 A copied folder has the id of its original, so that both would start and end the same jobs. The folder that acts replaces a
 token in the home's row each beat, and keeps it beside its jobs. A copy has an older token, and acts only when the row's token
 has not changed for a lease, as after a move. A copy that acts within a beat of being made is the one that goes on. Clocks of
-machines are not compared. A home whose database is in its own folder is copied with it and claims nothing.
+machines are not compared. A home whose database is in its own folder is copied with it: it claims nothing, and its copy becomes
+a home of its own when it is opened (`own_home`).
 """
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
-from quintain.errors import Conflict
+from quintain.errors import Conflict, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.directory import JobDirectory, write_atomically
+from quintain.records.jobs.job import JobError
 from quintain.store.homes import Claim
 from quintain.store.store import Store
 
@@ -138,8 +143,89 @@ def assign_new_id(jobs_dir: Path) -> str:
         Conflict: A job runs in the folder.
     """
     with nothing_running(jobs_dir):
-        for path in (jobs_dir / "home_id", *jobs_dir.glob(f"{_FILE}.*")):
-            path.unlink(missing_ok=True)
+        return _replace_id(jobs_dir)
+
+
+def _replace_id(jobs_dir: Path) -> str:
+    for path in (jobs_dir / "home_id", *jobs_dir.glob(f"{_FILE}.*")):
+        path.unlink(missing_ok=True)
     found = processes.home_id(jobs_dir)
     assert found is not None
     return found
+
+
+def own_home(store: Store, jobs_dir: Path, home: str | None, now: datetime) -> str | None:
+    """Return the id of a home, a new one where it is a copy, with its database, of a home that is still there.
+
+    The jobs that were under way when it was copied are interrupted: they go on in the original, whose files they name. All
+    records name the files of the copy from then on. So do those of a home that was moved while a job was under way.
+
+    Raises:
+        Conflict: It is a copy in which a job runs already.
+        Unavailable: The disk is full.
+    """
+    if home is None or not store.is_in(jobs_dir.parent) or not os.access(jobs_dir, os.W_OK):
+        return home  # in a read-only folder nothing acts
+    known, mine = store.homes.claim(home), Claim(uuid.uuid4().hex, str(jobs_dir))
+    if known is not None and known.place != mine.place:
+        before = Path(known.place)
+        is_there = _still_there(before, jobs_dir, home)
+        if is_there is None:
+            return home
+        if is_there:
+            home = _separate(jobs_dir, before.parent, home, now)
+            known = store.homes.claim(home)
+        elif store.jobs.has_unfinished(home):
+            try:
+                with nothing_running(jobs_dir), _writing(jobs_dir.parent, before.parent):
+                    _follow(jobs_dir.parent, before.parent)
+            except Conflict:  # a worker goes on in it; the next process to open it repeats this
+                return home
+    if known is None or known.place != mine.place:
+        with suppress(Unavailable, OSError):  # a full disk, likewise
+            store.homes.replace(home, known and known.token, mine)
+    return home
+
+
+def _still_there(before: Path, jobs_dir: Path, home: str) -> bool | None:
+    """Whether a home is still at its path of before, as another folder; None for the same folder, and one of another user."""
+    try:
+        if processes.read_home_id(before) != home:
+            return False
+        return None if before.samefile(jobs_dir) else True
+    except OSError:
+        return None
+
+
+@contextmanager
+def _writing(home: Path, before: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise Unavailable(
+            f"cannot write the path {home} into the records there, which name {before} ({error}); free disk space or correct the "
+            "permissions"
+        ) from error
+
+
+def _follow(home: Path, before: Path) -> None:
+    from quintain.store.database.restore import follow_move
+
+    follow_move(home, sorted({str(before), str(before.resolve())}))
+
+
+def _separate(jobs_dir: Path, original: Path, home: str, now: datetime) -> str:
+    """Make a copy a home of its own, unless another process has. Return its id."""
+    from quintain.store.database.restore import interrupt_jobs
+
+    error = JobError(
+        code="copied",
+        message=f"the job was under way in {original} when this home was copied from it, and goes on there",
+        hint="Leave it, or resume it to run it here as well.",
+    )
+    with nothing_running(jobs_dir), _writing(jobs_dir.parent, original):
+        if (found := processes.read_home_id(jobs_dir)) not in {home, None}:
+            return str(found)
+        _follow(jobs_dir.parent, original)
+        interrupt_jobs(jobs_dir.parent, now, error)
+        return _replace_id(jobs_dir)

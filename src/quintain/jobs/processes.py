@@ -187,7 +187,7 @@ def is_suspended(pid: int) -> bool:
 
 
 def kill_orphans(folder: Path) -> None:
-    """Kill processes that a worker of a job's folder left behind when it died together with its shim.
+    """Kill processes that a worker of a job's folder left behind: in sessions of their own, or when it died with its shim.
 
     Only needed on Linux. Elsewhere the worker kills its own group (worker/processes/parent_watch.py).
     """

@@ -33,7 +33,7 @@ from quintain.jobs.exits import (
     pause_left_s,
     record_end,
 )
-from quintain.jobs.home_claim import HomeClaim
+from quintain.jobs.home_claim import HomeClaim, own_home
 from quintain.jobs.ingestion import ingest, ingest_outputs, new_events
 from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read_launch
 from quintain.jobs.launchers.contract import Attempt, Launcher
@@ -67,7 +67,8 @@ class Reconciler:
     """Reconciles the jobs of one home, and remembers what it has observed of those on other machines."""
 
     def __init__(self, store: Store, options: JobOptions, clock: Callable[[], datetime]) -> None:
-        self.home = processes.home_id(options.jobs_dir, lambda: _home_of_folders(store, options.jobs_dir))
+        home = processes.home_id(options.jobs_dir, lambda: _home_of_folders(store, options.jobs_dir))
+        self.home = own_home(store, options.jobs_dir, home, clock())
         self._store = store
         self._options = options
         self._clock = clock
@@ -318,9 +319,8 @@ class Reconciler:
     ) -> ExitStatus:
         """Ingest the last files of an attempt that does not run, and return how it ended; without a status to start again."""
         begun = liveness is Liveness.DEAD
-        if begun and directory.exit(job.attempt) is None:
-            processes.kill_orphans(directory.path)
         if begun:
+            processes.kill_orphans(directory.path)
             directory.sweep()
         ingest(self._store, job.id, directory, self._clock())
         job = self._store.jobs.get(job.id)

@@ -86,6 +86,8 @@ class QuintainServer(Server[Running]):
     specs: Sequence[resources.ResourceSpec] = ()
     running: Running | None = None
     """The state of the newest lifespan; None before it."""
+    home: Path | None = None
+    """Home folder, which errors for others do not name; None where services are given."""
 
     async def services(self) -> Services:
         """Return the services of the running server, opened by whoever asks first.
@@ -155,7 +157,7 @@ def create_server(
         gc.freeze()  # else a call waits 0.1 s while the collector goes through what was imported
         return services
 
-    return build_server(
+    server = build_server(
         CATALOG,
         opened,
         toolsets=toolsets,
@@ -163,6 +165,8 @@ def create_server(
         state_key=partial(key_of_home, settings.home),
         provider=otlp_provider(settings.telemetry_endpoint) if settings.telemetry_endpoint else None,
     )
+    server.home = settings.home
+    return server
 
 
 def build_server(

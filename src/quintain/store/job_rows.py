@@ -123,6 +123,8 @@ def _eta_s(events: Sequence[JobEvent]) -> float | None:
     if last.step is None or first.step is None or last.total_steps is None or last.step <= first.step:
         return None
     seconds_a_step = (last.time - first.time).total_seconds() / (last.step - first.step)
+    if seconds_a_step < 0:  # the clock was set back meanwhile
+        return None
     return round(max(0.0, (last.total_steps - last.step) * seconds_a_step), 1)
 
 

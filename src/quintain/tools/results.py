@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from quintain.next_step import Hint
 from quintain.records.agent import Agent
@@ -288,6 +289,8 @@ class JobList(Record):
     items: tuple[JobSummary, ...]
     next_cursor: str | None
     next_step: Hint
+    unreadable: SkipJsonSchema[tuple[str, ...]] = ()
+    """Jobs that this version cannot read, for the web page; `next_step` names them, too."""
 
 
 class RunOutline(Record):

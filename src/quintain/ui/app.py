@@ -103,7 +103,8 @@ async def _guarded(site: _Site, function: Endpoint, changes: bool | None, reques
         return await function(site, request)
     except QuintainError as error:
         text = error.message.render(site.written) if isinstance(error.message, Hint) else error.message
-        text = await _without_home(site.server, text)
+        if site.server.home is not None:
+            text = text.replace(str(site.server.home), "the home folder")
         return error_response(QuintainError(text, code=error.code))
     except Exception:
         logger.exception("the web page's request for %r failed", request.url.path)
@@ -156,14 +157,6 @@ def _changes(server: QuintainServer, name: str, arguments: dict[str, Any]) -> bo
     if spec.read_only:
         return bool(spec.writes_with and arguments.get(spec.writes_with))
     return not (spec.dry_run_with and arguments.get(spec.dry_run_with, True) is True)
-
-
-async def _without_home(server: QuintainServer, text: str) -> str:
-    """Return a text of an error without the path of the home folder."""
-    try:
-        return text.replace(str((await server.services()).settings.home), "the home folder")
-    except QuintainError:
-        return "the home folder or its database cannot be used now; the log of the server has the details"
 
 
 async def _body(request: Request) -> dict[str, Any]:

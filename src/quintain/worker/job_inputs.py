@@ -204,7 +204,8 @@ def link_dataset(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec | EarlierSk
                 os.link(Path(spec.dataset_path or "") / name, aside)
             except FileNotFoundError:
                 raise InvalidInput(
-                    f"cannot find {name!r} of dataset {spec.dataset_id}; export the dataset again",
+                    f"cannot find {name!r} of dataset {spec.dataset_id}; a moved home is mended by `quintain doctor`, else export the "
+                    "dataset again",
                     code="dataset_damaged",
                 ) from None
             except OSError:

@@ -297,7 +297,7 @@ def server_command(home: Path | None) -> list[str]:
     It names the home folder, unless that is the platform's own: a client does not inherit the variables of this shell.
     """
     script = Path(sys.executable).with_name("quintain")
-    command = [str(script)] if script.is_file() else [sys.executable, "-m", "quintain.cli.main"]
+    command = [str(script)] if script.is_file() else [sys.executable, "-P", "-m", "quintain.cli.main"]
     if not script.is_file() and (found := shutil.which("quintain")):
         command = [found]
     chosen = read_settings(home).home

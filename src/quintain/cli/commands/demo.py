@@ -113,7 +113,7 @@ def demo(
 async def _with_server(scale: Scale, seed: int, folder: Path, console: Console) -> dict[str, Any]:
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "quintain.cli.main", "serve", "--home", str(folder / "home")],
+        args=["-P", "-m", "quintain.cli.main", "serve", "--home", str(folder / "home")],
         env={"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
     )
     columns = (TextColumn("{task.description:<38}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
@@ -268,7 +268,7 @@ class Demo:
             panels.append(panel)
         title = f"One start, three ways to learn: the embedded model in {ENVIRONMENT}"
         figure = Figure(title=title, subtitle=f"quintain demo, seed {self.seed}", panels=panels)
-        await anyio.Path(path).write_bytes(await anyio.to_thread.run_sync(draw, figure))
+        await anyio.Path(path).write_bytes(await anyio.to_thread.run_sync(draw, figure, path.parent))
 
     async def _curve(self, job_id: str, name: str) -> dict[int, float]:
         resource = await self.client.read_resource(f"job://{job_id}/metrics")

@@ -235,8 +235,9 @@ def _disk(services: Services) -> str:
 
 
 def _half_written(services: Services) -> str:
-    """Remove what killed processes have left half-written beside datasets and agents."""
-    folders = services.settings.datasets_dir, services.settings.agents_dir
+    """Remove what killed processes have left half-written beside datasets, agents and exports."""
+    settings = services.settings
+    folders = settings.datasets_dir, settings.agents_dir, settings.exports_dir
     found = {path for folder in folders for name in _HALF_WRITTEN for path in folder.glob(name)}
     left = [path for path in found if time.time() - path.stat().st_mtime > _LONGEST_WRITE_S]
     for path in left:

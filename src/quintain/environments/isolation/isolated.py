@@ -67,7 +67,7 @@ class IsolatedSource:
         Raises:
             Unavailable: the child does not start or answer, or reports that the environment cannot be used.
         """
-        opening = (sys.executable, "-m", "quintain.environments.isolation.child", reference, str(servers or ""))
+        opening = (sys.executable, "-P", "-m", "quintain.environments.isolation.child", reference, str(servers or ""))
         self._started_with = reference, command or opening, timeout_s, answer_bytes
         self._idle: list[_Child] = []
         self._lock = threading.Lock()

@@ -20,6 +20,9 @@ from quintain.records.trajectory import Task
 if TYPE_CHECKING:
     from quintain.environments.mcp_server.connection import Connection
 
+_JOB_VARIABLE = "QUINTAIN_JOB"
+"""By it jobs/processes.py finds what a server left behind."""
+
 _RULES = {"args", "tools", "deny", "values", "system_prompt", "max_turns", "setup", "reset", "fresh", "timeout_s"}
 """Profile fields that affect an agent: results under different rules are not comparable."""
 
@@ -98,6 +101,7 @@ class ServerSource:
                 f"expected the variable {missing[0]} for {self._profile.id}, got none; set it where Quintain runs",
                 code="variable_missing",
             )
+        values[_JOB_VARIABLE] = self._variable(_JOB_VARIABLE)
         return Connection(self._profile, {name: value for name, value in values.items() if value is not None})
 
     def _borrow(self) -> Connection:

@@ -13,8 +13,6 @@ import os
 import shutil
 import sqlite3
 import tarfile
-import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
@@ -26,7 +24,7 @@ from typing import IO, Literal, Protocol
 from pydantic import Field
 
 from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
-from quintain.files import created
+from quintain.files import created, unfinished
 from quintain.records.record import Instant, Record
 from quintain.store.database.engine import BUSY_TIMEOUT_S
 
@@ -85,32 +83,32 @@ def back_up(home: Path, target: Path, *, version: str, now: datetime) -> BackupM
     inside = [name for name in FOLDERS if target.resolve().is_relative_to((home / name).resolve())]
     if inside:
         raise InvalidInput(f"expected a place outside of {home / inside[0]}, got {target}; name another one")
-    aside = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            _writing(target, aside) as write,
-            tempfile.TemporaryDirectory(dir=target.parent, prefix=".quintain-db-") as own,
-        ):
-            revision = copy_database(home / DATABASE, Path(own) / DATABASE)
-            found = list(_walk(home))
-            files = {DATABASE: _add(write, DATABASE, Path(own) / DATABASE)}
-            files |= {name: _add(write, name, path) for name, path in found if path is not None}
-            manifest = BackupManifest(
-                quintain=version,
-                schema_revision=revision,
-                homes=tuple(dict.fromkeys((str(home.resolve()), str(home.absolute())))),
-                created_at=now,
-                files={name: file for name, file in files.items() if file is not None},
-                left_out=tuple(name for name, path in found if path is None),
-            )
-            content = manifest.model_dump_json(indent=1).encode() + b"\n"
-            write(MANIFEST, len(content), 0, io.BytesIO(content))
-        aside.rename(target)
+        with unfinished(target.parent, "quintain-backup") as own:
+            manifest = _write(home, own / f"new-{target.name}", own / "copy", version=version, now=now)
+            (own / f"new-{target.name}").rename(target)
     except OSError as error:
         raise Unavailable(f"cannot write the backup {target} ({error.strerror}); {disk_remedy(error)}") from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True) if aside.is_dir() else aside.unlink(missing_ok=True)
+    return manifest
+
+
+def _write(home: Path, target: Path, copy: Path, *, version: str, now: datetime) -> BackupManifest:
+    """Write a backup; `copy` is a place for a copy of the database."""
+    with _writing(target) as write:
+        revision = copy_database(home / DATABASE, copy)
+        found = list(_walk(home))
+        files = {DATABASE: _add(write, DATABASE, copy)}
+        files |= {name: _add(write, name, path) for name, path in found if path is not None}
+        manifest = BackupManifest(
+            quintain=version,
+            schema_revision=revision,
+            homes=tuple(dict.fromkeys((str(home.resolve()), str(home.absolute())))),
+            created_at=now,
+            files={name: file for name, file in files.items() if file is not None},
+            left_out=tuple(name for name, path in found if path is None),
+        )
+        content = manifest.model_dump_json(indent=1).encode() + b"\n"
+        write(MANIFEST, len(content), 0, io.BytesIO(content))
     return manifest
 
 
@@ -181,14 +179,14 @@ _Write = Callable[[str, int, float, _Readable], None]
 
 
 @contextmanager
-def _writing(target: Path, aside: Path) -> Iterator[_Write]:
+def _writing(target: Path) -> Iterator[_Write]:
     """Yield how to write the files of a folder or, by the target's ending, of an archive."""
     if not target.name.endswith(ARCHIVES):
-        aside.mkdir(mode=0o700)
-        yield partial(_write_file, aside)
+        target.mkdir(mode=0o700)
+        yield partial(_write_file, target)
         return
     mode: Literal["w", "w:gz"] = "w" if target.name.endswith(".tar") else "w:gz"
-    with created(aside, 0o600) as file, tarfile.open(fileobj=file, mode=mode) as archive:
+    with created(target, 0o600) as file, tarfile.open(fileobj=file, mode=mode) as archive:
         yield partial(_write_member, archive)
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 import tarfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
@@ -18,7 +17,7 @@ from typing import IO, Any, NamedTuple
 from pydantic import ValidationError
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable, disk_remedy
-from quintain.files import created
+from quintain.files import created, unfinished
 from quintain.records.jobs.job import JobError, JobStatus
 from quintain.store.database.backup import (
     ARCHIVES,
@@ -39,6 +38,11 @@ _MAX_MANIFEST = 256 << 20
 _RELOCATED = {"datasets": ("document",), "agents": ("document",), "jobs": ("spec", "result")}
 """Table -> its columns with JSON in which paths of the home occur."""
 _RELOCATED_FILES = {"jobs": "spec.json", "datasets": "manifest.json"}
+_RESTORED = JobError(
+    code="restored",
+    message="the job was under way when the backup was made",
+    hint="Resume it, or start it again.",
+)
 
 
 class RestoreResult(NamedTuple):
@@ -91,21 +95,18 @@ def restore(source: Path, home: Path, *, replace: bool, now: datetime) -> Restor
                 f"expected an empty home, got {home} with {', '.join(occupied)}; name another one, or confirm that it is replaced",
                 code="home_not_empty",
             )
-        aside = home / f".restore-{uuid.uuid4().hex[:8]}"
         try:
-            aside.mkdir(mode=0o700, parents=True)
-            backup.read(aside)
-            new = str(home.resolve())
-            for old in backup.manifest.homes:
-                _relocate_files(aside, old, new)
-                _relocate_rows(aside / DATABASE, old, new)
-            interrupted = _interrupt_jobs(aside / DATABASE, now)
-            replaced = home / f"before-restore-{now:%Y%m%d-%H%M%S}" if occupied else None
-            _move_in(aside, home, replaced)
+            with unfinished(home, "restore") as aside:
+                backup.read(aside)
+                new = str(home.resolve())
+                for old in backup.manifest.homes:
+                    _relocate_files(aside, old, new)
+                    _relocate_rows(aside / DATABASE, old, new)
+                interrupted = interrupt_jobs(aside, now, _RESTORED)
+                replaced = home / f"before-restore-{now:%Y%m%d-%H%M%S}" if occupied else None
+                _move_in(aside, home, replaced)
         except OSError as error:
             raise Unavailable(f"cannot restore into {home} ({error.strerror}); {disk_remedy(error)}") from error
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
         return RestoreResult(backup.manifest, interrupted, replaced)
 
 
@@ -286,15 +287,11 @@ def _relocate_rows(database: Path, old: str, new: str) -> None:
                 connection.executemany(f"UPDATE {table} SET {column} = ? WHERE seq = ?", changes)
 
 
-def _interrupt_jobs(database: Path, now: datetime) -> int:
-    """Interrupt jobs that were under way. Return their number."""
-    error = JobError(
-        code="restored",
-        message="the job was under way when the backup was made",
-        hint="Resume it, or start it again.",
-    )
+def interrupt_jobs(home: Path, now: datetime, error: JobError) -> int:
+    """Interrupt the jobs that were under way when a home was copied, and let the copy resume all. Return their number."""
     time = Moment.text_of(now)
-    with _transaction(database) as connection:
+    with _transaction(home / DATABASE) as connection:
+        connection.execute("UPDATE jobs SET home = NULL WHERE home IS NOT NULL")
         changed = connection.execute(
             "UPDATE jobs SET status = ?, error = ?, ended_at = ?, updated_at = ?, lease_until = NULL WHERE status IN (?, ?)",
             (JobStatus.INTERRUPTED, error.model_dump_json(), time, time, JobStatus.QUEUED, JobStatus.RUNNING),

@@ -31,7 +31,7 @@ def show_training_dashboard(
     figure = _figure_so_far(services, view.job_id)
     if figure is None:
         return Picture(Hint(state, "\n".join(facts)), None, None, view)
-    png = draw(figure)
+    png = draw(figure, services.settings.home)
     note = saved_note(services, view.job_id, figure, png)
     return Picture(Hint(state, "\n".join([*facts, figure_text(figure), note])), png, figure, view)
 

@@ -187,7 +187,7 @@ def list_jobs(
             "newer one wrote them. ",
             *step.parts,
         )
-    return JobList(items=items, next_cursor=following, next_step=step)
+    return JobList(items=items, next_cursor=following, next_step=step, unreadable=tuple(unreadable))
 
 
 def _held_up(item: JobSummary) -> str:

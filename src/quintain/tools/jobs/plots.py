@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -32,7 +33,7 @@ _PICTURED = 60
 
 def lineage_picture(services: Services, id: str) -> bytes:
     """The lineage of a record as a PNG, with its sources on the left."""
-    return draw(lineage_figure(services, id))
+    return draw(lineage_figure(services, id), services.settings.home)
 
 
 def lineage_figure(services: Services, id: str) -> Figure:
@@ -79,17 +80,23 @@ def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]
     return columns
 
 
-def draw(figure: Mapping[str, Any]) -> bytes:
-    """Draw a figure description (see worker/pictures/draw.py) as PNG.
+def draw(figure: Mapping[str, Any], home: Path) -> bytes:
+    """Draw a figure description (see worker/pictures/draw.py) as PNG; what matplotlib can write nowhere else is below `home`.
 
     Raises:
         Unavailable: the drawing process failed or took longer than a minute.
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "quintain.worker.pictures.draw"],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "quintain.worker.pictures.draw",
+            ],  # -P: a client starts the server in any folder
             input=json.dumps(figure).encode(),
             capture_output=True,
+            cwd=home,
             timeout=60,
             check=True,
         )
@@ -118,7 +125,7 @@ def plot_job(
 ) -> Picture:
     """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text."""
     figure = figure_of(services, job_id) if metrics is None else metrics_figure(services, job_id, metrics)
-    png = draw(figure)
+    png = draw(figure, services.settings.home)
     note = saved_note(services, job_id, figure, png, suffix="" if metrics is None else "-metrics")
     return Picture("\n".join([figure_text(figure), note, *web_page(services, job_id)]), png, figure)
 
@@ -142,7 +149,7 @@ def save_report(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = {f"{name}.html": as_html(report, figure).encode()}
     if figure is not None:
-        files[f"{name}.png"] = png or draw(figure)
+        files[f"{name}.png"] = png or draw(figure, services.settings.home)
     for file, content in files.items():
         write_atomically(folder / file, content)
     return tuple(f"{folder.name}/{file}" for file in files)
@@ -172,7 +179,7 @@ def saved_picture(services: Services, id: str) -> tuple[bytes | None, str]:
         )
     figure = figure_of(services, id)
     try:
-        png = draw(figure)
+        png = draw(figure, services.settings.home)
     except Unavailable as error:
         return None, f"No picture is saved: {error.message}"
     return png, saved_note(services, id, figure, png)

@@ -82,7 +82,9 @@ def subtitle(job: Job, *more: str) -> str:
     if job.total_steps:
         unit = "episode" if isinstance(job.spec, RolloutSpec | EvaluateSpec) else "step"
         parts.append(f"{job.step:,} of {counted(job.total_steps, unit)}")
-    if job.started_at is not None and job.ended_at is not None:
+    if (
+        job.started_at is not None and job.ended_at is not None and job.started_at <= job.ended_at
+    ):  # else the clock was set
         parts.append(f"{(job.ended_at - job.started_at).total_seconds():.0f} s")
     return ", ".join([*parts, *(one for one in more if one)])
 

@@ -118,7 +118,8 @@ def calibration_picture(services: Services, calibration_id: str) -> bytes:
     """The reliability diagram as PNG: mean label by mean score, the map, and the diagonal of a perfect scorer."""
     calibration = services.store.calibrations.get(calibration_id)
     panels = [_panel(calibration, domain, found) for domain, found in list(calibration.domains.items())[:_MOST_PANELS]]
-    return draw({"title": f"{calibration.scorer}: {calibration.labels} by score ({calibration.id})", "panels": panels})
+    title = f"{calibration.scorer}: {calibration.labels} by score ({calibration.id})"
+    return draw({"title": title, "panels": panels}, services.settings.home)
 
 
 def calibration_table(services: Services, calibration_id: str) -> str:

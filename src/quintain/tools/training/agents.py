@@ -233,7 +233,8 @@ def _require_files(agent: Agent) -> Agent:
         if folder is not None and not Path(folder).is_dir():
             raise NotFound(
                 f"the weights of {agent.id_or_name} are not at {folder}: they were moved, or belong to another home on this "
-                "database; put them back or export the agent there, and register the folder here",
+                "database; a moved home is mended by `quintain doctor`, else put them back, or export the agent there and register "
+                "the folder here",
                 code="model_not_found",
             )
     if agent.model.source == "folder":

@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,7 +33,10 @@ from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, Chat, StyleName, as_thinking, one_call_each
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS, Probe, probe
+from quintain.trainers.rendering.time_bound import time_bound
 
+_MOST_PROBING_S = 60.0
+"""Seconds for about 100 short renderings, which take less than one, except where a template's loops do not end."""
 _PROBES: dict[tuple[str, bool, str], Probe] = {}
 """Conventions found in this process, without their tokenizer, by what they depend on."""
 
@@ -98,12 +101,15 @@ class Renderer:
         """
         faults = []
         styles: tuple[StyleName, ...] = ("tools", "react") if style == "auto" else (style,)
-        for candidate in styles:
-            for has_system_role in (True, False):
-                try:
-                    return _renderer(tokenizer, candidate, has_system_role)
-                except InvalidInput as error:
-                    faults.append(error.message)
+        try:
+            with time_bound(_MOST_PROBING_S):
+                for candidate, has_system_role in product(styles, (True, False)):
+                    try:
+                        return _renderer(tokenizer, candidate, has_system_role)
+                    except InvalidInput as error:
+                        faults.append(error.message)
+        except TimeoutError:
+            faults.insert(0, f"a few short chats took longer than {_MOST_PROBING_S:.0f} s")
         remedy = "use template 'auto' or 'react', or another model" if style == "tools" else "use another model"
         raise InvalidInput(
             f"the model's chat template cannot write turns in style {style!r}: {faults[0]}; {remedy}",

@@ -24,7 +24,7 @@ export function wordSearch(query, what, changed) {
 }
 
 export function pagedTable({ columns, load, key, href, label, none = "Nothing here yet." }) {
-  let rows = [], cursor = null, state = "idle", generation = 0, height = 38, shown = "", selected = -1;
+  let rows = [], unreadable = [], cursor = null, state = "idle", generation = 0, height = 38, shown = "", selected = -1;
   const head = h("thead", null, h("tr", null, columns.map((column) =>
     h("th", { scope: "col", class: column.class, style: column.width ? { width: column.width } : null }, column.title))));
   const body = h("tbody");
@@ -70,11 +70,13 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
       const page = await load(cursor);
       if (mine !== generation) return;
       rows = rows.concat(page.items);
+      unreadable = unreadable.concat(page.unreadable ?? []);
       cursor = page.next_cursor ?? null;
       state = cursor ? "idle" : "done";
       table.setAttribute("aria-rowcount", cursor ? -1 : rows.length + 1);
       const noun = rows.length === 1 ? label.slice(0, -1) : label;
-      replace(status, rows.length ? `${rows.length.toLocaleString("en")} ${noun.toLowerCase()}${cursor ? " so far" : ""}` : rich(typeof none === "function" ? none() : none));
+      replace(status, rows.length ? `${rows.length.toLocaleString("en")} ${noun.toLowerCase()}${cursor ? " so far" : ""}` : rich(typeof none === "function" ? none() : none),
+        unreadable.length > 0 && `; left out, because this version cannot read them: ${unreadable.slice(0, 10).join(", ")}${unreadable.length > 10 ? ", ..." : ""}`);
       table.hidden = !rows.length;
       draw(true);
       near();
@@ -113,7 +115,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
 
   function reload() {
     generation++;
-    [rows, cursor, state, shown, selected] = [[], null, "idle", "", -1];
+    [rows, unreadable, cursor, state, shown, selected] = [[], [], null, "idle", "", -1];
     box.scrollTop = 0;
     return more();
   }
