@@ -35,7 +35,12 @@ def test_the_documented_program_trains_measures_and_compares(
     job, evaluation = names["job"], names["evaluation"]
     assert repr(job).startswith(f"Job('{job.id}', kind='train', status='succeeded'")
     with q.open() as opened:
-        assert f"Job('{job.id}', work='sft starter -> clerk" in repr(opened.jobs()), "a list names what each does"
+        assert f"Job('{job.id}', work='sft starter -> clerk on shown', status='succeeded')" in repr(opened.jobs())
+        again = opened.job(job.id)
+        assert again.curves["loss"].values == tuple(names["curve"]["loss"]), "they are asked for where they are read"
+        assert (again.settings["method"], again.settings["config"]["epochs"]) == ("sft", 1)
+        listed = opened.runs(limit=1)[0]
+        assert f"Trajectory({listed.id!r}, outcome='{listed.outcome}', reward=" in repr(opened.runs(limit=1).to_list())
     assert (job.agent.id, evaluation.record.environment) == ("agent:clerk@1", "quintain/inventory")
     assert evaluation.record.rate.n == 4
     assert list(names["curve"]["step"]) == list(range(1, len(names["curve"]) + 1))
@@ -46,9 +51,9 @@ def test_the_documented_program_trains_measures_and_compares(
     assert names["ready"][0]["messages"] == names["dataset"].rows(limit=1)[0]["messages"]
     assert names["pair"].n_tasks == 4
     with q.open(tmp_path / "other") as other:
-        again = other.record(names["ready"], tags=["again"])
-        assert len({run.id for run in again}) == names["ready"].num_rows
-        assert again[0].messages() == names["ready"][0]["messages"], "out and in again"
+        copies = other.record(names["ready"], tags=["again"])
+        assert len({run.id for run in copies}) == names["ready"].num_rows
+        assert copies[0].messages() == names["ready"][0]["messages"], "out and in again"
         with pytest.raises(InvalidInput, match="expected JSON in tools of row 0"):
             other.record([{"messages": [], "tools": "["}])
 
@@ -144,6 +149,7 @@ def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loo
                 with pytest.raises(WaitTimeout):
                     await (await opened.job(started)).wait(timeout=0)
             job = await (await opened.job(started)).wait(on_step=lambda event: steps.append(event.step))
+            assert ((await job.curves).keys(), (await job.settings)["steps"]) == ((await job.metrics()).keys(), 2)
 
             async def note(event: JobEvent) -> None:
                 await anyio.lowlevel.checkpoint()

@@ -155,6 +155,18 @@ class Job(Thing["JobView"]):
 
         return self._session.read(lambda services: metric_curves(services, self.id))
 
+    @property
+    def curves(self) -> dict[str, Curve]:
+        """Every metric over the steps, as `metrics` returns it."""
+        return self.metrics()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the job runs with."""
+        from quintain.tools.jobs.jobs import get_job
+
+        return self._session.read(lambda services: get_job(services, self.id, detail="settings")).settings or {}
+
     def to_pandas(self) -> Any:
         """Return the metrics as a DataFrame with one row a step and one column a metric."""
         from quintain.client.frames import to_pandas

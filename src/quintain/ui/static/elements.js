@@ -106,6 +106,15 @@ export function number(value, digits = 3) {
   return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(digits)));
 }
 
+// A number of bytes in a binary unit, as the terminal and the answers of tools have it.
+export function sizeText(bytes) {
+  if (bytes === null || bytes === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let value = bytes, i = 0;
+  for (; value >= 1024 && i < units.length - 1; i++) value /= 1024;
+  return `${value < 100 ? Number(value.toFixed(1)) : Math.round(value).toLocaleString("en")} ${units[i]}`;
+}
+
 export function percent(value) {
   return value === null || value === undefined ? "–" : `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
 }
