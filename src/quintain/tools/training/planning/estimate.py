@@ -250,14 +250,10 @@ def shortages(result: Estimate) -> list[Blocker]:
             )
         )
     if result.disk_mb and result.available_disk_mb is not None and result.disk_mb > result.available_disk_mb:
-        found.append(
-            Blocker(
-                code="no_disk",
-                message=f"it writes about {size_text(result.disk_mb * 2**20)} and the home folder has "
-                f"{size_text(result.available_disk_mb * 2**20)} left",
-                remedy="free space there, set keep_checkpoints to 1, or train adapters (lora)",
-            )
-        )
+        written, left = (size_text(mb * 2**20) for mb in (result.disk_mb, result.available_disk_mb))
+        message = f"it writes about {written} and the home folder has {left} left"
+        remedy = "free space there, set keep_checkpoints to 1, or train adapters (lora)"
+        found.append(Blocker(code="no_disk", message=message, remedy=remedy))
     return found
 
 
