@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -17,11 +18,13 @@ from scripts.python_client_page import PAGE, page
 
 import quintain as q
 from jobs_in_process import in_process, starts_held
+from quintain.client.frames import rows_of
 from quintain.client.thing import in_thread
 from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
 from quintain.records.jobs.job import SelftestSpec
 from quintain.records.jobs.job_events import JobEvent
 from quintain.tools.catalog import CATALOG
+from quintain.tools.dict_calls.actions import file_of_rows
 
 
 def test_the_documented_program_trains_measures_and_compares(
@@ -98,6 +101,29 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         assert plan.method is None or isinstance(plan.method, str)
     with pytest.raises(Conflict, match="closed"):
         opened.datasets()
+
+
+class PolarsFrame:
+    """What polars' DataFrame has of pandas' and of its own."""
+
+    columns = ("prompt", "response")
+
+    def to_dict(self, as_series: bool = True) -> dict[str, list[str]]:
+        return {"prompt": ["a"], "response": ["b"]}
+
+    def to_dicts(self) -> list[dict[str, str]]:
+        return [{"prompt": "a", "response": "b"}]
+
+
+def test_rows_come_from_frames_of_other_libraries_and_what_is_no_rows_is_named() -> None:
+    assert list(rows_of(PolarsFrame())) == [{"prompt": "a", "response": "b"}]
+    twice = SimpleNamespace(columns=["text", "text"], to_dict=None)
+    with pytest.raises(InvalidInput, match="several named text; rename them"):
+        list(rows_of(twice))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="got an object of 'train', 'test'; pass a split of it"):
+        list(rows_of({"train": [], "test": []}))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"got others at row 1 in image \(Object of type bytes"):
+        file_of_rows(SimpleNamespace(), [{"image": None}, {"image": b"x"}])  # type: ignore[arg-type]
 
 
 def test_runs_are_a_table_in_a_notebook_and_objects_go_to_other_processes(home: Path) -> None:
