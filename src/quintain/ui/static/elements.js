@@ -61,7 +61,7 @@ export function card(title, ...children) {
 
 // Name and value in two columns: facts([["Agent", idLink(id)], ...]); pairs with a null value are left out.
 export function facts(pairs) {
-  const shown = pairs.filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "");
+  const shown = pairs.filter((pair) => pair && ![null, undefined, false, ""].includes(pair[1]));
   return h("dl", { class: "facts" }, shown.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 

@@ -90,8 +90,8 @@ export function stages(job, page) {
   const known = new Set([...RESULTS, ...done.flatMap((one) => Object.keys(one))]);
   const isOfJob = (name) => done.every((one) => one[name] === page.settings[name]);
   const columns = [...known].filter((name) => done.some((one) => isShort(one[name])) && !isOfJob(name) && !BOUNDS.includes(name));
-  return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
-    h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name.replaceAll("_", " "))))),
+  return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain whole-ids" },
+    h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name.replace(/_id$/, "").replaceAll("_", " "))))),
     h("tbody", null, done.map((one) => h("tr", null, columns.map((name) => h("td", null, name === "gain" ? gain(one) : cell(name, one[name])))))))));
 }
 
