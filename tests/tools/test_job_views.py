@@ -186,6 +186,9 @@ def test_a_silent_job_is_stalled_without_a_time_left_and_a_steady_one_is_not(wai
     assert steady.last_progress_at is not None
     unknown = get_job(waiting, stored(waiting, "job-4", GRPO, running=True))
     assert (unknown.stalled, unknown.quiet_for_s) == (None, pytest.approx(0, abs=2))
+    talk = TalkSpec(agent=BASE, message="Hello?")
+    reported(waiting, stored(waiting, "job-talk", talk, running=True), 2.0, 6, 75.0)
+    assert get_job(waiting, "job-talk").stalled is None, "a conversation waits for the person"
 
 
 def test_a_job_that_waits_in_the_queue_of_a_cluster_says_so_and_is_not_stalled(
