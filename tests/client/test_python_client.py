@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def test_the_documented_program_trains_measures_and_compares(
         listed = opened.runs(limit=1)[0]
         assert f"Trajectory({listed.id!r}, outcome='{listed.outcome}', reward=" in repr(opened.runs(limit=1).to_list())
     assert (job.agent.id, evaluation.record.environment) == ("agent:clerk@1", "quintain/inventory")
+    assert re.search(r"interval=\(0\.\d{1,4}, 1\.0\)|interval=\(0\.\d{1,4}, 0\.\d{1,4}\)", repr(evaluation)), "readable"
     assert evaluation.record.rate.n == 4
     assert list(names["curve"]["step"]) == list(range(1, len(names["curve"]) + 1))
     assert f"1 {len(names['curve'])} " in capsys.readouterr().out, "each step was passed to the callback"

@@ -287,8 +287,9 @@ class Evaluation(Thing["EvaluationRecord"]):
 
     def _facts(self) -> Mapping[str, Any]:
         one = self.record
-        facts = {"agent": one.agent_id, "environment": one.environment, "success_rate": one.rate.value}
-        return facts | {"interval": self.interval, "episodes": one.rate.n, "unknown": one.n_unknown or None}
+        rate, low, high = (None if value is None else round(value, 4) for value in (one.rate.value, *self.interval))
+        facts = {"agent": one.agent_id, "environment": one.environment, "success_rate": rate, "interval": (low, high)}
+        return facts | {"episodes": one.rate.n, "unknown": one.n_unknown or None}
 
 
 class Comparison(Thing["ComparisonRecord"]):

@@ -201,7 +201,8 @@ def _table(objects: list[Mapping[str, object]]) -> Table:
     names = dict.fromkeys(name for one in objects for name in one)
     cells = {name: ["" if one.get(name) in _EMPTY else _plain(one[name]) for one in objects] for name in names}
     shown = {name: column for name, column in cells.items() if max(map(len, column)) <= _SHORT}
-    return Table(tuple(name.replace("_", " ") for name in shown), tuple(zip(*shown.values(), strict=True)))
+    titles = (_LABELS.get(name, name.removesuffix("_id")).replace("_", " ") for name in shown)
+    return Table(tuple(titles), tuple(zip(*shown.values(), strict=True)))
 
 
 def _plain(value: object) -> str:
