@@ -38,7 +38,7 @@ def page() -> str:
     """Return the page."""
     tools = {METHODS[spec.name].name: spec.name for spec in CATALOG}
     parts = [_HEAD]
-    for name in (one for one in client.__all__ if not one.startswith(("Async", "a", "open"))):
+    for name in (one for one in client.__all__ if not one.startswith(("Async", "a", "open", "JobEvent"))):
         kind = getattr(client, name)
         parts.append(f"## `{name}`\n\n{_summary(kind)}\n")
         parts.append("| member | what |\n|---|---|\n" + "".join(_rows(kind, tools if name == "Home" else {})))

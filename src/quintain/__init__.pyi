@@ -12,6 +12,7 @@ from quintain.client import Dataset as Dataset
 from quintain.client import Evaluation as Evaluation
 from quintain.client import Home as Home
 from quintain.client import Job as Job
+from quintain.client import JobEvent as JobEvent
 from quintain.client import Runs as Runs
 from quintain.client import Trajectory as Trajectory
 from quintain.client import aopen as aopen

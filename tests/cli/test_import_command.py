@@ -80,7 +80,7 @@ def test_files_that_nothing_reads_are_counted_in_the_last_sentences_with_what_re
     assert "quintain export sft NAME --rows PATH --column label=success --column good=VALUE" in first
     for printed in (first, second):
         assert "not a log; quintain export sft NAME --rows PATH reads it" in printed
-        assert "2 files not read: see `rejected`" in printed
+        assert "2 files not read, each listed with its reason" in printed
         assert "quintain export sft rows --rows PATH --column prompt=VALUE" in printed
     assert "1 file unchanged" in second
     assert "Nothing new" not in second

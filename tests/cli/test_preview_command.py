@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -82,7 +83,15 @@ def test_a_dataset_is_shown_in_the_terminal_as_a_page_and_as_json(dataset: str, 
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout
-    for words in ("row 1", "row 2", "Box 1.", "2 rows", "Ready: 2 rows", "longest"):
+    for words in (
+        "row 1",
+        "row 2",
+        "⟦Box 1.<|im_end|>⟧",
+        "⟦trained⟧ ⟪falls off⟫",
+        "2 rows",
+        "Ready: 2 rows",
+        "longest",
+    ):
         assert words in done.stdout
     seen = require_harmless(page.read_text(encoding="utf-8"))
     assert "Ready: 2 rows" in seen.text
@@ -97,6 +106,7 @@ def test_settings_of_the_training_count_and_what_is_wrong_is_told_with_exit_stat
     short = ("boxes", "--model", "starter", "--set", "max_length=100", "--show", "truncated")
     done = preview(*short, home=home)
     assert "Fix first: " in done.stdout
+    assert re.search("⟪[^⟫]+⟫\n\n", done.stdout), "what falls off is marked without colours, too"
     assert "set max_length to" in done.stdout
     for arguments, words in (
         (("none", "--model", "starter"), "[not_found]"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -17,11 +19,13 @@ from scripts.python_client_page import PAGE, page
 
 import quintain as q
 from jobs_in_process import in_process, starts_held
+from quintain.client.frames import rows_of
 from quintain.client.thing import in_thread
 from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
 from quintain.records.jobs.job import SelftestSpec
 from quintain.records.jobs.job_events import JobEvent
 from quintain.tools.catalog import CATALOG
+from quintain.tools.dict_calls.actions import file_of_rows
 
 
 def test_the_documented_program_trains_measures_and_compares(
@@ -35,8 +39,14 @@ def test_the_documented_program_trains_measures_and_compares(
     job, evaluation = names["job"], names["evaluation"]
     assert repr(job).startswith(f"Job('{job.id}', kind='train', status='succeeded'")
     with q.open() as opened:
-        assert f"Job('{job.id}', work='sft starter -> clerk" in repr(opened.jobs()), "a list names what each does"
+        assert f"Job('{job.id}', work='sft starter -> clerk on shown', status='succeeded')" in repr(opened.jobs())
+        again = opened.job(job.id)
+        assert again.curves["loss"].values == tuple(names["curve"]["loss"]), "they are asked for where they are read"
+        assert (again.settings["method"], again.settings["config"]["epochs"]) == ("sft", 1)
+        listed = opened.runs(limit=1)[0]
+        assert f"Trajectory({listed.id!r}, outcome='{listed.outcome}', reward=" in repr(opened.runs(limit=1).to_list())
     assert (job.agent.id, evaluation.record.environment) == ("agent:clerk@1", "quintain/inventory")
+    assert re.search(r"interval=\(0\.\d{1,4}, 1\.0\)|interval=\(0\.\d{1,4}, 0\.\d{1,4}\)", repr(evaluation)), "readable"
     assert evaluation.record.rate.n == 4
     assert list(names["curve"]["step"]) == list(range(1, len(names["curve"]) + 1))
     assert f"1 {len(names['curve'])} " in capsys.readouterr().out, "each step was passed to the callback"
@@ -46,9 +56,9 @@ def test_the_documented_program_trains_measures_and_compares(
     assert names["ready"][0]["messages"] == names["dataset"].rows(limit=1)[0]["messages"]
     assert names["pair"].n_tasks == 4
     with q.open(tmp_path / "other") as other:
-        again = other.record(names["ready"], tags=["again"])
-        assert len({run.id for run in again}) == names["ready"].num_rows
-        assert again[0].messages() == names["ready"][0]["messages"], "out and in again"
+        copies = other.record(names["ready"], tags=["again"])
+        assert len({run.id for run in copies}) == names["ready"].num_rows
+        assert copies[0].messages() == names["ready"][0]["messages"], "out and in again"
         with pytest.raises(InvalidInput, match="expected JSON in tools of row 0"):
             other.record([{"messages": [], "tools": "["}])
 
@@ -93,6 +103,29 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         assert plan.method is None or isinstance(plan.method, str)
     with pytest.raises(Conflict, match="closed"):
         opened.datasets()
+
+
+class PolarsFrame:
+    """What polars' DataFrame has of pandas' and of its own."""
+
+    columns = ("prompt", "response")
+
+    def to_dict(self, as_series: bool = True) -> dict[str, list[str]]:
+        return {"prompt": ["a"], "response": ["b"]}
+
+    def to_dicts(self) -> list[dict[str, str]]:
+        return [{"prompt": "a", "response": "b"}]
+
+
+def test_rows_come_from_frames_of_other_libraries_and_what_is_no_rows_is_named() -> None:
+    assert list(rows_of(PolarsFrame())) == [{"prompt": "a", "response": "b"}]
+    twice = SimpleNamespace(columns=["text", "text"], to_dict=None)
+    with pytest.raises(InvalidInput, match="several named text; rename them"):
+        list(rows_of(twice))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="got an object of 'train', 'test'; pass a split of it"):
+        list(rows_of({"train": [], "test": []}))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"got others at row 1 in image \(Object of type bytes"):
+        file_of_rows(SimpleNamespace(), [{"image": None}, {"image": b"x"}])  # type: ignore[arg-type]
 
 
 def test_runs_are_a_table_in_a_notebook_and_objects_go_to_other_processes(home: Path) -> None:
@@ -144,6 +177,7 @@ def test_coroutines_load_what_they_list_and_properties_never_block_the_event_loo
                 with pytest.raises(WaitTimeout):
                     await (await opened.job(started)).wait(timeout=0)
             job = await (await opened.job(started)).wait(on_step=lambda event: steps.append(event.step))
+            assert ((await job.curves).keys(), (await job.settings)["steps"]) == ((await job.metrics()).keys(), 2)
 
             async def note(event: JobEvent) -> None:
                 await anyio.lowlevel.checkpoint()

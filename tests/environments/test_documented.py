@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,17 +27,18 @@ def installed(install_package: Install) -> None:  # noqa: F811
 
 @pytest.mark.usefixtures("installed", "jobs_in_process")
 def test_an_agent_learns_in_the_documented_environment_by_the_documented_code(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert len(ENVIRONMENT.splitlines()) <= 45, "a new user's environment is short"
     monkeypatch.setenv("QUINTAIN_HOME", str(home))
-    exec(compile(TRAINING, str(PAGE), "exec"), {"__name__": "acme_training"})
-    measured = json.loads(capsys.readouterr().out)
-    assert (measured["status"], measured["num_samples"]) == ("success", 20), measured
-    assert measured["accuracy"] >= 0.9
+    names: dict[str, Any] = {"__name__": "acme_training"}
+    exec(compile(TRAINING, str(PAGE), "exec"), names)
+    evaluation = names["evaluation"]
+    assert (evaluation.rate.n, evaluation.success_rate >= 0.9) == (20, True), evaluation
+    (found,) = names["home"].runs(job_id=evaluation.job_id, limit=1)
+    assert found.prompt == "One of 3 boxes holds a coin. Find it."
+    names["home"].close()
     tool = RLTrainingTool(home)
-    found = json.loads(tool.run({"action": "search", "filter": {"job_id": measured["job_id"]}, "limit": 1}))
-    assert found["items"][0]["prompt"] == "One of 3 boxes holds a coin. Find it."
     asked = {"action": "collect", "agent": "finder", "environment": "acme/boxes?coins=2"}
     refused = json.loads(tool.run(asked))
     assert (refused["status"], refused["code"]) == ("error", "unknown_option")

@@ -32,7 +32,7 @@ def test_a_member_that_unpacks_to_too_much_is_refused(
 ) -> None:
     monkeypatch.setattr(archives, "MAX_MEMBER_BYTES", 2 * MB)
     raw = make({"a": os.urandom(MB) * 4})
-    with memory_below(16 * MB), pytest.raises(InvalidInput, match="2 MB"):
+    with memory_below(16 * MB), pytest.raises(InvalidInput, match="2 MiB"):
         opened(tmp_path, raw, "a.zip", "a")
 
 

@@ -149,7 +149,7 @@ def test_a_line_above_the_limit_is_rejected_without_being_held(tmp_path: Path) -
     with memory_below(16 * MB):
         found = list(LogFile(path, tmp_path).rows(report))
     assert [(row.line, row.value) for row in found] == [(1, GOOD[0]), (3, GOOD[0])]
-    assert report.rejected == [(2, "larger than 64 MB")]
+    assert report.rejected == [(2, "larger than 64 MiB")]
 
 
 def test_an_element_above_the_limit_is_cut_out_without_being_held() -> None:
@@ -194,7 +194,7 @@ def test_a_bomb_is_left_before_it_goes_off(tmp_path: Path, packing: str, monkeyp
 def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quintain.importers.log_file.MAX_DOCUMENT_BYTES", 3 * MB)
     file = log(tmp_path, gzip.compress(json.dumps({"a": os.urandom(2 * MB).hex()}).encode()), "a.json.gz")
-    with memory_below(24 * MB), pytest.raises(InvalidInput, match="3 MB"):
+    with memory_below(24 * MB), pytest.raises(InvalidInput, match="3 MiB"):
         file.document()
 
 

@@ -54,7 +54,8 @@ def test_a_job_continues_whichever_of_its_processes_is_stopped_or_killed_until_i
     stopped = jobs.wait(job.id, JobStatus.INTERRUPTED, reconcile=runner)
     assert stopped.error.code == "killed"
     assert re.fullmatch(
-        r"attempt 5 of 5 was killed by SIGKILL; its peak memory was [1-9]\d* of [1-9][\d,]* MB", stopped.error.message
+        r"attempt 5 of 5 was killed by SIGKILL; its peak memory was [1-9][\d.]* MiB of [1-9][\d.]* [MG]iB",
+        stopped.error.message,
     )
     assert runner.resume(job.id).id == job.id
     done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=runner)

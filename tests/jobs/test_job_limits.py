@@ -46,7 +46,7 @@ def test_a_job_over_its_time_memory_or_disk_ends_with_the_limit_and_the_remedy(j
     assert "QUINTAIN_MAX_MINUTES" in ended.error.hint
     failed = jobs.wait(large.id, JobStatus.FAILED)
     assert failed.error.code == "memory_limit"
-    assert "MB of memory, the limit is 1" in failed.error.message
+    assert "MiB of memory, the limit is 1" in failed.error.message
     full = jobs.runner_with(limits=JobLimits(disk_mb=1e-6)).start(SLOW, request_key="disk").job
     ended = jobs.wait(full.id, JobStatus.INTERRUPTED)
     assert ended.error.code == "disk_limit"

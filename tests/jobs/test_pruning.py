@@ -34,7 +34,7 @@ def test_pruning_shows_first_and_deletes_what_no_agent_or_process_uses(settings:
     assert "Nothing to free" in quintain("jobs", "prune", home=settings.home).stdout
     shown = quintain(*line, home=settings.home).stdout
     assert (done.id in shown, failed.id in shown) == (True, False)
-    assert "Would free 0.0 MiB of 1 job" in shown
+    assert "Would free 4.9 KiB of 1 job" in shown
     deleting = shlex.join(["quintain", *line, "--home", str(settings.home), "--delete"])
     assert deleting in shown, "the command deletes what was shown"
     assert weights.exists()

@@ -8,6 +8,7 @@ import pytest
 
 from quintain.errors import InvalidInput
 from quintain.records.text import MAX_DEPTH, require_clean
+from quintain.records.wording import size_text
 
 
 def _nested(levels: int, leaf: Any, *, in_objects: bool) -> Any:
@@ -49,3 +50,9 @@ def test_a_fault_is_named_with_its_path(value: Any, path: str) -> None:
 
 def test_characters_of_text_are_counted_without_names() -> None:
     assert require_clean({"name": ["four", ("é", 12, None, True, 1.5)], "x": {"y": "z"}}, "run") == 6
+
+
+def test_a_size_is_shown_in_one_binary_unit() -> None:
+    sizes = (0, 1023, 4991, 64 * 2**20, 643.4 * 2**20, 22_300 * 2**20, 2_000 * 2**30)
+    expected = ["0 B", "1,023 B", "4.9 KiB", "64 MiB", "643 MiB", "21.8 GiB", "2,000 GiB"]
+    assert [size_text(size) for size in sizes] == expected

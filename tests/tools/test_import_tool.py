@@ -71,7 +71,7 @@ def test_columns_that_may_state_how_runs_ended_are_named_where_nothing_else_does
     rows = [chat(f"{n}.", id=f"run-{n}", feedback=["up", "down", None][n % 3], app="shop") for n in range(30)]
     write_rows(inbox / "thumbs.jsonl", *rows)
     step = ask("import_trajectories", path="thumbs.jsonl")["next_step"]
-    assert "or let a column of the rows ('feedback': of few values) state it: export_dataset(kind='kto'" in step
+    assert "; or let a column of the rows ('feedback': of few values) state it: export_dataset(kind='kto'" in step
     write_rows(inbox / "known.jsonl", *(chat(f"{n}!", resolved=n % 2, feedback=f"f{n % 2}") for n in range(30)))
     known = ask("import_trajectories", path="known.jsonl")["next_step"]
     assert "Freeze those that succeeded with export_dataset(kind='sft'" in known

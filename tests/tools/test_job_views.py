@@ -49,7 +49,7 @@ from quintain.tools.evaluation.conversations import talk_to_agent, watch_talk
 from quintain.tools.jobs import plots, search
 from quintain.tools.jobs.dashboard import show_training_dashboard
 from quintain.tools.jobs.descriptions import metric_curves, thin_curves
-from quintain.tools.jobs.figures import figure_of, figure_text
+from quintain.tools.jobs.figures import figure_of, figure_text, shown_by
 from quintain.tools.jobs.jobs import annotate_job, cancel_job, get_job, list_jobs, resume_job, start, watch_job
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.jobs.plots import plot_job, save_report
@@ -188,6 +188,9 @@ def test_a_silent_job_is_stalled_without_a_time_left_and_a_steady_one_is_not(wai
     assert steady.last_progress_at is not None
     unknown = get_job(waiting, stored(waiting, "job-4", GRPO, running=True))
     assert (unknown.stalled, unknown.quiet_for_s) == (None, pytest.approx(0, abs=2))
+    talk = TalkSpec(agent=BASE, message="Hello?")
+    reported(waiting, stored(waiting, "job-talk", talk, running=True), 2.0, 6, 75.0)
+    assert get_job(waiting, "job-talk").stalled is None, "a conversation waits for the person"
 
 
 def test_a_job_that_waits_in_the_queue_of_a_cluster_says_so_and_is_not_stalled(
@@ -610,21 +613,36 @@ def test_an_evolution_is_drawn_by_round_and_its_loss_over_the_steps_that_trained
         *(phase("01-evaluate"), step(7, **better)),
         *(phase("02-explore"), step(9), phase("02-train"), step(10, loss=1.5), phase("02-evaluate"), step(12, **rate)),
     ]
-    figure = figure_of(services, finished_with(services, EVOLVE, *events, report={"result_round": 1}))
+    report = {"result_round": 1, "rounds": [{"round": 1, "explored_success": 0.0}, {"round": 2}]}
+    figure = figure_of(services, finished_with(services, EVOLVE, *events, report=report))
     success, loss = figure["panels"]
-    (chosen,) = success["lines"]
+    chosen, explored = success["lines"]
+    assert (explored["x"], explored["y"]) == ([0], [0.0]), "none solved is a point, unknown is none"
     assert (chosen["x"], chosen["y"], chosen["high"]) == ([0, 1, 2], [0.3, 0.8, 0.3], [0.4, 0.9, 0.4])
     assert chosen["best"] == {"x": 1, "y": 0.8, "label": "best round: 1"}
     assert [tick["label"] for tick in success["ticks"]] == ["start", "round 1", "round 2"]
     assert (loss["lines"][0]["x"], loss["lines"][0]["y"]) == ([1, 2, 2.5, 3], [2.0, 1.0, None, 1.5])
     assert loss["marks"] == [{"x": 1, "label": "round 1"}, {"x": 3, "label": "round 2"}]
     assert "round 2 at step 3" in figure_text(figure)
-    rounds = [{"round": n, "agent": f"pupil-round-{n}", "gain": None, "rule": "x" * 99} for n in (1, 2)]
+    first = {"round": 1, "explored": 160, "explored_success": 0.481, "selected": 21, "left_out": {"duplicate": 90}}
+    first |= {"success": 0.933, "gain": 0.567, "ci_low": 0.291, "ci_high": 0.745, "decision": "better"}
+    rounds = [first, {"round": 2, "explored": 8, "selected": 0, "decision": "nothing_selected"}]
+    report = {"rounds": rounds, "stopped": "patience", "final": {"before": 0.35, "after": 0.9}}
     view = job_report(
-        services, services.store.jobs.get("job-1").model_copy(update={"result": JobResult(report={"rounds": rounds})})
+        services, services.store.jobs.get("job-1").model_copy(update={"result": JobResult(n_error=0, report=report)})
     )
-    table = next(section.table for section in view.sections if section.heading == "Rounds")
-    assert table == (("round", "agent", "gain"), (("1", "pupil-round-1", ""), ("2", "pupil-round-2", "")))
+    result, table, outcome = (
+        next(section for section in view.sections if section.heading == heading)
+        for heading in ("Result", "Rounds", "Outcome")
+    )
+    assert result.table is not None
+    assert table.table is not None
+    assert result.table.rows == (("errors", "0"),)
+    assert table.table.rows == (
+        ("1", "160", "48.1%", "21", "93.3%", "+56.7% [+29.1%, +74.5%]", "better"),
+        ("2", "8", "unknown", "0", "unknown", "", "nothing selected"),
+    )
+    assert outcome.lines[1] == "Tasks that no round was selected by: 35.0% before, 90.0% after."
 
 
 def test_the_last_step_of_a_stage_is_not_the_first_of_the_next_one(services: Services) -> None:
@@ -648,6 +666,18 @@ def test_an_evaluation_shows_the_agents_on_the_same_tasks_and_no_others(services
         ("b@1 (n = 4)", 0.25, False),
         ("a@1 (n = 4)", 0.75, True),
     ]
+    one = services.store.agents.add(BASE.model_copy(update={"name": "a"}), services.clock())
+    assert (one.id, shown_by(services, "a")) == (shown.agent_id, shown.id), (
+        "an untrained agent shows how it was measured"
+    )
+    services.store.agents.add(BASE.model_copy(update={"name": "new"}), services.clock())
+    with pytest.raises(InvalidInput, match=r"got agent:new@1; measure it: evaluate_agent\(agent='agent:new@1'"):
+        shown_by(services, "new")
+    with pytest.raises(NotFound, match="job, comparison or evaluation, or an agent, got 'nobody'"):
+        shown_by(services, "nobody")
+    trained = BASE.model_copy(update={"name": "taught", "job_id": measured(services, "job-1", {"loss": 1.0})})
+    services.store.agents.add(trained, services.clock())
+    assert "job-1" in plot_job(services, "taught").text
 
 
 def measured(

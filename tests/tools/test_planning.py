@@ -779,7 +779,7 @@ def test_the_command_shows_the_plan_and_ends_with_1_where_something_blocks(servi
     dataset_id = good_runs(services)
     done = quintain("plan", "--dataset", dataset_id, "--set", "epochs=2", "--memory-gb", "8", home=home)
     start = f"quintain train --method sft --model agent:starter@1 --dataset {dataset_id} --set epochs=2.0"
-    assert (done.returncode, start in done.stdout, "of 8,192 stated" in done.stdout) == (0, True, True), done.stdout
+    assert (done.returncode, start in done.stdout, "of 8 GiB stated" in done.stdout) == (0, True, True), done.stdout
     blocked = quintain("plan", "improve_by_acting", home=home)
     assert (blocked.returncode, "[no_environment] grpo learns by acting" in blocked.stdout) == (1, True)
 

@@ -24,6 +24,7 @@ from quintain.artifacts.faults import faults_explained
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.files import created, sha256_of
 from quintain.records.artifacts import MANIFEST, ArtifactFile, ArtifactManifest, require_relative
+from quintain.records.wording import size_text
 
 _BLOCK = 8 * 2**20
 _THREADS = 8
@@ -142,7 +143,7 @@ def fetch(
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (free := shutil.disk_usage(cache).free) < listing.bytes:
         raise Unavailable(
-            f"expected {listing.bytes / 2**20:,.0f} MiB for {url} in {cache}, got {free / 2**20:,.0f} MiB free; free disk space",
+            f"expected {size_text(listing.bytes)} for {url} in {cache}, got {size_text(free)} free; free disk space",
             code="disk_full",
         )
     with _exclusive(place, url) as aside:

@@ -26,6 +26,7 @@ from quintain.client.coroutines import (
 from quintain.client.home import Home
 from quintain.client.objects import Agent, Comparison, Dataset, Evaluation, Job
 from quintain.client.runs import Runs, Trajectory
+from quintain.records.jobs.job_events import JobEvent
 
 __all__ = [
     "Agent",
@@ -42,6 +43,7 @@ __all__ = [
     "Evaluation",
     "Home",
     "Job",
+    "JobEvent",
     "Runs",
     "Trajectory",
     "aopen",

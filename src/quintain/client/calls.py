@@ -24,7 +24,7 @@ class Calls:
         jobs = []
         for one in self.session.call(tool, arguments).items:
             jobs.append(Job(self, one.job_id))
-            jobs[-1]._listed = {"work": one.label}
+            jobs[-1]._listed = {"work": one.label, "status": one.status}
         for job in () if self.session.blocking else jobs:
             job.load()
         return jobs

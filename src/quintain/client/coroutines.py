@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from quintain.records.jobs.job_events import JobEvent
     from quintain.records.trajectory import Trajectory as TrajectoryRecord
     from quintain.scoring.custom import RewardFunction
-    from quintain.tools.results import JobView
+    from quintain.tools.results import Curve, JobView
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -106,6 +106,16 @@ class AsyncJob(AsyncThing["JobView"]):
     to_pandas = awaited(Job.to_pandas)
     log = awaited(Job.log)
     plot = awaited(Job.plot)
+
+    @property
+    def curves(self) -> Awaitable[dict[str, Curve]]:
+        """Every metric over the steps: `await job.curves`."""
+        return self.metrics()
+
+    @property
+    def settings(self) -> Awaitable[dict[str, Any]]:
+        """What the job runs with: `await job.settings`."""
+        return in_thread(lambda: self._blocking.settings)
 
     @property
     def status(self) -> JobStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from os import PathLike
@@ -15,7 +16,7 @@ from quintain.errors import InvalidInput, Unavailable
 from quintain.exporters.chat_turns import Losses
 from quintain.exporters.formats.trl import FEATURES, trl_lines
 from quintain.records.dataset import Dataset, DatasetKind, SplitName
-from quintain.records.wording import shown
+from quintain.records.wording import list_names, shown
 from quintain.tools.dict_calls.actions import file_of_rows
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Frame(Protocol):
 
 
 Rows = Iterable[Mapping[str, Any]] | Frame
-"""A DataFrame, a `datasets.Dataset`, or any iterable of rows."""
+"""A DataFrame of pandas or polars, a `datasets.Dataset`, or any iterable of rows."""
 
 RowSource = str | PathLike[str] | Rows
 """Rows, or the path or URL of a file of them."""
@@ -40,18 +41,36 @@ def rows_of(data: Rows) -> Iterator[dict[str, Any]]:
     """Yield rows of plain values; a missing value of a frame is left out.
 
     Raises:
-        InvalidInput: a row is not a mapping.
+        InvalidInput: a row is not a mapping; further errors as of `_listed`.
     """
-    to_dict = getattr(data, "to_dict", None)
-    is_frame = hasattr(data, "columns") and callable(to_dict)
-    found: Any = to_dict("records") if is_frame and to_dict is not None else data
-    for number, row in enumerate(found):
+    for number, row in enumerate(_listed(data)):
         if not isinstance(row, Mapping):
             raise InvalidInput(
                 f"expected rows with named columns, got {shown(row)} at row {number}; pass a list of objects"
             )
         plain = {str(name): _plain(value) for name, value in row.items()}
         yield {name: value for name, value in plain.items() if value is not None}
+
+
+def _listed(data: Any) -> Iterable[Any]:
+    """Return the rows of a frame of pandas, polars or pyarrow, or of anything else that iterates over them.
+
+    Raises:
+        InvalidInput: an object of columns or splits, or two columns of one name, of which pandas would drop one.
+    """
+    if isinstance(data, Mapping):
+        keys = list_names([repr(name) for name in data], 6)
+        raise InvalidInput(
+            f"expected rows, got an object of {keys}; pass a split of it, a list of objects or a DataFrame"
+        )
+    for method in ("to_dicts", "to_pylist"):
+        if hasattr(data, method):
+            return getattr(data, method)()  # type: ignore[no-any-return]
+    if not (hasattr(data, "columns") and hasattr(data, "to_dict")):
+        return data  # type: ignore[no-any-return]
+    if twice := sorted(name for name, n in Counter(map(str, data.columns)).items() if n > 1):
+        raise InvalidInput(f"expected columns of different names, got several named {', '.join(twice)}; rename them")
+    return data.to_dict("records")  # type: ignore[no-any-return]
 
 
 def runs_of(data: Rows) -> Iterator[dict[str, Any]]:

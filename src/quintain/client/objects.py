@@ -155,6 +155,18 @@ class Job(Thing["JobView"]):
 
         return self._session.read(lambda services: metric_curves(services, self.id))
 
+    @property
+    def curves(self) -> dict[str, Curve]:
+        """Every metric over the steps, as `metrics` returns it."""
+        return self.metrics()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the job runs with."""
+        from quintain.tools.jobs.jobs import get_job
+
+        return self._session.read(lambda services: get_job(services, self.id, detail="settings")).settings or {}
+
     def to_pandas(self) -> Any:
         """Return the metrics as a DataFrame with one row a step and one column a metric."""
         from quintain.client.frames import to_pandas
@@ -275,8 +287,9 @@ class Evaluation(Thing["EvaluationRecord"]):
 
     def _facts(self) -> Mapping[str, Any]:
         one = self.record
-        facts = {"agent": one.agent_id, "environment": one.environment, "success_rate": one.rate.value}
-        return facts | {"interval": self.interval, "episodes": one.rate.n, "unknown": one.n_unknown or None}
+        rate, low, high = (None if value is None else round(value, 4) for value in (one.rate.value, *self.interval))
+        facts = {"agent": one.agent_id, "environment": one.environment, "success_rate": rate, "interval": (low, high)}
+        return facts | {"episodes": one.rate.n, "unknown": one.n_unknown or None}
 
 
 class Comparison(Thing["ComparisonRecord"]):

@@ -53,8 +53,11 @@ class Trajectory(Thing["TrajectoryRecord"]):
 
     def _facts(self) -> Mapping[str, Any]:
         one = self.record
-        facts = {"outcome": self.outcome, "reward": self.reward, "turns": len(one.agent_steps), "agent": one.agent.name}
-        return facts | {"prompt": self.prompt[:80]}
+        return _shown(self.outcome, self.reward, len(one.agent_steps), one.agent.name, self.prompt)
+
+
+def _shown(outcome: str, reward: float | None, turns: int, agent: str, prompt: str) -> dict[str, Any]:
+    return {"outcome": outcome, "reward": reward, "turns": turns, "agent": agent, "prompt": prompt[:80]}
 
 
 class Runs:
@@ -75,7 +78,9 @@ class Runs:
     def __iter__(self) -> Iterator[Trajectory]:
         """Yield each run; its steps are read when they are first needed."""
         for summary in self.summaries():
-            yield Trajectory(self._home, summary.id)
+            run = Trajectory(self._home, summary.id)
+            run._listed = _shown(str(summary.outcome), summary.reward, summary.steps, summary.agent, summary.prompt)
+            yield run
 
     def summaries(self) -> Iterator[TrajectorySummary]:
         """Yield a line on each run."""

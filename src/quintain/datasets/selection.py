@@ -67,7 +67,7 @@ _REMEDIES: dict[str, str | Hint] = {
         call("record_trajectory", trajectory_id=..., outcome="success"),
     ),
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
-    "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
+    "unreadable_row": "each row is listed with its reason; name the fields with `columns`",
     "not_where": "widen curation.where",
     "not_a_number": "curation.where compares numbers or dates, and these values are neither; write them as 4.5, 4,5 or 2026-11-30",
     "no_label": "the column of the label is empty there",

@@ -13,13 +13,13 @@ from quintain.evaluation.statistics.sequential import sequential_test
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
-    bootstrap_mean,
     cohens_dz,
     compact_letter_display,
     equivalence,
     holm,
     paired_t,
     required_tasks,
+    t_interval,
     wilcoxon,
 )
 from quintain.evaluation.statistics.success_rates import (
@@ -229,7 +229,7 @@ def _reward(a: Evaluation, b: Evaluation) -> RewardDifference | None:
     differences = [rewards_b[task] - rewards_a[task] for task in sorted(rewards_a.keys() & rewards_b.keys())]
     if len(differences) < 2:
         return None
-    low, high, method = bootstrap_mean(differences)
+    low, high, method = t_interval(differences)
     return RewardDifference(
         difference=math.fsum(differences) / len(differences),
         ci_low=low,

@@ -154,7 +154,7 @@ class ImportSummary:
         if not files and not self.unchanged:
             notes.insert(0, "The folder has no file to read.")
         elif not found and not self.unchanged and not self.stopped:
-            notes.insert(0, f"None of {len(files):,} files contains a trajectory; see `rejected` for the reasons.")
+            notes.insert(0, f"None of {len(files):,} files contains a trajectory.")
         places: dict[str, list[str]] = {}
         for file in files:
             for note in file.notes if file.is_log else ():

@@ -29,6 +29,7 @@ from quintain.importers.files.spooled_list import SpooledList, T
 from quintain.importers.files.tables import is_table, table_rows, with_small_names
 from quintain.importers.protocol import Report
 from quintain.records.text import MAX_DEPTH
+from quintain.records.wording import size_text
 
 MAX_DOCUMENT_BYTES = 256 * 2**20
 """Unpacked size limit of a file that is one JSON value."""
@@ -142,7 +143,7 @@ class LogFile:
             size += len(chunk)
             if size > MAX_DOCUMENT_BYTES:
                 raise InvalidInput(
-                    f"{self.path.name} is one value of more than {MAX_DOCUMENT_BYTES // 2**20} MB; write one run a line",
+                    f"{self.path.name} is one value of more than {size_text(MAX_DOCUMENT_BYTES)}; write one run a line",
                     code="too_large",
                 )
             parts.append(chunk)
@@ -214,7 +215,7 @@ def parse_piece(piece: RawValue, parser: Parser, report: Report, spooled: Collec
     """Return the values of a piece, usually one; report why there is none."""
     number, raw = piece.number, piece.raw
     if raw is None:
-        report.reject(number, f"larger than {MAX_LINE_BYTES // 2**20} MB")
+        report.reject(number, f"larger than {size_text(MAX_LINE_BYTES)}")
         return []
     if not raw:
         report.reject(number, "the file ends before its array is closed; what followed is lost")

@@ -17,6 +17,7 @@ from quintain.jobs.directory import ExitRecord, JobDirectory, append_line, read_
 from quintain.jobs.ingestion import agent_of_job
 from quintain.records.jobs.job import Job, JobError, JobResult, JobStatus
 from quintain.records.record import Instant, Record
+from quintain.records.wording import size_text
 from quintain.store.store import Store
 
 OWN_FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
@@ -137,13 +138,13 @@ def _kill_error(exit_record: ExitRecord | None, job: Job, launcher_exit: str) ->
     if exit_record.signal is None:
         return JobError(code=STOPPED, message=f"{attempt} was stopped from outside", hint=hint)
     name = signal.Signals(exit_record.signal).name
-    total = f" of {exit_record.memory_mb:,.0f}" if exit_record.memory_mb else ""
+    total = f" of {size_text(exit_record.memory_mb * 2**20)}" if exit_record.memory_mb else ""
     is_counted = exit_record.reason == "out_of_memory"
     cause = ""
     if _lacked_memory(exit_record):
         cause = ", out of memory" if is_counted else ", likely out of memory"
         hint = f"Train with smaller batches or a smaller model. {hint}"
-    message = f"{attempt} was killed by {name}{cause}; its peak memory was {exit_record.peak_rss_mb:,.0f}{total} MB"
+    message = f"{attempt} was killed by {name}{cause}; its peak memory was {size_text(exit_record.peak_rss_mb * 2**20)}{total}"
     return JobError(code="out_of_memory" if is_counted else "killed", message=message, hint=hint)
 
 

@@ -100,8 +100,8 @@ class Limits:
         looks: dict[str, tuple[str, Callable[[], float], str]] = {
             "stalled": ("stall_s", lambda: now - self.last_report, "no report for {:.0f} s"),
             "time_limit": ("max_s", lambda: now - self.begin, "it ran for {:.0f} s"),
-            "memory_limit": ("memory_mb", lambda: memory_mb(worker), "it used {:.0f} MB of memory"),
-            "disk_limit": ("disk_mb", lambda: folder_mb(self.folder), "its folder has {:.0f} MB"),
+            "memory_limit": ("memory_mb", lambda: memory_mb(worker), "it used {:.0f} MiB of memory"),
+            "disk_limit": ("disk_mb", lambda: folder_mb(self.folder), "its folder has {:.0f} MiB"),
         }
         for reason, (name, measure, words) in looks.items():
             limit = self.limits.get(name)
@@ -300,7 +300,7 @@ def file_size(path: str, *, shared: bool = True) -> int:
 
 
 def group_memory(groups: str = "/proc/self/cgroup", mount: str = "/sys/fs/cgroup") -> tuple[int, float]:
-    """Return how often the kernel killed a process of this control group for lack of memory, and the group's limit in MB.
+    """Return how often the kernel killed a process of this control group for lack of memory, and the group's limit in MiB.
 
     Both versions of cgroups(7) are read. Without a count it is 0, without a limit the memory of the machine. A container may
     see the group's path on its host, and the group as the root of the mount: so its parents are read too.
@@ -324,7 +324,7 @@ def group_memory(groups: str = "/proc/self/cgroup", mount: str = "/sys/fs/cgroup
 
 
 def memory_mb(leader: int) -> float:
-    """Return the memory in MB that a process and its descendants have for themselves; 0 where the system does not tell."""
+    """Return the memory in MiB that a process and its descendants have for themselves; 0 where the system does not tell."""
     total, waiting = 0, [leader]
     while waiting:
         process = waiting.pop()
@@ -341,7 +341,7 @@ def memory_mb(leader: int) -> float:
 
 
 def folder_mb(folder: str) -> float:
-    """Return the size in MB of the files below a folder, without those that another folder shares."""
+    """Return the size in MiB of the files below a folder, without those that another folder shares."""
     files = (os.path.join(path, name) for path, _, names in os.walk(folder) for name in names)
     return sum(file_size(path, shared=False) for path in files) / 1024**2
 

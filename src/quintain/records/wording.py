@@ -40,6 +40,15 @@ def number_text(value: float) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
+def size_text(size: float) -> str:
+    """Return a number of bytes in a binary unit, such as `643 MiB` or `1.5 GiB`."""
+    units = iter(("B", "KiB", "MiB", "GiB"))
+    unit = next(units)
+    while abs(size) >= 1024 and (larger := next(units, None)):
+        size, unit = size / 1024, larger
+    return f"{size:,.1f}".removesuffix(".0") + f" {unit}" if abs(size) < 100 else f"{size:,.0f} {unit}"
+
+
 def counted(n: int, noun: str) -> str:
     """Return a number with its noun, such as `1 run` or `2,000 runs`."""
     return f"{n:,} {noun}{'s' * (n != 1)}"

@@ -13,6 +13,7 @@ import sqlalchemy
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table
 
 from quintain.errors import Conflict, Unavailable
+from quintain.records.wording import size_text
 from quintain.store.agents import Agents
 from quintain.store.calibrations import Calibrations
 from quintain.store.database.driver_errors import translate_errors
@@ -203,7 +204,7 @@ def _back_up(path: Path, copy: Path) -> None:
     _discard_unfinished(copy)  # of a migration that was killed
     try:
         if (free := shutil.disk_usage(copy.parent).free) < (needed := path.stat().st_size):
-            raise OSError(f"the copy needs {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f}")
+            raise OSError(f"the copy needs {size_text(needed)} and the disk has {size_text(free)}")
         with closing(sqlite3.connect(path)) as source:
             if source.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
                 return

@@ -17,7 +17,7 @@ from quintain.artifacts.locations import HUB, MEMORY, allowed_destination, allow
 from quintain.errors import InvalidInput, NotFound, Refused, Unavailable
 from quintain.next_step import Hint, call
 from quintain.records.artifacts import FetchSpec
-from quintain.records.wording import clip, nearest, shown
+from quintain.records.wording import clip, nearest, shown, size_text
 from quintain.tools.services import Services
 
 IN_CALL_BYTES = 48 * 2**20
@@ -41,7 +41,7 @@ def local_copy(services: Services, url: str) -> Path:
         job = services.jobs.start(FetchSpec(url=location.url, cache_dir=str(cache))).job
         raise Unavailable(
             Hint(
-                f"expected at most {IN_CALL_BYTES // 2**20} MiB to download within a call, got {large.bytes / 2**20:,.0f} MiB at "
+                f"expected at most {size_text(IN_CALL_BYTES)} to download within a call, got {size_text(large.bytes)} at "
                 f"{location.url}, which {job.id} downloads now; wait for it with ",
                 call("get_job", job_id=job.id, until="done", wait_s=50),
                 ", then make this call again",

@@ -14,7 +14,7 @@ from quintain.cli.main import HomeOption
 from quintain.cli.session import Session, plain_console
 from quintain.errors import Conflict
 from quintain.jobs.home_claim import nothing_running
-from quintain.records.wording import counted
+from quintain.records.wording import counted, size_text
 from quintain.settings import Settings, read_settings
 from quintain.store.database.backup import BackupManifest
 from quintain.store.database.restore import RestoreResult, read_manifest, restore, verify
@@ -95,6 +95,6 @@ def _show(what: str, path: Path, manifest: BackupManifest, *, json_out: bool, **
 
 
 def _print(console: Console, what: str, files: int, size: int, left_out: tuple[str, ...], of: str = "") -> None:
-    console.print(f"{what} ({counted(files, 'file')}, {size / 2**20:,.1f} MiB{of})")
+    console.print(f"{what} ({counted(files, 'file')}, {size_text(size)}{of})")
     for name in left_out:
         console.print(f"  not copied, no regular file: {name}")

@@ -32,7 +32,7 @@ from quintain.jobs.pruning import model_folders
 from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
 from quintain.records.labels.judging import Endpoint
 from quintain.records.text import printable
-from quintain.records.wording import counted, list_names
+from quintain.records.wording import counted, list_names, size_text
 from quintain.scoring import registry as scorers
 from quintain.settings import Settings, has_secret, read_settings, sqlite_url
 from quintain.store.database.damage import problems, readable, salvage
@@ -192,7 +192,7 @@ def _salvage(settings: Settings, target: Path) -> str:
 def _vacuum(settings: Settings) -> str:
     store = open_store(settings.url)
     try:
-        return f"the database has lost {store.vacuum() / 1024**2:,.1f} MB"
+        return f"the database has lost {size_text(store.vacuum())}"
     finally:
         store.close()
 
@@ -205,7 +205,7 @@ def _integrity(services: Services) -> str:
     unused = services.store.unused_bytes()
     if unused < _MUCH_UNUSED:
         return "ok"
-    return f"ok; {unused / 1024**2:,.0f} MB are unused: `quintain doctor --vacuum` gives them back"
+    return f"ok; {size_text(unused)} are unused: `quintain doctor --vacuum` gives them back"
 
 
 def _settings(services: Services) -> str:
@@ -226,12 +226,12 @@ def _settings(services: Services) -> str:
 
 
 def _disk(services: Services) -> str:
-    free_mb = shutil.disk_usage(services.settings.home).free / 1024**2
-    if free_mb < LEAST_FREE_MB:
+    free = shutil.disk_usage(services.settings.home).free
+    if free < LEAST_FREE_MB * 2**20:
         raise Unavailable(
-            f"{free_mb:,.0f} MB are free where the home folder is; free disk space, or call `quintain jobs prune`"
+            f"{size_text(free)} are free where the home folder is; free disk space, or call `quintain jobs prune`"
         )
-    return f"ok ({free_mb / 1024:,.0f} GB free)"
+    return f"ok ({size_text(free)} free)"
 
 
 def _half_written(services: Services) -> str:

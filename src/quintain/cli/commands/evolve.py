@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from quintain.cli.commands.library import share
+from quintain.cli.commands.evaluate import print_report
 from quintain.cli.commands.train import document_of, follow_config
-from quintain.cli.layout import print_table
 from quintain.cli.session import CommandRun
 from quintain.errors import InvalidInput
-from quintain.records.jobs.evolve import RoundReport
+from quintain.evaluation.reports.report import Report
 from quintain.records.jobs.job import JobResult
-from quintain.records.text import printable
 from quintain.records.wording import shown
+from quintain.tools.jobs.evolution_report import evolution_sections
 from quintain.tools.training.foreign_files import canonical_document
-
-_COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")
 
 
 def run_evolve(use: CommandRun) -> int:
@@ -34,19 +31,4 @@ def run_evolve(use: CommandRun) -> int:
 
 
 def _show(console: Console, result: JobResult) -> None:
-    rounds = [RoundReport.model_validate(one) for one in result.report.get("rounds", ())]
-    rows = []
-    for one in rounds:
-        gain = "" if one.gain is None else f"{one.gain:+.1%} [{one.ci_low or 0:+.0%}, {one.ci_high or 0:+.0%}]"
-        cells = (one.round, one.explored, share(one.explored_success), one.selected, share(one.success))
-        rows.append((*cells, gain, one.decision.replace("_", " ")))
-    print_table(console, _COLUMNS, rows)
-    console.print(printable(f"It ended by {result.report.get('stopped')}."))
-    final = result.report.get("final", {})
-    gain_line = f"On tasks that no round was selected by: {share(final.get('before'))} before, {share(final.get('after'))} after"
-    if "gain" in final:
-        gain_line += (
-            f" ({final['gain']:+.1%}, 95 % {final['ci_low']:+.1%} to {final['ci_high']:+.1%}, p = {final['p']:.2g})"
-        )
-    console.print(f"{gain_line}.")
-    console.print(printable(f"agent: {result.agent}"))
+    print_report(console, Report(f"agent: {result.agent}", evolution_sections(result)))

@@ -14,7 +14,7 @@ from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.datasets.dataset_writer import folder_aside
 from quintain.errors import Conflict, Unavailable
 from quintain.records.text import printable
-from quintain.records.wording import counted
+from quintain.records.wording import counted, size_text
 from quintain.tools.results import ExportResult
 
 
@@ -46,7 +46,7 @@ def run_export_agent(use: CommandRun) -> int:
         return 0
     parity = report["parity"]
     console.print(printable(f"{report['agent']} as {report['format']}: {report['path']}"), style="bold")
-    console.print(f"{len(report['files'])} files, {report['bytes'] / 2**20:,.1f} MiB")
+    console.print(f"{len(report['files'])} files, {size_text(report['bytes'])}")
     how = "run by llama.cpp" if report["format"] == "gguf" else "read back"
     console.print(
         f"{how}: log-probs differ from the agent's by {parity['mean_difference']:.2g} nats on average, {parity['max_difference']:.2g} at "

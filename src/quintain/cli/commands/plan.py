@@ -10,6 +10,7 @@ from quintain.cli.command_lines import for_terminal, in_options
 from quintain.cli.session import show_next_step
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.text import printable
+from quintain.records.wording import size_text
 
 
 def show_plan(console: Console, plan: TrainingPlan) -> None:
@@ -41,8 +42,12 @@ def _estimated(estimate: Estimate) -> list[tuple[str, str]]:
         lines.append(("steps", f"{estimate.steps}"))
     if estimate.memory_mb is not None:
         which = "stated" if estimate.memory_is_stated else "free"
-        free = "" if estimate.available_memory_mb is None else f" of {estimate.available_memory_mb:,.0f} {which}"
-        lines.append(("memory", f"{estimate.memory_mb:,.0f} MiB{free} ({estimate.device})"))
+        free = (
+            ""
+            if estimate.available_memory_mb is None
+            else f" of {size_text(estimate.available_memory_mb * 2**20)} {which}"
+        )
+        lines.append(("memory", f"{size_text(estimate.memory_mb * 2**20)}{free} ({estimate.device})"))
     if estimate.duration_s is not None:
         lines.append(("duration", f"{estimate.duration_s:,.0f} s"))
     elif estimate.duration_range_s is not None:

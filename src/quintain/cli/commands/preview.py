@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +28,8 @@ _STYLES = {
     "text": "dim",
 }
 _TRAINED = "black on green"
+_MARKS, _CUT = ("⟦", "⟧"), ("⟪", "⟫")
+"""Around what trains and what falls off, where there are no colours."""
 _BAR_WIDTH = 40
 
 
@@ -79,18 +82,20 @@ def _progress(job: Job) -> str:
 
 def _show(console: Console, report: PreviewReport) -> None:
     statistics = report.statistics
+    plain = console.no_color or console.color_system is None
     for row in report.rows:
         console.print(Text(printable(describe_row(row)), style="bold"))
         body = Text()
-        for span in row.spans:
-            style = _TRAINED if span.trained else _STYLES[span.by]
-            body.append(printable(span.text), style=f"{style} strike" if span.cut else style)
+        for (trained, cut), spans in groupby(row.spans, key=lambda span: (span.trained, span.cut)):
+            marks = _CUT if plain and cut else _MARKS if plain and trained else ("", "")
+            body.append(marks[0])
+            for span in spans:
+                style = _TRAINED if trained else _STYLES[span.by]
+                body.append(printable(span.text), style=f"{style} strike" if cut else style)
+            body.append(marks[1])
         console.print(body, end="\n\n")
     if report.rows:
-        key = Text("trained", style=_TRAINED)
-        for name, style in _STYLES.items():
-            key.append(" ").append(name, style=style)
-        console.print(key.append(" ").append("falls off", style="strike"))
+        console.print("trained".join(_MARKS), "falls off".join(_CUT)) if plain else console.print(_key())
     table = Table(box=None, show_header=False)
     for name, value in describe_counts(report):
         table.add_row(Text(printable(name)), Text(printable(value)))
@@ -104,6 +109,13 @@ def _show(console: Console, report: PreviewReport) -> None:
     console.print(
         Text(printable(in_options(statistics.verdict, "export")), style="bold green" if ready else "bold red")
     )
+
+
+def _key() -> Text:
+    key = Text("trained", style=_TRAINED)
+    for name, style in _STYLES.items():
+        key.append(" ").append(name, style=style)
+    return key.append(" ").append("falls off", style="strike")
 
 
 def _bars(console: Console, lengths: Histogram) -> None:

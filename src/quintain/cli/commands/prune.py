@@ -15,7 +15,7 @@ from quintain.cli.main import HomeOption
 from quintain.cli.session import Session, plain_console
 from quintain.jobs.pruning import ENDED, Prunable, prunable, prune
 from quintain.records.jobs.job import JobStatus
-from quintain.records.wording import counted
+from quintain.records.wording import counted, size_text
 from quintain.tools.jobs.descriptions import job_labels
 
 _LISTED = 50
@@ -69,9 +69,9 @@ def _show(
         ]
         console.print(json.dumps({"dry_run": again is not None, "items": items, "bytes": total, "freed": freed}))
         return
-    columns = ("job", "status", "ended (UTC)", Column("MiB", right=True), Column("work", cut=True))
+    columns = ("job", "status", "ended (UTC)", Column("size", right=True), Column("work", cut=True))
     rows = [
-        (one.job.id, one.job.status.value, moment(one.job.ended_at), _mib(one.bytes), label)
+        (one.job.id, one.job.status.value, moment(one.job.ended_at), size_text(one.bytes), label)
         for one, label in zip(found, labels, strict=False)
     ]
     if rows:
@@ -80,14 +80,10 @@ def _show(
         console.print(f"and {len(found) - _LISTED} more; --json lists all")
     of_jobs = f"of {counted(len(found), 'job')} that ended at least {counted(older_than, 'day')} ago"
     if again is None:
-        console.print(f"Freed {_mib(freed)} MiB {of_jobs}.")
+        console.print(f"Freed {size_text(freed)} {of_jobs}.")
     elif found:
-        console.print(f"Would free {_mib(total)} MiB {of_jobs}; delete with {again}.")
+        console.print(f"Would free {size_text(total)} {of_jobs}; delete with {again}.")
     else:
         console.print(
             f"Nothing to free: no job that ended at least {counted(older_than, 'day')} ago has checkpoints or inputs."
         )
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:,.1f}"

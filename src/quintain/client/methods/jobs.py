@@ -66,7 +66,7 @@ class JobsMethods(Calls):
         """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text.
 
         Args:
-            job: Or a comparison (`cmp-`).
+            job: Or a comparison or agent.
             metrics: Which metrics; None: those that show what got better.
         """
         result: Picture = self.session.call("plot_job", {"job_id": job, "metrics": metrics})

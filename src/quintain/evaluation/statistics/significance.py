@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
@@ -16,7 +15,6 @@ from typing import Any
 
 from quintain.evaluation.statistics.success_rates import Interval, clopper_pearson_bounds
 
-_RESAMPLES = 9999
 MIN_DIFFERING_TASKS = 5
 """Fewer tasks with a difference are too few to estimate its variance."""
 
@@ -137,31 +135,14 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     return [float(p) for p in false_discovery_control(list(p_values), method="bh")]
 
 
-def bootstrap_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float, float, str]:
-    """Return a 95 % interval of the mean of two or more values and its method.
-
-    BCa bootstrap (Efron 1987) from 10 values, else Student's t.
-    """
+def t_interval(values: Sequence[float]) -> tuple[float, float, str]:
+    """Return a 95 % interval of the mean of two or more values, which excludes 0 exactly if `paired_t` is below 0.05, and its method."""
     n, mean = len(values), math.fsum(values) / len(values)
     if min(values) == max(values):
         return mean, mean, "no variance"
-    import numpy as np
-    from scipy import stats
+    from scipy.stats import t
 
-    if n >= 10:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # degenerate resamples are handled below
-            found: Any = stats.bootstrap(
-                (np.asarray(values, dtype=float),),
-                np.mean,
-                n_resamples=_RESAMPLES,
-                method="BCa",
-                vectorized=True,
-                rng=np.random.default_rng(seed),
-            ).confidence_interval
-        if math.isfinite(found.low) and math.isfinite(found.high):
-            return float(found.low), float(found.high), "BCa bootstrap"
-    half = float(stats.t.ppf(0.975, n - 1)) * statistics.stdev(values) / math.sqrt(n)
+    half = float(t.ppf(0.975, n - 1)) * statistics.stdev(values) / math.sqrt(n)
     return mean - half, mean + half, "t interval"
 
 

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 from quintain.errors import InvalidInput
 from quintain.importers.files.byte_streams import CHUNK_BYTES, MAX_RATIO, RATIO_FREE_BYTES, open_regular, zstd_reader
+from quintain.records.wording import size_text
 
 MAX_MEMBER_BYTES = 256 * 2**20
 """Unpacked bytes of one member; the size in its header is not trusted."""
@@ -96,7 +97,7 @@ class Archive:
             self.unpacked += len(chunk)
             if size > MAX_MEMBER_BYTES:
                 raise InvalidInput(
-                    f"{shown} in the archive unpacks to more than {MAX_MEMBER_BYTES // 2**20} MB", code="too_large"
+                    f"{shown} in the archive unpacks to more than {size_text(MAX_MEMBER_BYTES)}", code="too_large"
                 )
             if self.unpacked > RATIO_FREE_BYTES and self.unpacked > MAX_RATIO * self._size:
                 raise InvalidInput(
@@ -165,5 +166,5 @@ def _require_small_directory(file: BinaryIO, size: int) -> None:
         (length,) = struct.unpack_from("<Q", tail, large + 40)
     if length > MAX_DIRECTORY_BYTES:
         raise InvalidInput(
-            f"its table of contents is larger than {MAX_DIRECTORY_BYTES // 2**20} MB; unpack it first", code="too_large"
+            f"its table of contents is larger than {size_text(MAX_DIRECTORY_BYTES)}; unpack it first", code="too_large"
         )

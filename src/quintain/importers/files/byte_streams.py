@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from quintain.errors import InvalidInput
+from quintain.records.wording import size_text
 
 CHUNK_BYTES = 2**20
 """Bytes read at once."""
@@ -201,7 +202,7 @@ class _Zstd:
 def _require_bounded(unpacked: int, packed: int) -> None:
     if unpacked > MAX_UNPACKED_BYTES or (unpacked > RATIO_FREE_BYTES and unpacked > MAX_RATIO * packed):
         raise InvalidInput(
-            f"unpacks to more than {MAX_RATIO} times its size (or {MAX_UNPACKED_BYTES // 2**30} GB), like a decompression bomb; unpack it "
+            f"unpacks to more than {MAX_RATIO} times its size (or {size_text(MAX_UNPACKED_BYTES)}), like a decompression bomb; unpack it "
             "yourself if you trust it",
             code="too_large",
         )

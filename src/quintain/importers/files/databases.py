@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.records.wording import size_text
 
 MARK = b"SQLite format 3\0"
 MAX_BYTES = 32 * 2**20
@@ -27,7 +28,7 @@ def opened(content: bytes) -> Iterator[sqlite3.Connection]:
     """
     if len(content) > MAX_BYTES:
         raise InvalidInput(
-            f"expected a database of at most {MAX_BYTES // 2**20} MB, got {len(content) // 2**20} MB; export its runs as JSON",
+            f"expected a database of at most {size_text(MAX_BYTES)}, got {size_text(len(content))}; export its runs as JSON",
             code="too_large",
         )
     begin, end = _VERSIONS

@@ -12,7 +12,7 @@ from quintain import __version__
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.next_step import Hint, call
 from quintain.records.record import Instant, Record
-from quintain.records.wording import clip, nearest
+from quintain.records.wording import clip, nearest, size_text
 from quintain.store.database.backup import ARCHIVES, BackupManifest, back_up, home_bytes
 from quintain.store.database.restore import read_manifest, restore, verify
 from quintain.tools.services import Services
@@ -122,7 +122,7 @@ def _require_small(services: Services, size: int) -> None:
     """Raise for more than a call should copy, unless the caller is the user."""
     if size > IN_CALL_BYTES and not services.trusted:
         raise Refused(
-            f"expected at most {IN_CALL_BYTES // 2**30} GiB to copy within a call, got {size / 2**30:,.1f} GiB; let the operator "
+            f"expected at most {size_text(IN_CALL_BYTES)} to copy within a call, got {size_text(size)}; let the operator "
             "run quintain backup PATH, or quintain restore PATH --home NEW, in a terminal",
             code="too_large",
         )

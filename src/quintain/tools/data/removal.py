@@ -18,7 +18,7 @@ from quintain.records.dataset import Dataset
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import UNFINISHED, Job, JobStatus
 from quintain.records.lineage import LineageNode
-from quintain.records.wording import counted
+from quintain.records.wording import counted, size_text
 from quintain.store.database.paging import read_pages
 from quintain.tools.data.lineage import datasets_of, forget_call, round_datasets
 from quintain.tools.jobs.descriptions import job_label
@@ -236,7 +236,7 @@ def _prunable(services: Services, days: int, job_ids: Sequence[str], statuses: S
 
 
 def _freed(services: Services, one: Prunable, freed: int, *, dry_run: bool) -> TouchedThing:
-    about = f"{job_label(services, one.job)}: {'would free' if dry_run else 'freed'} {_mib(freed)}"
+    about = f"{job_label(services, one.job)}: {'would free' if dry_run else 'freed'} {size_text(freed)}"
     if not freed:
         about = f"{job_label(services, one.job)}: a process still uses it; call again later"
     elif one.job.status is not JobStatus.SUCCEEDED:
@@ -247,12 +247,12 @@ def _freed(services: Services, one: Prunable, freed: int, *, dry_run: bool) -> T
 def _after_freeing(services: Services, days: int, job_ids: Sequence[str], *, freed: int, dry_run: bool) -> Hint:
     if freed and dry_run:
         step = Hint(
-            f"Nothing was changed. To free {_mib(freed)}: ",
+            f"Nothing was changed. To free {size_text(freed)}: ",
             forget_call(job_ids, ended_days=days, dry_run=False),
             "; results, curves, logs and agents stay.",
         )
     elif freed:
-        step = Hint(f"Freed {_mib(freed)}; results, curves, logs and agents stay.")
+        step = Hint(f"Freed {size_text(freed)}; results, curves, logs and agents stay.")
     else:
         asked = counted(len(job_ids), "named job") if job_ids else "succeeded jobs"
         step = Hint(f"Nothing to free: {asked} that ended at least {counted(days, 'day')} ago have no files to delete.")
@@ -262,12 +262,8 @@ def _after_freeing(services: Services, days: int, job_ids: Sequence[str], *, fre
         more = forget_call(ids[:10], ended_days=days)
         step = Hint(
             step,
-            f" {counted(len(others), 'job')} that failed or was cancelled would free {_mib(size)}, and could not be resumed: ",
+            f" {counted(len(others), 'job')} that failed or was cancelled would free {size_text(size)}, and could not be resumed: ",
             more,
             ".",
         )
     return step
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:,.1f} MiB"

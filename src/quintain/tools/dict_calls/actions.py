@@ -14,7 +14,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.jobs.directory import write_atomically
 from quintain.records.dataset import DatasetKind, DatasetRow
 from quintain.records.labels.reward import DECLARED, Declared
-from quintain.records.wording import nearest, shown
+from quintain.records.wording import list_names, nearest, shown
 from quintain.scoring.declared import DeclaredScorer, read_declared
 from quintain.scoring.registry import is_scorer_name, register_scorer, scorer
 from quintain.tools.data.row_references import find_rows, named_dataset, test_rows
@@ -53,14 +53,29 @@ def file_of_rows(services: Services, rows: Sequence[Any]) -> str:
     """
     if not rows:
         raise InvalidInput("expected rows of a dataset, got an empty list; pass at least one row")
-    try:
-        text = "".join(f"{json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=True)}\n" for row in rows)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"dataset: expected rows of JSON values ({error}); convert them first") from None
+    text = "".join(_line(number, row) for number, row in enumerate(rows))
     target = services.settings.inbox_dir / f"rows-{hashlib.sha256(text.encode()).hexdigest()[:12]}.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, text.encode())
     return str(target)
+
+
+def _line(number: int, row: Any) -> str:
+    try:
+        return f"{json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=True)}\n"
+    except (TypeError, ValueError) as error:
+        names = [str(name) for name, value in row.items() if not _is_json(value)] if isinstance(row, Mapping) else []
+        place = f"row {number}{f' in {list_names(names, 6)}' if names else ''}"
+        fault = f"dataset: expected JSON values, got others at {place} ({error}); convert them, or leave them out"
+        raise InvalidInput(fault) from None
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def load_rows(services: Services, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def _unread_step(report: ImportReport) -> Hint:
     """Return how much was not read, and what reads tables and JSON of no known format; empty if everything was read."""
     counts = {"file": (report.n_refused, "not read"), "record": (report.n_rejected, "rejected")}
     unread = [f"{counted(n, noun)} {what}" for noun, (n, what) in counts.items() if n]
-    step = Hint(f"{' and '.join(unread)}: see `rejected` for the reasons." if unread else "")
+    step = Hint(f"{' and '.join(unread)}, each listed with its reason." if unread else "")
     if not report.n_unknown_rows:
         return step
     rows = call("export_dataset", kind="sft", name="rows", path=..., columns={"prompt": ..., "response": ...})
@@ -74,15 +74,15 @@ def _outcome_step(report: ImportReport, these: Any) -> Iterator[str | ToolCall]:
         yield ", or score them by their steps: "
         yield score
     else:
-        yield ". Where an outcome is unknown and you know it, state it with "
+        yield f". {counted(report.unknown_outcomes, 'outcome')} unknown: state those that you know: "
         yield call("record_trajectory", trajectory_id=..., outcome=...)
         if report.columns:
             named = list_names([repr(clip(name, 40)) for name in report.columns], 6)
-            yield f", or let a column of the rows ({named}: of few values) state it: "
+            yield f"; or let a column of the rows ({named}: of few values) state it: "
             yield call("export_dataset", kind="kto", name="labels", path=..., columns={"label": ..., "good": ...})
-        yield ", or score runs: "
+        yield "; or score the runs: "
         yield score
-        yield ", or learn from them although some may be failures: "
+        yield "; or train on them unchecked: "
         yield call("export_dataset", kind="sft", name="runs", filter=these, outcomes=["success", "unknown"])
     yield "."
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.figures import Bar, Figure, Line, Mark, Panel, forest_plot
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.jobs.job import UNFINISHED, EvolveSpec, Job, RecipeSpec, RolloutSpec, TrainSpec
-from quintain.records.wording import counted
+from quintain.records.wording import clip, counted
 from quintain.tools.jobs.descriptions import job_label, points_of, resumptions, step_reports
 from quintain.tools.jobs.training_figure import (
     evolution_figure,
@@ -18,9 +18,32 @@ from quintain.tools.jobs.training_figure import (
     subtitle,
     training_figure,
 )
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 
 _BARS = "▁▂▃▄▅▆▇█"
+
+
+def shown_by(services: Services, reference: str) -> str:
+    """Return the id of what a picture shows: of an agent the job that trained it, else its newest evaluation.
+
+    Raises:
+        NotFound: nothing has this id or name.
+        InvalidInput: an agent that was neither trained here nor evaluated.
+    """
+    if reference.startswith(("job-", "cmp-", "eval-")):
+        return reference
+    agent = services.store.agents.find(reference)
+    if agent is None:
+        expected = f"expected the id of a job, comparison or evaluation, or an agent, got {clip(reference)!r}; call "
+        raise NotFound(Hint(expected, call("list_jobs"), " or ", call("list_library", kind="agents")))
+    if agent.root_job_id is not None and find(services.store.jobs.get, agent.root_job_id) is not None:
+        return agent.root_job_id
+    for evaluation in services.store.evaluations.of_agent(agent.id or ""):
+        return evaluation.id
+    measure = call("evaluate_agent", agent=agent.id_or_name, environment=...)
+    raise InvalidInput(
+        Hint(f"expected an agent that was trained or evaluated, got {agent.id_or_name}; measure it: ", measure)
+    )
 
 
 def figure_of(services: Services, id: str) -> Figure:

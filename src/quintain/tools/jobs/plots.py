@@ -20,7 +20,7 @@ from quintain.jobs.directory import write_atomically
 from quintain.records.lineage import LineageEdge
 from quintain.tools.catalog import Picture
 from quintain.tools.data.lineage import get_lineage
-from quintain.tools.jobs.figures import figure_of, figure_text, metrics_figure
+from quintain.tools.jobs.figures import figure_of, figure_text, metrics_figure, shown_by
 from quintain.tools.jobs.record_reports import report_of
 from quintain.tools.services import Services
 from quintain.tools.web_address import page_url
@@ -117,13 +117,14 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._@-]")
 
 def plot_job(
     services: Services,
-    job_id: Annotated[str, Field(description="Or a comparison (`cmp-`).")],
+    job_id: Annotated[str, Field(description="Or a comparison or agent.")],
     metrics: Annotated[
         list[str] | None,
         Field(max_length=6, description="Which metrics; null: those that show what got better."),
     ] = None,
 ) -> Picture:
     """Draw the curves of a job, the success rates of an evaluation or the differences of a comparison, as a picture and as text."""
+    job_id = shown_by(services, job_id)
     figure = figure_of(services, job_id) if metrics is None else metrics_figure(services, job_id, metrics)
     png = draw(figure, services.settings.home)
     note = saved_note(services, job_id, figure, png, suffix="" if metrics is None else "-metrics")

@@ -13,11 +13,12 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Agreement
 from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation
-from quintain.records.jobs.job import Job
+from quintain.records.jobs.job import Job, JobResult
 from quintain.records.labels.judging import Endpoint
 from quintain.records.record import Record
-from quintain.records.wording import clip, counted
+from quintain.records.wording import clip, counted, number_text
 from quintain.tools.jobs.descriptions import job_label
+from quintain.tools.jobs.evolution_report import evolution_sections
 from quintain.tools.jobs.figures import figure_of
 from quintain.tools.services import Services, find
 
@@ -29,6 +30,12 @@ _SHORT = 60
 
 _OWN_FOLDERS = frozenset({"output_dir", "cache_dir", "datasets_dir", "dataset_path", "dataset_files", "mirror"})
 """Fields of a request that are of this machine alone."""
+
+_LABELS = {"n_unknown": "without a verdict", "n_error": "errors"}
+"""Counts of a result in words."""
+
+_OF_EVALUATION = {*Evaluation.model_fields, "n", "success"} - {"dataset_id"}
+"""Members of a job's result that its evaluation states, too."""
 
 _EMPTY: tuple[object, ...] = (None, "", {}, [], ())
 
@@ -78,18 +85,7 @@ def job_report(services: Services, job: Job) -> Report:
     }
     sections = [Section("Job", table=_facts(facts))]
     if job.result is not None:
-        known = job.result.model_dump(mode="json", exclude_defaults=True)
-        report = known.pop("report", {})
-        listed = {name: rows for name, rows in report.items() if _is_of_objects(rows)}
-        report = {name: value for name, value in report.items() if name not in listed}
-        sections.append(Section("Result", table=_facts({**known, **report})))
-        sections += [Section(name.replace("_", " ").capitalize(), table=_table(rows)) for name, rows in listed.items()]
-        if job.result.evaluation_id is not None and (
-            found := find(services.store.evaluations.get, job.result.evaluation_id)
-        ):
-            sections += [
-                one._replace(heading=f"Evaluation: {one.heading.lower()}") for one in evaluation_report(found).sections
-            ]
+        sections += _result_sections(services, job.result)
     request = {name: getattr(job.spec, name) for name in type(job.spec).model_fields if name not in _OWN_FOLDERS}
     config = request.pop("config", None)
     sections.append(Section("Request", table=_facts(request)))
@@ -100,6 +96,27 @@ def job_report(services: Services, job: Job) -> Report:
     if job.warnings:
         sections.append(Section("Warnings", job.warnings))
     return Report(job_label(services, job), tuple(sections))
+
+
+def _result_sections(services: Services, result: JobResult) -> list[Section]:
+    """Return what a job brought. What its evaluation or its rounds say is told once, in their own sections."""
+    evaluation = find(services.store.evaluations.get, result.evaluation_id) if result.evaluation_id else None
+    known = {name: getattr(result, name) for name in type(result).model_fields}
+    report, runs, rate = known.pop("report"), known.pop("trajectories"), known.pop("success_rate")
+    known |= {"runs": None if runs is None else runs.count, "success": None if rate is None else f"{rate:.1%}"}
+    rounds = evolution_sections(result) if "rounds" in report else ()
+    known |= {} if rounds else report
+    if evaluation is not None:
+        known = {name: value for name, value in known.items() if name not in _OF_EVALUATION}
+    listed = {name: rows for name, rows in known.items() if _is_of_objects(rows)}
+    facts = {_LABELS.get(name, name.removesuffix("_id")): value for name, value in known.items() if name not in listed}
+    sections = [Section("Result", table=_facts(facts)), *rounds]
+    sections += [Section(name.replace("_", " ").capitalize(), table=_table(rows)) for name, rows in listed.items()]
+    if evaluation is not None:
+        sections += [
+            one._replace(heading=f"Evaluation: {one.heading.lower()}") for one in evaluation_report(evaluation).sections
+        ]
+    return sections
 
 
 def agent_report(services: Services, agent: Agent) -> Report:
@@ -184,7 +201,8 @@ def _table(objects: list[Mapping[str, object]]) -> Table:
     names = dict.fromkeys(name for one in objects for name in one)
     cells = {name: ["" if one.get(name) in _EMPTY else _plain(one[name]) for one in objects] for name in names}
     shown = {name: column for name, column in cells.items() if max(map(len, column)) <= _SHORT}
-    return Table(tuple(name.replace("_", " ") for name in shown), tuple(zip(*shown.values(), strict=True)))
+    titles = (_LABELS.get(name, name.removesuffix("_id")).replace("_", " ") for name in shown)
+    return Table(tuple(titles), tuple(zip(*shown.values(), strict=True)))
 
 
 def _plain(value: object) -> str:
@@ -203,8 +221,10 @@ def _plain(value: object) -> str:
             return ", ".join(f"{name}: {_plain(inner)}" for name, inner in value.items() if inner not in _EMPTY)
         case str():
             return f"…/{PurePath(value).name}" if PurePath(value).is_absolute() else str(value)
+        case bool():
+            return "yes" if value else "no"
         case float():
-            return f"{value:.4g}"
+            return number_text(value)
         case datetime():
             return f"{value:%Y-%m-%d %H:%M:%S} UTC"
         case list() | tuple() | frozenset():

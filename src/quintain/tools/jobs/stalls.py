@@ -6,6 +6,7 @@ import os
 from datetime import datetime
 
 from quintain.records.jobs.job import Job, JobStatus
+from quintain.records.jobs.talk import TalkSpec
 
 _QUIET_S = 10.0
 """Silence that is never remarkable."""
@@ -47,6 +48,8 @@ def stall_of(job: Job, quiet_for_s: float | None, *, is_suspended: bool, is_else
         return None
     usual = job.usual_gap_s
     bound = _UNKNOWN_QUIET_S if usual is None else max(_QUIET_S, _USUAL_GAPS * usual)
+    if isinstance(job.spec, TalkSpec):  # silent while the person thinks, after which it ends by itself
+        bound = max(bound, job.spec.idle_s)
     if quiet_for_s <= bound and not is_suspended:
         return None
     where = f" in phase {job.phase!r}" if job.phase else ""

@@ -219,8 +219,8 @@ def evolution_figure(services: Services, job: Job) -> Figure:
     spec, note = job.spec, ""
     if (final := report.get("final")) and final.get("gain") is not None:
         note = (
-            f"new tasks: {final['before']:.0%} at the start, {final['after']:.0%} now ({100 * final['gain']:+.0f} points, "
-            f"95 % interval {100 * final['ci_low']:+.0f} to {100 * final['ci_high']:+.0f})"
+            f"new tasks: {final['before']:.1%} at the start, {final['after']:.1%} now ({100 * final['gain']:+.1f} points, "
+            f"95 % interval {100 * final['ci_low']:+.1f} to {100 * final['ci_high']:+.1f})"
         )
     rounds = counted(spec.config.iterations, "round")
     title = f"Self-improvement: {spec.agent.name} \N{RIGHTWARDS ARROW} {spec.name}, {rounds} in {short_reference(spec.environment)}"
@@ -274,7 +274,9 @@ def _success_by_round(services: Services, reports: Sequence[StepReport], report:
         chosen["best"] = Point(x=best, y=values["success_rate"][best], label=f"best round: {best}")
     lines += _new_tasks(services, report, best)
     explored = {
-        one["round"] - 1: one["explored_success"] for one in report.get("rounds", ()) if one.get("explored_success")
+        one["round"] - 1: one["explored_success"]
+        for one in report.get("rounds", ())
+        if one.get("explored_success") is not None
     }
     if explored:
         lines.append(line(explored, "training tasks, while exploring", smooth=False))

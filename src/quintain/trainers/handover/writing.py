@@ -21,6 +21,7 @@ from quintain.files import sha256_of
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.jobs.handover import ExportFormat, GgufType, Parity
 from quintain.records.protocols import Reporter
+from quintain.records.wording import size_text
 from quintain.trainers.acting.policy import end_ids
 from quintain.trainers.handover.gguf_file import write_gguf
 from quintain.trainers.handover.gguf_weights import require_architecture
@@ -245,7 +246,7 @@ def _require_room(folder: Path, weights: int) -> None:
     needed, free = weights + _ROOM_BYTES, shutil.disk_usage(folder).free
     if needed > free:
         raise Unavailable(
-            f"expected {needed / 2**20:,.0f} MiB for the export in {folder.parent}, got {free / 2**20:,.0f} MiB free; free disk "
+            f"expected {size_text(needed)} for the export in {folder.parent}, got {size_text(free)} free; free disk "
             "space, or name a folder on another disk",
             code="disk_full",
         )

@@ -29,6 +29,7 @@ from safetensors import SafetensorError
 
 from quintain.errors import Conflict, Unavailable
 from quintain.files import sha256_of
+from quintain.records.wording import size_text
 from quintain.trainers.distributed.process_group import ONE_PROCESS, ProcessGroup, collective_errors_explained
 from quintain.trainers.distributed.sharding import (
     gather_full,
@@ -209,7 +210,7 @@ def disk_errors_explained(path: Path, checkpoints: Path) -> Iterator[None]:
         newest = newest_complete(checkpoints).path
         free = shutil.disk_usage(next(folder for folder in path.absolute().parents if folder.exists())).free
         raise Unavailable(
-            f"cannot write {path} ({error}; {free / 1e6:.1f} MB free); free disk space or correct the permissions, then "
+            f"cannot write {path} ({error}; {size_text(free)} free); free disk space or correct the permissions, then "
             f"resume the job: it continues from {newest.name if newest else 'the start'}",
             code="disk_refused",
         ) from error

@@ -61,7 +61,7 @@ export function card(title, ...children) {
 
 // Name and value in two columns: facts([["Agent", idLink(id)], ...]); pairs with a null value are left out.
 export function facts(pairs) {
-  const shown = pairs.filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "");
+  const shown = pairs.filter((pair) => pair && ![null, undefined, false, ""].includes(pair[1]));
   return h("dl", { class: "facts" }, shown.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 
@@ -104,6 +104,15 @@ export function number(value, digits = 3) {
   if (Number.isInteger(value)) return value.toLocaleString("en");
   const size = Math.abs(value);
   return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(digits)));
+}
+
+// A number of bytes in a binary unit, as the terminal and the answers of tools have it.
+export function sizeText(bytes) {
+  if (bytes === null || bytes === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let value = bytes, i = 0;
+  for (; value >= 1024 && i < units.length - 1; i++) value /= 1024;
+  return `${value < 100 ? Number(value.toFixed(1)) : Math.round(value).toLocaleString("en")} ${units[i]}`;
 }
 
 export function percent(value) {

@@ -1,5 +1,5 @@
 // Parts of a job's page: what was planned and what came, settings, stages of a recipe or rounds of an evolution.
-import { card, duration, errorBox, h, idLink, number, percent, replace } from "./elements.js";
+import { card, duration, errorBox, h, idLink, number, percent, replace, sizeText } from "./elements.js";
 
 const PLANNED = ["epochs", "max_steps", "batch_size", "batch_tokens", "learning_rate", "max_length", "lora", "precision"];
 
@@ -28,7 +28,7 @@ export function planned(estimate) {
   return {
     steps: number(estimate.steps),
     time: (estimate.duration_s !== null ? duration(estimate.duration_s) : estimate.duration_range_s && range(...estimate.duration_range_s, duration)) ?? "–",
-    memory: estimate.memory_mb === null ? "–" : `${number(Math.round(estimate.memory_mb))} MB`,
+    memory: estimate.memory_mb === null ? "–" : sizeText(estimate.memory_mb * 2 ** 20),
     tokens: (estimate.tokens !== null ? number(estimate.tokens) : estimate.tokens_range && range(...estimate.tokens_range, number)) ?? "–",
   };
 }
@@ -39,7 +39,7 @@ function planTable(job, { estimate }) {
   const rows = [
     ["Optimizer steps", plan.steps, `${number(job.step)}${job.ended_at ? "" : " so far"}`],
     ["Duration", plan.time, took ? `${duration(took)}${job.ended_at ? "" : " so far"}` : "–"],
-    ["Memory", plan.memory, job.metrics?.peak_memory_mb ? `${number(Math.round(job.metrics.peak_memory_mb))} MB` : "–"],
+    ["Memory", plan.memory, job.metrics?.peak_memory_mb ? sizeText(job.metrics.peak_memory_mb * 2 ** 20) : "–"],
     ["Tokens", plan.tokens, number(job.result?.report?.tokens)],
   ];
   const measured = estimate.measured_by ?? [];
@@ -90,8 +90,8 @@ export function stages(job, page) {
   const known = new Set([...RESULTS, ...done.flatMap((one) => Object.keys(one))]);
   const isOfJob = (name) => done.every((one) => one[name] === page.settings[name]);
   const columns = [...known].filter((name) => done.some((one) => isShort(one[name])) && !isOfJob(name) && !BOUNDS.includes(name));
-  return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain" },
-    h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name.replaceAll("_", " "))))),
+  return card(report.rounds ? "Rounds" : "Stages", h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "plain whole-ids" },
+    h("thead", null, h("tr", null, columns.map((name) => h("th", { scope: "col" }, name.replace(/_id$/, "").replaceAll("_", " "))))),
     h("tbody", null, done.map((one) => h("tr", null, columns.map((name) => h("td", null, name === "gain" ? gain(one) : cell(name, one[name])))))))));
 }
 

@@ -305,7 +305,7 @@ def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str]
     if any(name not in gone and name not in batch.forms for name in refused):
         others = "; the others are stored" if done.accepted else ""
         return Hint(f"Correct the rejected answers by their reasons and submit those items again{others}.")
-    rejected = f"Rejected: {', '.join(refused)}, see `rejected`. " if refused else ""
+    rejected = f"Rejected: {', '.join(refused)}, each with its reason. " if refused else ""
     if open_ones := [name for name in remaining if name not in batch.forms]:
         return Hint(f"{counted(len(open_ones), 'item')} open: submit {', '.join(open_ones[:5])} too, or leave them.")
     if remaining:

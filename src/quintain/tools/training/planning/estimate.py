@@ -12,6 +12,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters.methods import ActingConfig, TrainingConfig
 from quintain.records.jobs.job import Job, JobStatus, TrainSpec
 from quintain.records.jobs.plan import Blocker, Estimate
+from quintain.records.wording import size_text
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.cost import (
@@ -239,23 +240,20 @@ def shortages(result: Estimate) -> list[Blocker]:
     """What does not fit."""
     found = list[Blocker]()
     if result.memory_mb and result.available_memory_mb is not None and result.memory_mb > result.available_memory_mb:
-        free = f"{result.available_memory_mb:.0f} MiB"
+        free = size_text(result.available_memory_mb * 2**20)
         place = f"{free} were stated" if result.memory_is_stated else f"the {result.device} has {free} free"
         found.append(
             Blocker(
                 code="out_of_memory",
-                message=f"it needs about {result.memory_mb:.0f} MiB and {place}",
+                message=f"it needs about {size_text(result.memory_mb * 2**20)} and {place}",
                 remedy="choose a smaller model, lora with a lower rank, a smaller max_length or batch_tokens, or another machine",
             )
         )
     if result.disk_mb and result.available_disk_mb is not None and result.disk_mb > result.available_disk_mb:
-        found.append(
-            Blocker(
-                code="no_disk",
-                message=f"it writes about {result.disk_mb:.0f} MiB and the home folder has {result.available_disk_mb:.0f} MiB left",
-                remedy="free space there, set keep_checkpoints to 1, or train adapters (lora)",
-            )
-        )
+        written, left = (size_text(mb * 2**20) for mb in (result.disk_mb, result.available_disk_mb))
+        message = f"it writes about {written} and the home folder has {left} left"
+        remedy = "free space there, set keep_checkpoints to 1, or train adapters (lora)"
+        found.append(Blocker(code="no_disk", message=message, remedy=remedy))
     return found
 
 

@@ -17,7 +17,7 @@ from quintain.records.hyperparameters.methods import (
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.plan import Blocker, Branch
 from quintain.records.jobs.recipe import TrainStage
-from quintain.records.wording import counted
+from quintain.records.wording import counted, size_text
 from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
 from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts
 from quintain.tools.training.planning.dataset_size import DataFacts
@@ -256,7 +256,7 @@ def _fitted(
         name, value, remedy = changes[0]
         config = config.model_copy(update={name: value})
         remedies[name] = remedy
-    answer = f"It needs about {needs(config):.0f} MiB, and {room:.0f} MiB may be taken."
+    answer = f"It needs about {size_text(needs(config) * 2**20)}, and {size_text(room * 2**20)} may be taken."
     other = f"with less memory: {', '.join(remedy for *_, remedy in attempts()) or 'a smaller model'}"
     if remedies:
         answer, other = (

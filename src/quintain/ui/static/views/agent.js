@@ -1,6 +1,6 @@
 // One agent: where it is from, its settings, its scores with intervals, its versions.
-import { listAll, sizeText } from "../agent_parts.js";
-import { ago, card, empty, facts, h, idLink, number, percent } from "../elements.js";
+import { listAll } from "../agent_parts.js";
+import { ago, card, empty, facts, h, idLink, number, percent, sizeText } from "../elements.js";
 import { rateTable } from "../intervals.js";
 import { measureForm, settingsLike } from "../measure_form.js";
 import { talkCard } from "../talk.js";

@@ -1,8 +1,7 @@
 // All agents, newest first, each with its result on most tasks.
-import { ago, h, idLink, percent } from "../elements.js";
+import { ago, h, idLink, percent, sizeText } from "../elements.js";
 import { axis, interval, linearScale } from "../intervals.js";
 import { pagedTable, wordSearch } from "../table.js";
-import { sizeText } from "../agent_parts.js";
 import { urlOf } from "../routes.js";
 import { placeName } from "../text.js";
 
