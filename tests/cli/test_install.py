@@ -167,7 +167,7 @@ def test_wrong_requests_are_refused_with_the_remedy(user: Path) -> None:
     file = CLIENTS["cursor"].config(user)
     quintain("install", "cursor", "--yes")
     file.write_text(file.read_text().replace('"quintain": {', '"Mine": {'))
-    assert "got one by the name Mine" in quintain("install", "cursor", "--yes").stderr
+    assert "got one named Mine" in quintain("install", "cursor", "--yes").stderr
     assert "got Claude Desktop; upload" in quintain("install", "claude-desktop", "--skill", "--yes").stderr
     file.write_bytes(b"\xff")
     assert "expected UTF-8" in quintain("install", "cursor", "--yes").stderr

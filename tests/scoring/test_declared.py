@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quintain.checkers.json_schemas import MAX_REFERENCES, require_schema
 from quintain.errors import InvalidInput
 from quintain.records.score import Score
 from quintain.records.trajectory import SampledTokens, Trajectory
@@ -74,6 +75,12 @@ def test_a_json_answer_is_checked_by_its_schema_within_bounds_on_work() -> None:
         found = score({"type": "json_schema", "schema": hostile}, run("t", user(), answer('{"n": {"aaa!": 1}}')))
         assert found.value is None, found
         assert words in (found.reason or "")
+
+
+def test_a_schema_can_be_declared_any_number_of_times() -> None:
+    schema = {"$ref": "#/$defs/row", "$defs": {"row": {"type": "object"}}}
+    for _ in range(MAX_REFERENCES + 1):
+        require_schema(schema)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Forks: the same beginning, a different action, a different fate; found in time linear in the steps."""
+"""Forks: the same beginning, a different action, a different value; found in time linear in the steps."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_what_the_environment_answered_and_what_was_thought_is_part_of_the_begin
     }
 
 
-def test_the_fate_of_a_branch_is_the_mean_of_all_runs_through_it() -> None:
+def test_the_value_of_a_branch_is_the_mean_of_all_runs_through_it() -> None:
     """look: 1, 1, 0 -> 2/3 by 3 runs; take: 0, 1, 0, 0 -> 1/4 by 4. The best run of the one, the worst of the other."""
     runs = [_path(f"l{i}", v, call("look"), answer(str(i))) for i, v in enumerate((1.0, 1.0, 0.0))]
     runs += [_path(f"t{i}", v, call("take"), answer(str(i))) for i, v in enumerate((0.0, 1.0, 0.0, 0.0))]
     mined = mine_forks(runs)
     (fork,) = (fork for fork in mined.forks if fork.step == 0)
     assert fork.margin == round(2 / 3 - 1 / 4, 9)
-    assert (fork.better.fate, fork.better.runs, fork.worse.fate, fork.worse.runs) == (round(2 / 3, 9), 3, 0.25, 4)
+    assert (fork.better.value, fork.better.runs, fork.worse.value, fork.worse.runs) == (round(2 / 3, 9), 3, 0.25, 4)
     assert fork.better.trajectory_id in {"traj-l0", "traj-l1"}
     assert fork.worse.trajectory_id in {"traj-t0", "traj-t2", "traj-t3"}
     # After `look` three answers part (1, 1, 0): one is matched; after `take` four (0, 1, 0, 0): one, and a tie.
@@ -149,7 +149,7 @@ def test_forks_are_of_one_task_truly_shared_and_independent_of_the_order(
             and steps[fork.step].actions == better[fork.step].actions
         ]
         assert fork.better.runs == len(through)
-        assert abs(fork.better.fate - sum(through) / len(through)) < 1e-9
+        assert abs(fork.better.value - sum(through) / len(through)) < 1e-9
     shuffled = list(paths)
     random.shuffle(shuffled)
     again = mine_forks(shuffled, margin=margin)

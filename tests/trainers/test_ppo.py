@@ -17,15 +17,15 @@ from quintain.trainers.data.streams import Example, streams_of, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.loop.optimizer import adamw, update
-from quintain.trainers.losses.loss_output import totals_of
-from quintain.trainers.losses.ppo import value_loss
-from quintain.trainers.losses.returns import (
+from quintain.trainers.losses.advantage_estimation import (
     baselines,
     discounted_sums,
     generalized_advantages,
     next_kl_coefficient,
     whiten,
 )
+from quintain.trainers.losses.loss_output import totals_of
+from quintain.trainers.losses.ppo import value_loss
 from quintain.trainers.models.loading import load_model, save_model, stored_heads
 from quintain.trainers.models.value_head import attach, has_own_critic, head_of, heads_of
 from quintain.trainers.rollouts.advantages import RolloutAdvantages

@@ -31,8 +31,7 @@ def require_schema(schema: Mapping[str, Any]) -> None:
 
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
-        validator, _ = _validator(json.dumps(schema, sort_keys=True))
-        list(validator.iter_errors(None))
+        list(_validator(schema).iter_errors(None))
     except jsonschema.SchemaError as error:
         raise ValueError(f"expected a JSON schema (2020-12), got {error.message[:200]}") from None
     except (_TooCostlyError, RecursionError, ValueError, TypeError) as error:
@@ -46,8 +45,7 @@ def check_schema(schema: Mapping[str, Any], message: str) -> CheckResult:
     """
     import jsonschema
 
-    validator, budget = _validator(json.dumps(schema, sort_keys=True))
-    budget.left = MAX_REFERENCES
+    validator = _validator(schema)
     try:
         stated = stated_json(message)
     except TooDeepError:
@@ -71,9 +69,7 @@ def schema_fault(schema: Mapping[str, Any], value: Any) -> str | None:
 
     try:
         require_schema(schema)
-        validator, budget = _validator(json.dumps(schema, sort_keys=True))
-        budget.left = MAX_REFERENCES
-        fault = next(validator.iter_errors(value), None)
+        fault = next(_validator(schema).iter_errors(value), None)
     except (_TooCostlyError, RecursionError, ValueError, jsonschema.exceptions._WrappedReferencingError):
         return None
     return None if fault is None else f"{fault.message[:300]} at {fault.json_path[:100]}"
@@ -84,9 +80,16 @@ class _Budget:
         self.left = MAX_REFERENCES
 
 
+def _validator(schema: Mapping[str, Any]) -> Any:
+    """Return the validator of a schema for one check, with its whole budget of references."""
+    validator, budget = _bounded_validator(json.dumps(schema, sort_keys=True))
+    budget.left = MAX_REFERENCES
+    return validator
+
+
 @lru_cache(maxsize=64)
-def _validator(schema: str) -> tuple[Any, _Budget]:
-    """Return the validator of a schema, which never fetches one and bounds patterns and references."""
+def _bounded_validator(schema: str) -> tuple[Any, _Budget]:
+    """Return the validator of a schema, which never fetches one and bounds patterns and references, and its budget."""
     import referencing
     from jsonschema import Draft202012Validator, validators
 

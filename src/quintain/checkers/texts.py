@@ -78,7 +78,7 @@ def braced_text(text: str, start: int) -> tuple[str, int] | None:
 
 
 def boxes(text: str) -> Iterator[tuple[int, int, str]]:
-    r"""Yield start, end and content of the last closed `\boxed{...}`; braces may be nested."""
+    r"""Yield start, end and content of the last 50 closed `\boxed{...}` or bare `\boxed 5`, in order; braces may be nested."""
     for found in list(_BOX.finditer(text))[-_MOST_BOXES:]:
         inside = braced_text(text, found.end())
         if inside is not None:
@@ -106,7 +106,7 @@ def _spelt(character: str) -> str:
 
 
 def _fractions(text: str) -> str:
-    r"""`\frac{a}{b}`, and `\frac12`, as `(a)/(b)`, outer fractions first."""
+    r"""Write `\frac{a}{b}` and `\frac12` as `(a)/(b)`, outer fractions first."""
     for _ in range(20):
         found = _FRACTION.search(text)
         if found is None:

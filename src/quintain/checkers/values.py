@@ -68,7 +68,8 @@ def _listed_numbers(stated: str) -> list[Quantity]:
 
 def expected_number(text: str) -> Quantity | None:
     """Return the quantity of an expected answer; None for anything else, such as the factorial `5!` or the pair `(1,2)`."""
-    return None if _is_factorial(text) or re.match(r"[(\[{].*,", text) else quantity(_unnamed(text))
+    value = _unnamed(text)
+    return None if _is_factorial(text) or re.match(r"[(\[{].*,", value) else quantity(value)
 
 
 def _is_factorial(text: str) -> bool:
@@ -97,12 +98,12 @@ def words(text: str) -> str:
 
 
 def _unnamed(text: str) -> str:
-    """`x = 5` is 5, and `x in [0, 1]` is the interval."""
-    return re.sub(r"^[A-Za-z]\w{0,2}(?:\(\w\))?\s?=\s?|^[A-Za-z] (?:in|∈) ?(?=[\[({])", "", text)
+    """Return a text without the name of its value: 5 for `x = 5`, the interval for `x in [0, 1]`."""
+    return re.sub(r"^[A-Za-z]\w{0,2}(?:\(\w\))?\s?=\s?|^[A-Za-z](?: in| ?∈) ?(?=[\[({])", "", text)
 
 
 def _name(text: str) -> str:
-    """`x` of `x = 5`."""
+    """Return the name of a value, such as `x` in `x = 5`; empty where it has none."""
     found = re.match(r"^([A-Za-z]\w{0,2})\s?=", text.strip())
     return found[1] if found else ""
 
@@ -114,11 +115,9 @@ class _Parts(NamedTuple):
 
 def _parts(text: str) -> _Parts | None:
     """Return the elements of a tuple, list, interval, set, or of a bare row of numbers or letters; None for other texts."""
-    text = (
-        _unnamed(text.strip().rstrip("."))
-        if re.match(r"^[A-Za-z] ?(?:in|∈)\b", text.strip())
-        else text.strip().rstrip(".")
-    )
+    text = text.strip().rstrip(".")
+    if re.match(r"[A-Za-z](?: in\b| ?∈)", text):
+        text = _unnamed(text)
     brackets = ""
     if len(text) > 2 and text[0] in "([{" and text[-1] in ")]}":
         brackets, inner = text[0] + text[-1], text[1:-1]

@@ -168,8 +168,7 @@ def _arguments(command: Command, options: list[OptionForm], values: dict[str, An
             rest[option.argument], value = members, value[option.member]
         elif option.shape == "yaml" and isinstance(value, dict) and _has_members(options, option.argument):
             continue
-        words = option.encode(value)
-        positional, named = ([*positional, *words], named) if option.flag is None else (positional, [*named, *words])
+        (positional if option.flag is None else named).extend(option.encode(value))
     for option in options:  # what no option of a member took
         value = rest.get(option.argument)
         if option.member is None and isinstance(value, dict) and value and _has_members(options, option.argument):

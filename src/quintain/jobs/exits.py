@@ -1,7 +1,7 @@
-"""How attempts end: by their own last event, or else by their shim's record, or else by the word of their launcher.
+"""How attempts end: by their own last event, else by their shim's record, else by what their launcher reports.
 
-Ends of attempts that were killed or never began are kept in `attempts.jsonl` of the job's folder: why and where, and when the
-next one begins.
+`attempts.jsonl` in the job's folder records the attempts that were killed or never began: why, at which step and when. Pauses
+before the next attempt, and crash loops, follow from it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quintain.records.wording import size_text
 from quintain.store.store import Store
 
 OWN_FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
-"""Signals that a process brings on itself."""
+"""Signals that a process causes itself."""
 
 LONGEST_PAUSE_S = 60.0
 
@@ -29,7 +29,7 @@ HINT_LINES = 10
 """Log lines shown for a worker that ended without a result."""
 
 NEARLY_ALL = 0.8
-"""Share of the memory that a worker could have at which a SIGKILL is likely that of the kernel."""
+"""Share of a worker's available memory from which on a SIGKILL is likely the kernel's."""
 
 STOPPED = "stopped"
 """Reason of an attempt that was asked to stop from outside, and did."""
@@ -47,7 +47,7 @@ class ExitStatus(NamedTuple):
     error: JobError | None = None
     result: JobResult | None = None
     own_fault: bool = False
-    """Whether a killed worker brought its end about: a fault of its memory, or all memory used."""
+    """Whether a killed worker caused its own end, by a fault signal or by using up the memory."""
 
 
 _LIMITS = {
@@ -94,7 +94,7 @@ def exit_status(
         status, hint = _LIMITS[exit_record.reason]
         message = f"attempt {job.attempt} of {job.max_attempts} was ended: {exit_record.detail}"
         return ExitStatus(status, error=JobError(code=exit_record.reason, message=message, hint=hint))
-    if lost is not None:  # as a rule for lack of memory, or by its own fault
+    if lost is not None:  # usually out of memory, or by its own fault
         return ExitStatus(None, error=lost, own_fault=True)
     if exit_record and exit_record.returncode is not None and "cancelled" not in last:
         return ExitStatus(JobStatus.FAILED, error=_crash_error(exit_record.returncode, directory))
@@ -169,7 +169,7 @@ class AttemptEnd(Record):
     reason: str
     message: str
     own_fault: bool = Field(
-        description="Whether the worker brought it about, so that the same step is likely to end the same way."
+        description="Whether the worker caused it itself, so that the same step is likely to end the same way."
     )
     at: Instant
 
@@ -202,9 +202,9 @@ def is_crash_loop(known: list[AttemptEnd]) -> bool:
 
 
 def is_spared(known: list[AttemptEnd]) -> bool:
-    """Whether the newest attempt stopped when it was asked to, after a new step. It does not count against the job's attempts.
+    """Whether the newest attempt stopped on request after a new step. It does not count against the job's attempts.
 
-    A batch system asks so before its time limit and for a preemption. New steps show that the job gets on.
+    A batch system requests it before its time limit and before a preemption. New steps show that the job makes progress.
     """
     before = known[-2].step if len(known) > 1 else 0
     return bool(known) and known[-1].reason == STOPPED and known[-1].step > before
@@ -216,13 +216,13 @@ def pause_left_s(known: list[AttemptEnd], now: datetime) -> float:
     An attempt with a new step is followed at once. A clock that was set back or forward shortens a pause and never
     lengthens it.
     """
-    vain = 0
+    idle = 0
     for before, after in reversed([*pairwise(known)]):
         if after.step > before.step:
             break
-        vain += 1
-    if not vain:
+        idle += 1
+    if not idle:
         return 0.0
-    pause = timedelta(seconds=min(LONGEST_PAUSE_S, 2.0 ** (vain - 1)))
+    pause = timedelta(seconds=min(LONGEST_PAUSE_S, 2.0 ** (idle - 1)))
     passed = now - known[-1].at
     return (pause - passed).total_seconds() if timedelta() <= passed < pause else 0.0

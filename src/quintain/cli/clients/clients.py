@@ -136,9 +136,9 @@ def planned_install(client: Client, home: Path, command: Sequence[str]) -> Chang
 
     Raises:
         InvalidInput: The file cannot be read; with the line.
-        Conflict: The server is there by another name.
+        Conflict: The server is installed under another name.
     """
-    file = client.config(home).resolve()  # behind links, which people have who keep their settings elsewhere
+    file = client.config(home).resolve()  # some people keep their settings elsewhere and link to them
     before, entry = _read(file), entry_of(client, command)
     try:
         found = client.editing.loads(before)
@@ -150,8 +150,8 @@ def planned_install(client: Client, home: Path, command: Sequence[str]) -> Chang
             )
             if same and name != SERVER:
                 raise Conflict(
-                    f"expected no entry for {command[0]} in {file}, got one by the name {name}; nothing has to be installed, or "
-                    "remove that entry"
+                    f"expected no entry for {command[0]} in {file}, got one named {name}; it is installed already: keep that entry, "
+                    "or remove it and call again"
                 )
         installed = _value_at(found, client.path)
         if isinstance(installed, dict) and "command" in installed:
@@ -297,8 +297,11 @@ def server_command(home: Path | None) -> list[str]:
     It names the home folder, unless that is the platform's own: a client does not inherit the variables of this shell.
     """
     script = Path(sys.executable).with_name("quintain")
-    command = [str(script)] if script.is_file() else [sys.executable, "-P", "-m", "quintain.cli.main"]
-    if not script.is_file() and (found := shutil.which("quintain")):
+    if script.is_file():
+        command = [str(script)]
+    elif found := shutil.which("quintain"):
         command = [found]
+    else:
+        command = [sys.executable, "-P", "-m", "quintain"]
     chosen = read_settings(home).home
     return [*command, "serve", *(["--home", str(chosen)] if chosen != default_home() else [])]

@@ -153,7 +153,7 @@ def _checks(settings: Settings) -> Iterator[_Check]:
 
 
 def _require_writable(services: Services) -> None:
-    """Write a file into each folder of the home, for folders can be opened that cannot be written."""
+    """Write a file into each folder of the home, because a folder that can be opened may not be writable."""
     settings = services.settings
     for folder in (settings.home, settings.jobs_dir, settings.datasets_dir, settings.agents_dir, settings.inbox_dir):
         try:
@@ -165,7 +165,7 @@ def _require_writable(services: Services) -> None:
 
 
 def _remains(settings: Settings) -> str:
-    """Readable data of a damaged database, its backups, and the ways back."""
+    """Describe the readable data of a damaged database, its backups, and how to recover."""
     path = settings.home / "quintain.db"
     tables = readable(path)
     rows = ", ".join(f"{one.table} {one.rows}{' at least' if one.problem else ''}" for one in tables if one.rows)
@@ -177,7 +177,7 @@ def _remains(settings: Settings) -> str:
 
 
 def _salvage(settings: Settings, target: Path) -> str:
-    """Copy the rows that can be read into a new database, and return how to go on with it."""
+    """Copy the readable rows into a new database, and return what to do with it."""
     path = settings.home / "quintain.db"
     if not path.is_file():
         raise NotFound(f"expected a database at {path}, got none; name its home with --home")
@@ -186,20 +186,20 @@ def _salvage(settings: Settings, target: Path) -> str:
     lost = [one.table for one in copied if one.problem]
     rows = ", ".join(f"{one.table} {one.rows}" for one in copied if one.rows) or "no row"
     note = f"rows may be missing in {', '.join(lost)}" if lost else "every row could be read"
-    return f"copied to {target}: {rows}; {note}. Move {path} aside, and this file to its place"
+    return f"copied to {target}: {rows}; {note}. Move {path} aside, and this file into its place"
 
 
 def _vacuum(settings: Settings) -> str:
     store = open_store(settings.url)
     try:
-        return f"the database has lost {size_text(store.vacuum())}"
+        return f"the database is {size_text(store.vacuum())} smaller"
     finally:
         store.close()
 
 
 def _integrity(services: Services) -> str:
     if services.store.engine.dialect.name != "sqlite":
-        return "not checked: the server of PostgreSQL looks after it"
+        return "not checked: PostgreSQL's server takes care of it"
     if found := problems(services.settings.home / "quintain.db"):
         raise Unavailable(f"{'; '.join(found)}; {_remains(services.settings)}")
     unused = services.store.unused_bytes()
@@ -209,7 +209,7 @@ def _integrity(services: Services) -> str:
 
 
 def _settings(services: Services) -> str:
-    """Name settings without effect: variables that are like one, folders that are not there, and locations that no call could use."""
+    """Report settings without effect: misspelt variables, missing folders, and locations that no call could use."""
     settings = services.settings
     faults = [f"{name} has no effect: it is no setting; correct or unset it" for name in settings.misspelt()]
     faults += [f"{root} in QUINTAIN_ROOTS does not exist; create it" for root in settings.roots if not root.exists()]
@@ -246,7 +246,7 @@ def _half_written(services: Services) -> str:
 
 
 def _kept(services: Services) -> str:
-    """Name datasets and models of agents that were lost or changed. All their files are read, but not those of other homes."""
+    """Report lost or changed datasets and agents' models. All their files are read, except those of other homes."""
     faults, elsewhere, home = [], 0, services.settings.home
     if moved := former_homes(home) if services.store.is_in(home) else []:
         with nothing_running(services.settings.jobs_dir):
@@ -286,20 +286,20 @@ def _is_elsewhere(services: Services, path: Path) -> bool:
 
 
 def _folders(services: Services) -> str:
-    """Compare the folders of jobs with the database: one that lacks some was begun anew, or restored from an older copy."""
+    """Compare the job folders with the database; one that lacks jobs is new, or restored from an older copy."""
     names = sorted(path.parent.name for path in services.settings.jobs_dir.glob("job-*/spec.json"))
     known = services.store.jobs.states(names)
     if missing := [name for name in names if name not in known]:
         raise Unavailable(
             f"the database lacks {len(missing):,} of the {counted(len(names), 'job')} whose folders are here "
-            f"({list_names(missing, 5)}), so it is another or an older one than they were started with; restore a newer backup with "
-            "`quintain restore`, or move the folders away: their `outputs` have what was not stored"
+            f"({list_names(missing, 5)}), so it is not the one that they were started with, or an older copy of it; restore a "
+            "newer backup with `quintain restore`, or move the folders away: their `outputs` have what was not stored"
         )
     return "ok"
 
 
 def _unfinished(services: Services) -> str:
-    """Let the reconciler look once, and name the jobs that it cannot look after."""
+    """Reconcile once, and report the jobs that the reconciler cannot manage."""
     services.jobs.reconcile()
     unfinished = services.store.jobs.unfinished()
     troubles = [f"{job.id}: {trouble}" for job in unfinished if (trouble := services.jobs.trouble(job.id))]
@@ -330,7 +330,7 @@ def _starter(services: Services) -> str:
 
 
 def _endpoints(services: Services) -> str:
-    """The profiles, and whether each key's variable is set; never a value."""
+    """List the profiles, and whether each key's variable is set; never its value."""
     profiles = read_profiles(services.settings.endpoints_file)
     if not profiles:
         return f"none ({services.settings.endpoints_file} would name them; the assistant itself can judge without one)"
@@ -338,7 +338,7 @@ def _endpoints(services: Services) -> str:
 
 
 def _environments(services: Services) -> str:
-    """The profiles of the operator's file; no program of it is started."""
+    """List the profiles of the operator's file, without starting their programs."""
     profiles = [*environments.list_servers(), *environments.list_foreign()]
     return ", ".join(one.name for one in profiles) or f"none ({services.settings.environments_file} would name them)"
 

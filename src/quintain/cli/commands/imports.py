@@ -53,13 +53,13 @@ def run_import(use: CommandRun) -> int:
             report = ImportReport.model_validate(view.result.report)
             result = result_of(report, dry_run=bool(use.arguments.get("dry_run")), max_files=max_files)
         results.append(result)
-    result = results[0] if len(results) == 1 else _in_all(results, max_files)
+    result = results[0] if len(results) == 1 else _merged(results, max_files)
     use.show(result, show_import)
     return 0 if result.imported or result.updated or result.duplicates or result.unchanged_files else 1
 
 
-def _in_all(results: Sequence[ImportResult], max_files: int) -> ImportResult:
-    """Return several imports as one, with the next step of that in which most came in."""
+def _merged(results: Sequence[ImportResult], max_files: int) -> ImportResult:
+    """Merge several imports into one result, with the next step of the one that imported most."""
     most = max(results, key=lambda one: (one.imported or 0) + (one.updated or 0))
     formats = {one.format for one in results}
     sums: dict[str, Any] = {name: sum(getattr(one, name) or 0 for one in results) for name in _COUNTS}

@@ -1,9 +1,9 @@
 """Convert the lines of a Codex rollout to turns.
 
-Only response items are turns; events repeat them, and lend the task, exit codes and token counts. In a session without
+Only response items become turns; events repeat them, and supply the task, exit codes and token counts. In a session without
 an item of the model, the messages of events are the turns. A turn of the model is its output between two inputs:
-reasoning, messages and calls up to the first result. A fork repeats the items of the session that it goes on from: those
-are copied context where that session lies in the same logs.
+reasoning, messages and calls up to the first result. A fork repeats the items of the session that it continues: those are
+copied context if that session is in the same logs.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Rollout:
         """Test whether an item repeats the forked session; None after the first item that does not."""
         self._turn: _Turn | None = None
         self._failed: dict[str, bool] = {}
+        """Call id -> whether an event reports that the call failed."""
         self._total: Any = None
         self._pending_usage: dict[str, int | None] | None = None
         """Token count not yet assigned to a reply."""
@@ -272,7 +273,7 @@ class Rollout:
         if isinstance(fields.get("content"), str | list):
             output, failed = fields["content"], fields.get("success") is False
         answer, call_id = visible_content(output), nonblank(item.get("call_id"))
-        self.script.add_result(answer, call_id=call_id, is_error=bool(failed) or _failed(plain_text(answer)))
+        self.script.add_result(answer, call_id=call_id, is_error=bool(failed) or _states_failure(plain_text(answer)))
 
     def _event(self, event: dict[str, Any], time: Any) -> None:
         kind, call_id = as_text(event.get("type")), nonblank(event.get("call_id"))
@@ -287,7 +288,7 @@ class Rollout:
         elif kind == "thread_rolled_back":
             self._roll_back(event.get("num_turns"))
         elif kind == "token_count":
-            self._spend(as_dict(event.get("info")))
+            self._count_tokens(as_dict(event.get("info")))
         elif call_id and kind == "exec_command_end" and isinstance(event.get("exit_code"), int):
             self._failed[call_id] = event["exit_code"] != 0
         elif call_id and kind == "patch_apply_end" and isinstance(event.get("success"), bool):
@@ -309,7 +310,7 @@ class Rollout:
             else:
                 self.script.add_message("user", text, timestamp=parse_time(time))
 
-    def _spend(self, info: dict[str, Any]) -> None:
+    def _count_tokens(self, info: dict[str, Any]) -> None:
         """Record a token count; equal totals are repetitions.
 
         It follows its reply, since 0.142 after the results of the calls; in old versions it precedes the reply.
@@ -368,7 +369,7 @@ class Rollout:
         )
 
 
-def _failed(answer: str) -> bool:
+def _states_failure(answer: str) -> bool:
     """Whether a command failed, by the exit code around its output; False if none is stated."""
     result = as_dict(parse_json_text(answer)) if answer.startswith(('{"output"', '{"content"')) else {}
     if result:

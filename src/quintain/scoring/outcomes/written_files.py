@@ -1,7 +1,7 @@
-"""The files that a run leaves behind, replayed from its calls.
+"""Reconstruct the files that a run leaves behind, by replaying its calls.
 
-Operations that are known to the letter are replayed. Any other call that may have changed a file makes the files unknown, with the
-reason.
+Operations whose text is known exactly are replayed. After any other call that may have changed a file, the files are unknown,
+with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quintain.scoring.file_activity.python_code import may_write
 from quintain.scoring.outcomes.final_message import final_messages
 
 _ROOTS = ("/workspace", "/testbed", "/repo", "/app", "/tmp/workspace")
-"""Usual folders of workspaces on agents' machines."""
+"""Common workspaces on agents' machines."""
 _ELSEWHERE = ("/tmp", "/dev", "/etc", "/proc", "/usr", "/var")
 """Folders outside of every workspace."""
 _REFUSED = re.compile(
@@ -34,13 +34,13 @@ def written_files(
 ) -> WorkspaceChanges:
     """Replay what the agent's calls did to files.
 
-    A recorder that knows better states it: `run.extra["files"]` (path -> text) is the state at the end.
+    A recorder that knows the final state gives it as `run.extra["files"]` (path -> text), which is taken instead.
 
     Args:
         run: The run.
         start: The files at its start, by path.
-        root: The folder on the agent's machine that paths are below, such as `/workspace`; None: the usual ones.
-        copied: Names of other files that the workspace is known to contain or to get.
+        root: The workspace on the agent's machine, such as `/workspace`; None: it is inferred, else one of the usual ones.
+        copied: Names of other files that the workspace is known to contain or will receive.
 
     Returns:
         The files at the end; `unseen` is the reason where they are not known.
@@ -74,7 +74,7 @@ def last_code(run: Trajectory) -> str | None:
 
 
 def _replay(call: FileCall, state: WorkspaceChanges) -> None:
-    """Apply a call; a script that failed may have done a part of its work."""
+    """Apply a call; a script that failed may have done part of its work."""
     before = (dict(state.files), state.unseen)
     for operation in call.operations:
         _apply(operation, state)
@@ -137,20 +137,20 @@ def _patch(operation: Operation, name: str, state: WorkspaceChanges) -> None:
         try:
             text = apply_patch(state.files[name], change)
         except ValueError as error:
-            return state.lose(f"a patch that cannot be replayed: {error}")
+            state.lose(f"a patch that cannot be replayed: {error}")
+            return
         target = state.place(operation.target) if operation.target else name
         if operation.target:
             state.drop(name)
         if target:
             state.put(target, text)
-    return None
 
 
 def _append(name: str, text: str, state: WorkspaceChanges) -> None:
-    if name not in state.files:
-        return state.lose(f"a text is appended to {name!r}, which is not known")
-    state.put(name, state.files[name] + text)
-    return None
+    if name in state.files:
+        state.put(name, state.files[name] + text)
+    else:
+        state.lose(f"a text is appended to {name!r}, which is not known")
 
 
 def _edit(name: str, operation: Operation, state: WorkspaceChanges) -> None:
@@ -160,9 +160,7 @@ def _edit(name: str, operation: Operation, state: WorkspaceChanges) -> None:
         state.put(name, new)
     elif text is None or not old or old not in text:
         state.lose(f"an edit of {name!r} whose old text is not in what is known of the file")
-    elif operation.everywhere:
-        state.put(name, text.replace(old, new))
-    elif text.count(old) > 1:
+    elif text.count(old) > 1 and not operation.everywhere:
         state.lose(f"an edit of {name!r} whose old text occurs {text.count(old)} times")
     else:
         state.put(name, text.replace(old, new))
@@ -172,9 +170,9 @@ def _insert(name: str, operation: Operation, state: WorkspaceChanges) -> None:
     line, new = operation.line, operation.new
     lines = state.files.get(name, "").splitlines(keepends=True)
     if line is None or not 0 <= line <= len(lines):
-        return state.lose(f"an insertion into {name!r} at an unknown line")
-    state.put(name, "".join([*lines[:line], new if new.endswith("\n") else new + "\n", *lines[line:]]))
-    return None
+        state.lose(f"an insertion into {name!r} at an unknown line")
+    else:
+        state.put(name, "".join([*lines[:line], new if new.endswith("\n") else new + "\n", *lines[line:]]))
 
 
 def _move(operation: Operation, source: str | None, state: WorkspaceChanges) -> None:
@@ -182,18 +180,19 @@ def _move(operation: Operation, source: str | None, state: WorkspaceChanges) -> 
     target = state.place(operation.target)
     if source is None and target is None:
         return
-    is_known = operation.is_exact and source in state.files and target is not None
-    if not is_known or source is None or target is None or operation.target.endswith(("/", ".")):
-        return state.lose(f"a {operation.kind} that cannot be replayed: {operation.note or operation.path!r}")
+    is_exact = operation.is_exact and not operation.target.endswith(("/", "."))
+    if source is None or target is None or source not in state.files or not is_exact:
+        state.lose(f"a {operation.kind} that cannot be replayed: {operation.note or operation.path!r}")
+        return
     if any(name.startswith(f"{target}/") for name in state.files):
         target = f"{target}/{source.rpartition('/')[2]}"
     elif "." not in target.rpartition("/")[2]:
-        return state.lose(f"a {operation.kind} to {operation.target[:40]!r}, which may be a file or a folder")
+        state.lose(f"a {operation.kind} to {operation.target[:40]!r}, which may be a file or a folder")
+        return
     text = state.files[source]
     if operation.kind == "move":
         state.drop(source)
     state.put(target, text)
-    return None
 
 
 @dataclass
@@ -204,11 +203,11 @@ class WorkspaceChanges:
     changed: set[str] = field(default_factory=set)
     """Paths that the run wrote or edited."""
     unseen: str | None = None
-    """The first change that cannot be replayed; None: every change was."""
+    """The first change that cannot be replayed; None: all were replayed."""
     roots: tuple[str, ...] = ()
-    """Folders of the agent's machine that paths may be below."""
+    """Folders on the agent's machine that may be its workspace."""
     is_stated: bool = False
-    """Whether the task states the folder, so that any other path is outside of it."""
+    """Whether the task states the workspace, so that any other path is outside of it."""
     _before: dict[str, list[str | None]] = field(default_factory=dict)
 
     def put(self, name: str, text: str) -> None:
@@ -226,10 +225,11 @@ class WorkspaceChanges:
     def undo(self, name: str) -> None:
         """Undo the last change of a file."""
         if not self._before.get(name):
-            return self.lose(f"{name!r} is set back to an unknown text")
-        before = self._before[name].pop()
-        self.files.pop(name, None) if before is None else self.files.update({name: before})
-        return None
+            self.lose(f"{name!r} is reset to an unknown text")
+        elif (before := self._before[name].pop()) is None:
+            self.files.pop(name, None)
+        else:
+            self.files[name] = before
 
     def lose(self, why: str) -> None:
         """Note a change that cannot be replayed; the first reason stays."""
@@ -249,7 +249,7 @@ class WorkspaceChanges:
 
 
 def relative(path: str, root: str | None) -> str | None:
-    """Return a path of the agent's machine as one below the workspace's folder there; None for a path outside."""
+    """Return a path on the agent's machine relative to its workspace; None for a path outside of it."""
     parts: list[str] = []
     pure = PurePosixPath(path.strip())
     if pure.is_absolute():
@@ -260,7 +260,10 @@ def relative(path: str, root: str | None) -> str | None:
     for part in pure.parts:
         if part == ".." and not parts:
             return None
-        parts.pop() if part == ".." else parts.append(part)
+        if part == "..":
+            parts.pop()
+        else:
+            parts.append(part)
     return "/".join(parts) if parts and "\0" not in path else None
 
 

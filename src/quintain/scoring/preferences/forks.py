@@ -1,10 +1,10 @@
-"""Step-level preferences, mined from forks: the same beginning, a different action, a different fate.
+"""Step-level preferences, mined from forks: the same prefix, different actions, different values.
 
-Runs of one task are laid over each other as a tree. Two runs share a node as long as all that the model would see is equal:
-messages, thoughts, calls and what the environment answered (ids of calls and times apart). Where runs that share a node act
-differently, it forks; the fate of a branch is the mean value of all runs through it, which is what a Monte-Carlo estimate of
-the step's value is (Wang et al. 2023, arXiv 2312.08935, section 3.3). Time and memory are linear in the steps of all runs:
-prefixes are hashed, runs are never compared with each other.
+The runs of one task form a prefix tree. Two runs share a node as long as all that the model would see is equal: messages,
+thoughts, calls and the environment's answers, but not call ids or times. Where runs that share a node act differently, it
+forks. The value of a branch is the mean value of all runs through it, a Monte-Carlo estimate of the step's value (Wang et al.
+2023, arXiv 2312.08935, section 3.3). Time and memory are linear in the steps of all runs: prefixes are hashed, and runs are
+never compared with each other.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from quintain.records.trajectory import Action, Actor, Content, Step, Trajectory
 from quintain.scoring.preferences.mining import Bounds, Pair, by_task, gap, spread
 
 _BYTES = 8
-"""Of a digest: that two of five million prefixes are taken for equal has a probability of 7e-7."""
+"""Bytes of a digest: among five million prefixes, the probability of a collision is 7e-7."""
 
 _UNTRAINED = bytes(_BYTES)
-"""In place of the action of a step that may not be trained on: it is not a branch."""
+"""Stands for the action of a step that may not be trained on, which makes no branch."""
 
 
 class Path(NamedTuple):
@@ -39,28 +39,28 @@ class Path(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """One way on from a fork."""
+    """One continuation after a fork."""
 
     trajectory_id: str
-    """A run that took it: the best one of the better branch, the worst one of the worse."""
-    fate: float
+    """A run through it: the best one of the better branch, the worst one of the worse."""
+    value: float
     """Mean value of the runs through it."""
     runs: int
 
 
 class Fork(NamedTuple):
-    """Two ways on from the same beginning; equal fates are a tie."""
+    """Two branches after the same prefix; equal values are a tie."""
 
     task: str
     step: int
-    """The agent's step, from 0, at which they part."""
+    """Index of the agent step at which they diverge."""
     better: Branch
     worse: Branch
 
     @property
     def margin(self) -> float:
-        """Difference of the fates."""
-        return gap(self.better.fate, self.worse.fate)
+        """Difference of the values."""
+        return gap(self.better.value, self.worse.value)
 
 
 class MinedForks(NamedTuple):
@@ -75,7 +75,7 @@ class MinedForks(NamedTuple):
 
 
 def path_of(run: Trajectory, task: str, value: float) -> Path:
-    """Return the path of a run through the tree of its task; of two values the higher is better."""
+    """Return the path of a run through the tree of its task; higher values are better."""
     before = _digest(task)
     digests = bytearray()
     for step in run.steps:
@@ -86,9 +86,9 @@ def path_of(run: Trajectory, task: str, value: float) -> Path:
 
 
 def fork_step(one: Trajectory, other: Trajectory) -> int | None:
-    """The agent's step, from 0, at which two runs part; None where something else than the agent's words differs first.
+    """Return the index of the agent step at which two runs diverge; None if anything but the agent's output differs first.
 
-    Unlike a fork, a different thought or message beside the same calls parts runs too.
+    Unlike at a fork, a different thought or message beside the same calls counts as well.
     """
     place = -1
     for left, right in zip(one.steps, other.steps, strict=False):
@@ -110,17 +110,17 @@ def mine_forks(
     ties: bool = False,
     seed: int = 0,
 ) -> MinedForks:
-    """Find where runs of one task part after the same beginning, and which way on fared better.
+    """Find where runs of one task diverge after the same prefix, and which branch has the higher value.
 
-    Of a fork into many branches the best is compared with the worst, the second best with the second worst, and so on.
+    At a fork into many branches the best is paired with the worst, the second best with the second worst, and so on.
     The order of the paths of a task does not matter.
 
     Args:
         paths: From `path_of`.
-        margin: Difference of fates that is not enough; 0: any difference is.
-        max_pairs_per_task: Bound of the forks (and ties) of one task; None: no bound. Runs that are used least come
-            first, then the widest margins.
-        ties: Also give forks of equal fate.
+        margin: The difference of values must exceed it.
+        max_pairs_per_task: Most forks and ties of one task; None: no bound. Runs that are used least come first, then the
+            widest margins.
+        ties: Whether to return forks of equal value too.
         seed: Breaks ties of rank.
     """
     bounds = Bounds(margin, max_pairs_per_task, ties, seed)
@@ -137,8 +137,8 @@ def mine_forks(
 
 
 @dataclass
-class _Way:
-    """A branch while it is being walked."""
+class _OpenBranch:
+    """A branch while runs are added to it."""
 
     step: int
     total: float
@@ -148,27 +148,27 @@ class _Way:
     best: tuple[float, int, str]
 
     @property
-    def fate(self) -> float:
+    def value(self) -> float:
         return gap(self.total / self.runs, 0.0)
 
 
-_Branches = dict[bytes, _Way]
+_Branches = dict[bytes, _OpenBranch]
 
 
 def _tree(runs: Sequence[Path], seed: int) -> dict[bytes, _Branches]:
-    """Prefix -> action -> who went that way."""
+    """Build the tree: prefix -> action -> branch."""
     tree: dict[bytes, _Branches] = {}
     for run in runs:
         rank = (run.value, stable_seed(seed, run.trajectory_id), run.trajectory_id)
         for step, prefix, action in _steps(run):
-            ways = tree.setdefault(prefix, {})
-            way = ways.get(action)
-            if way is None:
-                ways[action] = _Way(step, run.value, 1, rank, rank)
+            branches = tree.setdefault(prefix, {})
+            branch = branches.get(action)
+            if branch is None:
+                branches[action] = _OpenBranch(step, run.value, 1, rank, rank)
             else:
-                way.total += run.value
-                way.runs += 1
-                way.worst, way.best = min(way.worst, rank), max(way.best, rank)
+                branch.total += run.value
+                branch.runs += 1
+                branch.worst, branch.best = min(branch.worst, rank), max(branch.best, rank)
     return tree
 
 
@@ -181,21 +181,21 @@ def _steps(run: Path) -> Iterable[tuple[int, bytes, bytes]]:
 
 
 def _matched(task: str, branches: _Branches, seed: int) -> Iterable[Fork]:
-    """The branches of a fork, the best with the worst and so on inwards."""
-    ordered = sorted(branches.items(), key=lambda way: (way[1].fate, stable_seed(seed, way[0].hex())))
+    """Pair the branches of a fork, the best with the worst, and so on inwards."""
+    ordered = sorted(branches.items(), key=lambda branch: (branch[1].value, stable_seed(seed, branch[0].hex())))
     for i in range(len(ordered) // 2):
         worse, better = ordered[i][1], ordered[-1 - i][1]
         yield Fork(
             task,
             worse.step,
-            Branch(better.best[2], better.fate, better.runs),
-            Branch(worse.worst[2], worse.fate, worse.runs),
+            Branch(better.best[2], better.value, better.runs),
+            Branch(worse.worst[2], worse.value, worse.runs),
         )
 
 
 def _take(found: Sequence[Fork], mined: MinedForks, bounds: Bounds) -> None:
-    """The forks of one task that stay; the others are counted."""
-    wide = [fork for fork in found if bounds.beats(fork.better.fate, fork.worse.fate)]
+    """Add the forks of one task that the bounds admit, and count the others."""
+    wide = [fork for fork in found if bounds.beats(fork.better.value, fork.worse.value)]
     equal = [fork for fork in found if not fork.margin]
     taken = _spread(wide, bounds.limit, bounds.seed)
     tied = _spread(equal, None if bounds.limit is None else bounds.limit - len(taken), bounds.seed)

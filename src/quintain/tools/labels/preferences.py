@@ -297,8 +297,8 @@ def _is_outdated(one: Preference, values: Mapping[str, float], *, forks: bool) -
 
 
 def _of_fork(fork: Fork, scorer: str) -> Preference:
-    fates = " against ".join(
-        f"{branch.fate:.3g} in {counted(branch.runs, 'run')}" for branch in (fork.better, fork.worse)
+    values = " against ".join(
+        f"{branch.value:.3g} in {counted(branch.runs, 'run')}" for branch in (fork.better, fork.worse)
     )
     return Preference(
         a=fork.better.trajectory_id,
@@ -308,7 +308,7 @@ def _of_fork(fork: Fork, scorer: str) -> Preference:
         scorer=scorer,
         step=fork.step,
         margin=fork.margin,
-        reason=f"after the same beginning: {fates}",
+        reason=f"after the same beginning: {values}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Hand-over: start the job that writes an agent's files for other programs, checked against the agent."""
+"""Start the job that writes an agent's files for other programs and checks them against the agent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from quintain.tools.training.agents import require_loadable, require_weights, re
 from quintain.tools.training.requests import RequestKey
 
 _RESULTS = 50
-"""Evaluations that a model card lists: the newest."""
+"""Most evaluations in a model card; the newest are listed."""
 
 
 def export_agent(
@@ -75,7 +75,7 @@ def export_agent(
 
 
 def _require_gguf(agent: Agent, gguf_type: GgufType) -> None:
-    """Check what can be seen before the job starts."""
+    """Refuse an agent that does not act, and a missing library, before a job starts."""
     if agent.role != "policy":
         raise InvalidInput(
             f"expected an agent that acts, got {agent.id}, a {agent.role.replace('_', ' ')}: programs for GGUF files only write text; give "
@@ -91,7 +91,7 @@ def _require_gguf(agent: Agent, gguf_type: GgufType) -> None:
 
 
 def _destination(services: Services, agent: Agent, format: str, path: str | None) -> Path:
-    """Where the folder will stand."""
+    """Return the folder that the export will create."""
     name = f"{agent.name}-{agent.version}-{format}"
     folder = services.settings.exports_dir.resolve() / name if path is None else writable(services, path)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
@@ -104,7 +104,7 @@ def _destination(services: Services, agent: Agent, format: str, path: str | None
 
 
 def _provenance(services: Services, agent: Agent) -> Provenance:
-    """Return the store's data on the agent now; the worker, which reads no store, writes it down."""
+    """Return what the store knows of the agent's origin, for the worker, which does not open the store."""
     learned = services.store.lineage.training_sources(agent.id or "")
     datasets = [services.store.datasets.get(dataset_id, removed=True) for dataset_id in learned.datasets]
     return Provenance(
@@ -119,7 +119,7 @@ def _provenance(services: Services, agent: Agent) -> Provenance:
 
 
 def _ancestors(services: Services, agent: Agent) -> Iterator[Ancestor]:
-    """The agent, its parent, and so on to the base model."""
+    """Yield the agent, its parent, and so on to the base model."""
     for current in ancestors_of(services, agent.id or ""):
         job_id, _, stage = (current.job_id or "").partition("/")
         job = find(services.store.jobs.get, job_id) if job_id else None
@@ -134,7 +134,7 @@ def _ancestors(services: Services, agent: Agent) -> Iterator[Ancestor]:
 
 
 def _methods(spec: JobSpec | None, stage: str) -> tuple[str, ...]:
-    """How an agent was trained by its job, in order; of a recipe up to the stage (`NN-LABEL`) that it comes from."""
+    """Return the methods by which a job trained an agent, in order; of a recipe, up to the agent's stage (`NN-LABEL`)."""
     if isinstance(spec, TrainSpec):
         return (spec.method,)
     if isinstance(spec, EvolveSpec):

@@ -1,4 +1,4 @@
-"""Settings of a training that have an effect on its source and its agent, and the models that they name. Nothing of torch is loaded."""
+"""Refuse training settings that would have no effect, and resolve the models that settings name. Nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -57,12 +57,16 @@ _ONLINE_ONLY = {
 
 
 def with_adapter_settings(config: TrainingConfig, agent: Agent) -> TrainingConfig:
-    """Return the settings with those of the agent's adapter, where adapters are asked for without settings of their own.
+    """Return the settings with those of the agent's adapter, if adapters are requested without settings of their own.
 
-    Training continues the agent's adapter, whatever its origin, on a base quantised as the agent's is. A damaged adapter is left
-    to the job, which explains it.
+    Training continues the agent's adapter, whatever its origin, on a base that is quantised as the agent's is. A damaged adapter
+    is left to the job, which reports it.
+
+    Raises:
+        InvalidInput: Adapter, quantization or frozen layers do not fit the agent's model.
     """
-    _require_parts(config, agent)
+    _require_pissa_base(config, agent)
+    _require_trained_block(config, agent)
     config = _with_quantization(config, agent)
     if agent.model.adapter is None:
         return config
@@ -94,21 +98,27 @@ def with_same_adapter(config: TrainingConfig, own: LoraConfig) -> TrainingConfig
     return config.model_copy(update={"lora": own.model_copy(update={"b_rate_ratio": lora.b_rate_ratio})})
 
 
-def _require_parts(config: TrainingConfig, agent: Agent) -> None:
-    """Refuse to freeze more blocks than the model can spare, and to begin adapters as parts of weights that cannot change."""
+def _require_pissa_base(config: TrainingConfig, agent: Agent) -> None:
+    """Refuse PiSSA, which takes new adapters out of the base's weights, on an existing adapter or quantised weights."""
+    if config.lora is None or config.lora.init != "pissa":
+        return
     name = agent.id_or_name
-    if config.lora is not None and config.lora.init == "pissa":
-        if agent.model.adapter is not None:
-            raise InvalidInput(
-                f"lora.init: expected 'default' for {name}, whose adapter is trained further, got 'pissa'; leave it out, or export "
-                "the agent merged and start from the result",
-                code="adapter_exists",
-            )
-        if agent.model.quantization or stored_quantization(agent.model):
-            raise InvalidInput(
-                f"lora.init: expected 'default' for {name}, whose weights are quantised, got 'pissa'; set it to 'default'",
-                code="quantized_base",
-            )
+    if agent.model.adapter is not None:
+        raise InvalidInput(
+            f"lora.init: expected 'default' for {name}, whose adapter is trained further, got 'pissa'; leave it out, or export "
+            "the agent merged and start from the result",
+            code="adapter_exists",
+        )
+    if agent.model.quantization or stored_quantization(agent.model):
+        raise InvalidInput(
+            f"lora.init: expected 'default' for {name}, whose weights are quantised, got 'pissa'; set it to 'default'",
+            code="quantized_base",
+        )
+
+
+def _require_trained_block(config: TrainingConfig, agent: Agent) -> None:
+    """Refuse to freeze all blocks of the model."""
+    name = agent.id_or_name
     facts = read_model(agent.model) if config.frozen_layers else None
     if isinstance(facts, ModelFacts) and config.frozen_layers >= facts.layers:
         raise InvalidInput(
@@ -141,15 +151,18 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
 
 
 def require_effect(config: TrainingConfig, environment: str | None) -> None:
-    """Refuse settings without effect on a dataset, or in an environment, and a game without self-play.
+    """Refuse settings that have no effect on a dataset, or in an environment, and a game without self-play.
 
-    On a dataset these are those of dpo and distill, a constraint, `kl_stop`, and self-play; in an environment the number of tokens
-    that a teacher names.
+    Without effect on a dataset are self-play, a sampler, a constraint, `kl_stop`, and the online settings of dpo and distill; in
+    an environment, distill's `teacher_top_k`. GRPO's online settings are accepted on a dataset, and `epochs` and `batch_size` in
+    an environment, because config files share them.
 
-    Others of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
+    Args:
+        config: The settings.
+        environment: The environment that the agent acts in; None: it learns from a dataset.
 
     Raises:
-        InvalidInput: names the settings.
+        InvalidInput: Names the settings.
     """
     if environment is not None:
         if isinstance(config, DistillConfig) and config.is_changed("teacher_top_k"):
@@ -176,13 +189,13 @@ def require_effect(config: TrainingConfig, environment: str | None) -> None:
 
 
 def usable_settings(services: Services, config: TrainingConfig, environment: str | None) -> TrainingConfig:
-    """Return settings that all have an effect, with `evaluate_environment` as a usable reference.
+    """Return the settings, all of which have an effect, with `evaluate_environment` resolved.
 
-    The default of `evaluate_tasks` is no more than a file holds out.
+    The default of `evaluate_tasks` is lowered to the number of held-out tasks where these are fewer.
 
     Raises:
-        InvalidInput: Tasks are to be played and no environment is named (`no_environment`), or more than a file has
-            (`too_many_tasks`), or as `require_effect` and `usable_reference`.
+        InvalidInput: Evaluation during training has no environment (`no_environment`) or asks for more tasks than are held out
+            (`too_many_tasks`), or `require_effect` or `usable_reference` refuses.
     """
     require_effect(config, environment)
     if config.evaluate_every_steps is None:
@@ -208,12 +221,9 @@ def usable_settings(services: Services, config: TrainingConfig, environment: str
 
 
 def _require_countable(environment: str, constraint: ConstraintConfig | None) -> None:
-    """Refuse a constraint on the calls of a tool that no environment offers: its cost would be the same in every run.
+    """Refuse a constraint on calls of a tool that no environment offers: its cost would be the same in every run.
 
-    Tools that an environment states only once a task has begun are not known here.
-
-    Raises:
-        InvalidInput: names the tools that are offered.
+    Tools that an environment announces only when a task begins are unknown here.
     """
     if constraint is None or not isinstance(constraint.cost, CallsReward) or constraint.cost.tool is None:
         return
@@ -227,10 +237,10 @@ def _require_countable(environment: str, constraint: ConstraintConfig | None) ->
 
 
 def require_self_play(environment: str, config: SelfPlayConfig | None) -> None:
-    """Refuse a training in a game without opponents, and opponents or roles that are not of the game.
+    """Refuse training in a game without an opponent, and opponents or roles that the game does not have.
 
     Raises:
-        InvalidInput: names the setting.
+        InvalidInput: Names the setting.
     """
     remedy = "set hyperparameters={'self_play': {}} to train against itself and its earlier versions"
     players = require_opponent(environment, None if config is None else "self_play", remedy)
@@ -247,17 +257,17 @@ _MAX_TOKENIZER = 128 * 2**20
 
 
 def named_models(services: Services, config: TrainingConfig, agent: Agent, *, acts: bool) -> dict[str, Any]:
-    """Return the fields of a spec about the models that the settings name: `reward_agent`, of a teacher, and of who samples."""
-    judge = {"reward_agent": reward_agent(services, config)}
-    return judge | _teacher(services, config, agent, acts=acts) | _sampler(services, config)
+    """Return the spec's fields for the models that settings name: reward model, teacher and sampler."""
+    reward_model = {"reward_agent": reward_agent(services, config)}
+    return reward_model | _teacher(services, config, agent, acts=acts) | _sampler(services, config)
 
 
 def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
     """Return the agent that GRPO's `reward_model` names; None where it is not set.
 
     Raises:
-        InvalidInput: it does not value runs.
-        NotFound: there is no such agent.
+        InvalidInput: It is not a reward model, or does not fit `step_level`.
+        NotFound: There is no such agent.
     """
     if not isinstance(config, GRPOConfig) or config.reward_model is None:
         return None
@@ -275,7 +285,7 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
 
 
 def _teacher(services: Services, config: TrainingConfig, student: Agent, *, acts: bool) -> dict[str, Any]:
-    """Return the fields of a teacher of distillation; none for other methods, or where log-probs are recorded."""
+    """Return the spec's fields for the teacher of a distillation; none for other methods, or if log-probs are recorded."""
     if not isinstance(config, DistillConfig):
         return {}
     if config.teacher is None:
@@ -301,7 +311,7 @@ def _teacher(services: Services, config: TrainingConfig, student: Agent, *, acts
 
 
 def _sampler(services: Services, config: TrainingConfig) -> dict[str, Any]:
-    """Return the field of the endpoint that samples the episodes; none where the trainer samples itself."""
+    """Return the spec's field for the endpoint that samples episodes; none if the trainer samples itself."""
     sampler: SamplerConfig | None = getattr(config, "sampler", None)  # of the methods that act
     if sampler is None:
         return {}
@@ -356,7 +366,7 @@ def _require_same_tokens(student: Agent, teacher: Agent, endpoint: Endpoint | No
 
 
 def _tokenizer_folder(model: ModelRef) -> Path | None:
-    """Return the folder of a model's tokenizer: beside an adapter that brings one, as in training; None if it is in no folder."""
+    """Return the folder of a model's tokenizer, an adapter's own first, as in training; None if there is no folder."""
     if model.adapter is not None and (Path(model.adapter) / _FILE_NAME).is_file():
         return Path(model.adapter)
     if model.source == "hub":
@@ -365,7 +375,7 @@ def _tokenizer_folder(model: ModelRef) -> Path | None:
 
 
 def _token_ids(folder: Path | None, name: str) -> dict[str, int]:
-    """Return token -> id of a `tokenizer.json`, the added tokens too."""
+    """Return token -> id from a `tokenizer.json`, added tokens included."""
     try:
         if folder is None:
             raise ValueError("no folder")

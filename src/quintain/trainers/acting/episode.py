@@ -23,9 +23,9 @@ class Episode:
     temperature: float
     messages: list[Message] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
-    """All tokens."""
+    """All tokens so far."""
     row: Row = field(default_factory=Row)
-    """The first of them, in a cache."""
+    """Cached keys and values of the first of these tokens."""
     n_turns: int = 0
     turn: list[int] = field(default_factory=list)
     """Tokens of the current or latest turn."""
@@ -36,12 +36,13 @@ class Episode:
     is_ended: bool = False
     """Whether the turn has an end token, or ends where it is complete."""
     closing: list[int] = field(default_factory=list)
+    """End tokens that the latest turn still needs in the history, because its length limit cut it off."""
 
     @classmethod
     def of_turn(
         cls, turn: Turn, known: dict[str, Episode], renderer: Renderer, sampling: Sampling, context: int
     ) -> Episode:
-        """Return the turn's episode out of the known ones, or a new one, ready to answer within `context` tokens."""
+        """Return the episode of a turn, ready to answer within `context` tokens; a new one is added to `known`."""
         episode = known.get(turn.episode_id)
         if episode is None:
             temperature = sampling.temperature if turn.temperature is None else turn.temperature
@@ -51,7 +52,7 @@ class Episode:
         return episode
 
     def begin_turn(self, new: Sequence[Message], renderer: Renderer) -> None:
-        """Add new messages with their ids, and begin a turn. Ids that are written anew leave the cache."""
+        """Add new messages with their ids, and begin a turn. If the history has to be rendered anew, its cache is dropped."""
         following = renderer.continuation(self.messages, new, self.tools) if self.messages else None
         if following is None:
             self.ids, self.row = renderer.opening([*self.messages, *new], self.tools), Row()
@@ -74,7 +75,7 @@ class Episode:
     def add_tokens(
         self, tokens: Sequence[int], logprobs: Sequence[float], renderer: Renderer, ends: Collection[int]
     ) -> None:
-        """Add sampled tokens to the turn, without those behind the end of a complete turn."""
+        """Add sampled tokens to the turn, and drop those after the end of a complete turn."""
         self.ids += tokens
         self.turn += tokens
         self.logprobs += logprobs

@@ -19,7 +19,7 @@ from quintain.records.dataset import Row, TextRow
 from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models.loading import LoadedModel, eval_mode
-from quintain.trainers.rendering.calls import TurnReader
+from quintain.trainers.rendering.call_parsing import TurnReader
 from quintain.trainers.rendering.renderer import Renderer
 
 _COUNT = 4

@@ -1,4 +1,4 @@
-"""Tokenizers: where a model's is, loaded with its chat template and checked."""
+"""Find, load, check and save a model's tokenizer, with its chat template."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _OF_PROCESSOR = "chat_template.json"
 """File of a processor's template, as transformers wrote it until 4.50."""
 
 _PROBE = "The quick brown fox jumps over the lazy dog, 0123456789 times."
-"""A text that every tokenizer of a language model can write."""
+"""A text that every language model's tokenizer can encode and decode."""
 
 
 def tokenizer_files(ref: ModelRef, files: ModelFiles) -> ModelFiles:
-    """Return where the tokenizer is: beside an adapter that brings one, whose template it was trained with."""
+    """Return where the tokenizer is: with an adapter that has its own, and with it the template of its training."""
     own = Path(ref.adapter) if ref.adapter else None
     if own is not None and has_vocabulary(own):
         return ModelFiles(own)
@@ -61,12 +61,12 @@ def load_tokenizer(files: ModelFiles) -> Any:
             code="model_damaged",
         ) from None
     if files.gguf is not None:
-        _require_reading_back(tokenizer, files.path)
+        _require_round_trip(tokenizer, files.path)
     return tokenizer
 
 
-def _require_reading_back(tokenizer: Any, path: Path) -> None:
-    """Refuse a tokenizer that writes another text than it has read, but for spaces."""
+def _require_round_trip(tokenizer: Any, path: Path) -> None:
+    """Refuse a tokenizer that does not decode its own ids to the same text, apart from spaces."""
     read = tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False), clean_up_tokenization_spaces=False)
     if read.split() != _PROBE.split():
         raise InvalidInput(
@@ -91,7 +91,7 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
 
 
 def save_exactly(tokenizer: Any, folder: Path) -> None:
-    """Save a tokenizer so that it loads as it is: by its class, else by the one that takes `tokenizer.json` as it is.
+    """Save a tokenizer so that it loads unchanged: with its own class, else with the one that reads `tokenizer.json` alone.
 
     Classes such as Qwen's add steps that a GGUF file does not state.
 
@@ -100,7 +100,7 @@ def save_exactly(tokenizer: Any, folder: Path) -> None:
         folder: Its folder, without a `config.json`, which would decide the class.
 
     Raises:
-        UnfaithfulCopy: It loads as another one in both ways.
+        UnfaithfulCopy: It loads as a different tokenizer either way.
     """
     path = folder / "tokenizer_config.json"
     for own in ({}, {"tokenizer_class": "TokenizersBackend", "padding_side": tokenizer.padding_side}):

@@ -43,7 +43,10 @@ class CutTurnSizes:
 
 @dataclass
 class Survey:
-    """Counts of a dataset's rows as training renders them, updated row by row."""
+    """Counts of a dataset's rows as training renders them, updated row by row.
+
+    Validation and test rows are compared with the training rows before them, so those come first.
+    """
 
     spec: PreviewSpec
     maker: ExampleMaker
@@ -63,7 +66,9 @@ class Survey:
     leaks: LeakCheck = field(default_factory=LeakCheck)
     cut_turns: CutTurnSizes = field(default_factory=CutTurnSizes)
     shared: list[float] = field(default_factory=list)
+    """Of each pair, the share of the longer run that is the common prefix."""
     sizes: Counter[int] = field(default_factory=Counter)
+    """Number of runs in a group -> groups."""
 
     @property
     def train(self) -> SplitCounts:
@@ -94,13 +99,10 @@ class Survey:
         if runs := trajectories_of(row):
             self.leaks.add(task_key(runs[0]), row, split)
         if split != "train":
-            known = [
-                name
-                for name, is_known in (("tasks", tasks & self.tasks_seen), ("tokens", tokens in self.tokens_seen))
-                if is_known
-            ]
-            for name in known[:1]:
-                self.faults.found[f"leaked_{name}"].add(line, 1, split)
+            if tasks & self.tasks_seen:
+                self.faults.found["leaked_tasks"].add(line, 1, split)
+            elif tokens in self.tokens_seen:
+                self.faults.found["leaked_tokens"].add(line, 1, split)
             return
         self.tasks_seen |= tasks
         self._look_for_repeats(line, row, tokens if examined.example else None)

@@ -28,7 +28,7 @@ from quintain.errors import InvalidInput
 from quintain.records.protocols import Message
 from quintain.records.trajectory import SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import Ints, TokenRow
-from quintain.trainers.rendering.calls import ParsedTurn, TurnReader
+from quintain.trainers.rendering.call_parsing import ParsedTurn, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, Chat, StyleName, as_thinking, one_call_each

@@ -12,7 +12,7 @@ from quintain.errors import InvalidInput
 from quintain.records.protocols import Message
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.call_forms import FORMS
-from quintain.trainers.rendering.calls import TurnReader
+from quintain.trainers.rendering.call_parsing import TurnReader
 from quintain.trainers.rendering.chat_template import (
     ChatTemplate,
     ThinkingPlace,

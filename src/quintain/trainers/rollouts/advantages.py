@@ -15,7 +15,7 @@ from quintain.records.hyperparameters.methods import GRPOConfig, OnlineConfig, P
 from quintain.trainers.data.streams import Example, TokenRow, split_by_row
 from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.losses.returns import (
+from quintain.trainers.losses.advantage_estimation import (
     baselines,
     discounted_sums,
     generalized_advantages,

@@ -30,7 +30,7 @@ from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
 from quintain.records.wording import clip
-from quintain.trainers.rendering.calls import TurnReader
+from quintain.trainers.rendering.call_parsing import TurnReader
 from quintain.trainers.rendering.styles import to_chat
 from quintain.worker.policies.request_ledger import AnswerCache, close_after, open_client
 

@@ -25,17 +25,19 @@ from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts
 
 ADAPTERS_FROM = 100_000_000
-"""Parameters from which on adapters are trained in place of all weights."""
+"""Number of parameters from which on adapters are trained instead of all weights."""
 
 _FEWEST_STEPS = 20
 _SMALLEST_BATCH = {
     "kto": (8, "the pairs of a step are too few to estimate kto's KL term"),
     "retriever": (16, "the tools of a step are too few to tell the needed one from"),
 }
-"""Method -> fewest examples of a step, and what fewer are too few for. The mismatched pairs of a step estimate KTO's KL term. TRL's
-page on its KTOTrainer asks for at least 4 in the batch of that estimate and 16 to 128 in an optimizer step. Here both are one batch,
-and 8 is between them. Retrievers of 60 calls had an MRR of 0.08 with 4 of them in a step, 0.10 with 8, and 0.13 with 16 and 32 (three
-epochs, two seeds)."""
+"""Method -> fewest examples in a step, and what fewer would be too few for.
+
+The mismatched pairs of a step estimate KTO's KL term. TRL's page on its KTOTrainer asks for at least 4 in the batch of that
+estimate and 16 to 128 in an optimizer step. Here both are one batch, and 8 is between them. Retrievers trained on 60 calls had
+an MRR of 0.08 with 4 in a step, 0.10 with 8, and 0.13 with 16 and 32 (three epochs, two seeds).
+"""
 _FEWEST_BATCH_TOKENS = 512
 _ROOM = 0.9
 """Share of the free memory that a plan may take."""
@@ -60,13 +62,13 @@ class PlanSettings(NamedTuple):
     """Settings of a plan."""
 
     hyperparameters: dict[str, Any]
-    """As start_training takes them."""
+    """In the form that start_training takes."""
     config: TrainingConfig
-    """Checked; for evolve, the settings of the training in a round."""
+    """The same, validated; for evolve, the settings of the training in each round."""
     branches: tuple[Branch, ...] = ()
-    """Decisions by the sizes of model and data, and by the memory."""
+    """Decisions that depend on model, data and memory."""
     rate: str = ""
-    """The sentence about the learning rate; empty where it was asked for."""
+    """A sentence on the learning rate; empty if the request set it."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -111,22 +113,22 @@ def work_of(
     method: str, config: TrainingConfig, data: DataFacts, model: ModelFacts | None, tokens: float
 ) -> TrainingWork:
     """Return the work of a training on a dataset whose training split has `tokens` tokens."""
-    counted = data.counted
-    rows = max(1, data.rows - (counted.dropped_rows if counted else 0))
+    counts = data.counted
+    rows = max(1, data.rows - (counts.dropped_rows if counts else 0))
     steps = planned_steps(method, config, rows)
     room = float(config.max_length or (model.context_tokens if model else None) or tokens or 1)
-    row_tokens = min(room, tokens / max(1.0, counted.token_rows if counted else data.runs))
-    longest = min(room, float(counted.longest)) if counted else row_tokens
+    row_tokens = min(room, tokens / max(1.0, counts.token_rows if counts else data.runs))
+    longest = min(room, float(counts.longest)) if counts else row_tokens
     shared = data.shared_share if config.share_prefixes else 0.0
     step_tokens = tokens / rows * min(config.batch_size, rows) * (1.0 - shared)
     referenced = method in _REFERENCED or config.kl_stop is not None or getattr(config, "kl_coefficient", 0) > 0
-    held = counted.validation_tokens if counted else tokens * data.validation_rows / rows
+    held = counts.validation_tokens if counts else tokens * data.validation_rows / rows
     return TrainingWork(
         steps=steps,
         tokens=tokens / rows * min(steps * config.batch_size, rows * config.epochs),
         row_tokens=row_tokens,
         shared_share=shared,
-        trained_share=counted.trained_tokens / max(1, counted.tokens) if counted else data.agent_share,
+        trained_share=counts.trained_tokens / max(1, counts.tokens) if counts else data.agent_share,
         largest_pass=PassSize(max(longest, min(float(config.batch_tokens), step_tokens)), longest),
         forward_tokens=held * config.epochs + (tokens if referenced else 0.0),
         characters=float(data.characters),
@@ -161,7 +163,7 @@ def small_batch(config: TrainingConfig) -> list[Blocker]:
 
 
 def idle_settings(config: TrainingConfig, *, acts: bool) -> list[Blocker]:
-    """Return a blocker of settings that are taken because files share them, and have no effect on what the method learns from."""
+    """Return a blocker if settings have no effect on what the method learns from; they are accepted because files share them."""
     if not isinstance(config, ActingConfig):
         return []
     idle = [
@@ -177,7 +179,7 @@ def idle_settings(config: TrainingConfig, *, acts: bool) -> list[Blocker]:
 
 
 def early_end(method: str, config: TrainingConfig, rows: int, environment: str | None) -> list[Blocker]:
-    """Return a blocker if a training ends before `max_steps`, which other trainers reach by going over the rows again."""
+    """Return a blocker if a training ends before `max_steps`; other trainers repeat the rows until they reach it."""
     steps = planned_steps(method, config.model_copy(update={"max_steps": None}), rows, environment)
     if config.max_steps is None or steps >= config.max_steps:
         return []
@@ -187,7 +189,7 @@ def early_end(method: str, config: TrainingConfig, rows: int, environment: str |
 
 
 def _by_model(model: ModelFacts | None, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[Branch]]:
-    """Return whether adapters are trained or all weights, by the size of the model."""
+    """Choose between adapters and all weights by the size of the model."""
     if model is None or ("lora" in settings and model.adapter is None):
         return {}, []
     changes, size = dict[str, Any](), f"The model has {model.parameters / 1e6:.3g}M parameters"
@@ -231,33 +233,33 @@ def _fitted(
     device: Device,
     ratio: float,
 ) -> tuple[TrainingConfig, Branch]:
-    """Adapt the settings to the memory: adapters, smaller passes, gradient checkpointing."""
+    """Adapt the settings to the memory, least costly remedy first: adapters, smaller passes, gradient checkpointing."""
     remedies, room = dict[str, str](), _ROOM * (device.memory_mb or 0.0)
 
     def needs(one: TrainingConfig) -> float:
         return ratio * sum(memory_parts(model, one, device, largest_pass(method, one, data, model)).values())
 
-    def attempts() -> list[tuple[str, Any, str]]:
+    def remaining() -> list[tuple[str, Any, str]]:
         smaller = max(_FEWEST_BATCH_TOKENS, config.batch_tokens // 2)
-        known = [
+        possible = [
             ("lora", config.lora or LoraConfig(), "adapters in place of all weights"),
             ("batch_tokens", smaller, f"passes of {smaller} tokens"),
             ("gradient_checkpointing", True, "activations computed twice"),
             *([("offload_activations", True, "activations in main memory")] if device.kind == "cuda" else []),
             *([("optimizer", "adamw_bf16", "weights, gradients and moments in bf16")] if _can_be_bf16(config) else []),
         ]
-        return [one for one in known if one[0] not in settings and getattr(config, one[0]) != one[1]]
+        return [one for one in possible if one[0] not in settings and getattr(config, one[0]) != one[1]]
 
     for _ in range(16):
         if needs(config) <= room:
             break
-        if not (changes := attempts()):
+        if not (left := remaining()):
             break
-        name, value, remedy = changes[0]
+        name, value, remedy = left[0]
         config = config.model_copy(update={name: value})
         remedies[name] = remedy
     answer = f"It needs about {size_text(needs(config) * 2**20)}, and {size_text(room * 2**20)} may be taken."
-    other = f"with less memory: {', '.join(remedy for *_, remedy in attempts()) or 'a smaller model'}"
+    other = f"with less memory: {', '.join(remedy for *_, remedy in remaining()) or 'a smaller model'}"
     if remedies:
         answer, other = (
             f"To fit into memory: {', '.join(remedies.values())}. {answer}",

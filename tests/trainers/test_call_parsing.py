@@ -16,7 +16,7 @@ from quintain.records.trajectory import Action, Actor, Observation, Step, Trajec
 from quintain.trainers.preview.faults import Faults
 from quintain.trainers.preview.row import Member
 from quintain.trainers.rendering.call_forms import FORMS
-from quintain.trainers.rendering.calls import MAX_CALLS, TurnReader
+from quintain.trainers.rendering.call_parsing import MAX_CALLS, TurnReader
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.values import parse_untyped
 from tiny_models import CHATML_TOOLS, tiny_tokenizer

@@ -35,14 +35,26 @@ class ParsedTurn(NamedTuple):
     error: str | None = None
 
 
+class _Patterns(NamedTuple):
+    """Compiled patterns of a call form."""
+
+    begin: re.Pattern[str]
+    """A section or a call."""
+    section: re.Pattern[str]
+    mark: re.Pattern[str]
+    head: re.Pattern[str]
+    tail: re.Pattern[str]
+    key: re.Pattern[str]
+
+
 _PATTERNS = {
-    name: (
-        re.compile(f"(?:{form.section})|(?:{form.mark})", re.MULTILINE),
-        re.compile(rf"\s*(?:{form.section})"),
-        re.compile(form.mark, re.MULTILINE),
-        re.compile(form.head),
-        re.compile(form.tail),
-        re.compile(rf"\s*{form.key}"),
+    name: _Patterns(
+        begin=re.compile(f"(?:{form.section})|(?:{form.mark})", re.MULTILINE),
+        section=re.compile(rf"\s*(?:{form.section})"),
+        mark=re.compile(form.mark, re.MULTILINE),
+        head=re.compile(form.head),
+        tail=re.compile(form.tail),
+        key=re.compile(rf"\s*{form.key}"),
     )
     for name, form in FORMS.items()
 }
@@ -66,8 +78,8 @@ class TurnReader:
     def read(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
         """Parse an agent's text, without its end token; never raises."""
         text = _within(text, self.around)
-        form, (begin, *_) = FORMS[self.form], _PATTERNS[self.form]
-        found = begin.search(text)
+        form = FORMS[self.form]
+        found = _PATTERNS[self.form].begin.search(text)
         thought = text if found is None else _within(text[: found.start()], self.around_thought)
         thought = _EMPTY_THINKING.sub("", thought).strip().removeprefix(form.label).strip()
         if found is None:
@@ -82,13 +94,14 @@ class TurnReader:
         return ParsedTurn(thought or None, actions)
 
     def end_of_calls(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> int | None:
-        """Return the position behind the calls of a turn that goes on with something else, which `read` ignores.
+        """Return the end position of a turn's calls if other text follows them, which `read` ignores.
 
         Returns:
             None if there is no call, or if the text so far can continue with another call or the template's own text.
         """
-        begin, _, mark, *_ = _PATTERNS[self.form]
-        if (found := begin.search(text)) is None or (first := mark.search(text, found.start())) is None:
+        patterns = _PATTERNS[self.form]
+        found = patterns.begin.search(text)
+        if found is None or (first := patterns.mark.search(text, found.start())) is None:
             return None
         try:
             _, end = _calls(text, found.start(), self.form, tools)
@@ -108,22 +121,21 @@ def _within(text: str, around: tuple[str, str]) -> str:
 
 
 def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Action], int]:
-    """Return the calls from a position on, and the position behind the last one; further text is ignored."""
-    form = FORMS[name]
-    _, section, mark, head, tail, _ = _PATTERNS[name]
-    if opened := section.match(text, place):
+    """Return the calls that begin at a position, and the position after the last one; further text is ignored."""
+    form, patterns = FORMS[name], _PATTERNS[name]
+    if opened := patterns.section.match(text, place):
         place = opened.end()
     actions: list[Action] = []
-    while found := mark.match(text, _after(_BETWEEN, text, place)):
+    while found := patterns.mark.match(text, _after(_BETWEEN, text, place)):
         if form.python:
             body, close, _ = text[found.end() :].partition(form.close)
             calls = [_action(tool, arguments) for tool, arguments in python_calls(body, MAX_CALLS)]
             return calls, found.end() + len(body) + len(close)
-        if (opened := head.match(text, found.end())) is None:
+        if (opened := patterns.head.match(text, found.end())) is None:
             raise ValueError(f"a call must be written as `{form.shape}`")
         new, place = _call(text, opened, name, tools)
         actions += new
-        if (closed := tail.match(text, place)) is None:
+        if (closed := patterns.tail.match(text, place)) is None:
             raise ValueError(f"a call is not closed; it must be written as `{form.shape}`")
         place = closed.end()
         if len(actions) > MAX_CALLS:
@@ -134,7 +146,7 @@ def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) ->
 
 
 def _call(text: str, opened: re.Match[str], form: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Action], int]:
-    """Return the calls behind the head of a call: one, or several where the JSON contains the names; and the position behind."""
+    """Return the calls after a call's head, several if they are a JSON list with names, and the position after them."""
     name, place = opened.groupdict().get("name"), opened.end()
     if name is None:
         value, place = decode_at(text, place)
@@ -153,7 +165,7 @@ def _call(text: str, opened: re.Match[str], form: str, tools: Sequence[dict[str,
 
 def _tagged(text: str, place: int, tool: str, name: str, tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], int]:
     """Return arguments written as tagged text, typed by the tool's schema."""
-    form, key = FORMS[name], _PATTERNS[name][-1]
+    form, key = FORMS[name], _PATTERNS[name].key
     properties = _properties(tools, tool)
     arguments: dict[str, Any] = {}
     while found := key.match(text, place):
