@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+import sqlalchemy
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -88,15 +89,53 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+class _Compiled(dict[Any, Any]):
+    """Compiled statements of SQLite, known by everything but the engine's own dialect, which begins their key."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(key[1:], default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key[1:], value)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _statements_compiled_once() -> Iterator[None]:
+    """Share compiled statements: each test has an engine of its own, which would compile all of them anew."""
+    create, compiled = sqlalchemy.create_engine, _Compiled()
+
+    def sharing(*arguments: Any, **options: Any) -> sqlalchemy.Engine:
+        engine = create(*arguments, **options)
+        if engine.dialect.name == "sqlite":
+            engine.update_execution_options(compiled_cache=compiled)
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlalchemy, "create_engine", sharing)
+        yield
+
+
+def _shape(figure: Any) -> str:
+    """The names in a figure at every depth, without its values."""
+    if isinstance(figure, dict):
+        return str(sorted((name, _shape(value)) for name, value in figure.items()))
+    return str(sorted({_shape(value) for value in figure})) if isinstance(figure, list) else ""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _pictures_in_process() -> Iterator[None]:
-    """Draw in the process of the test: a process for each picture would import matplotlib for each."""
+    """Draw in the process of the test, and figures of one shape once: a process for each would import matplotlib for each."""
     from quintain.tools.jobs import plots
+
+    drawn: dict[str, bytes] = {}
 
     def run(_: Any, *, input: bytes, **__: Any) -> CompletedProcess[bytes]:
         from quintain.worker.pictures.draw import draw
 
-        return CompletedProcess([], 0, stdout=draw(json.loads(input)))
+        figure = json.loads(input)
+        if (shape := _shape(figure)) not in drawn:
+            drawn[shape] = draw(figure)
+        return CompletedProcess([], 0, stdout=drawn[shape])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))

@@ -38,6 +38,7 @@ from quintain.tools.jobs.plots import _columns, lineage_figure
 from quintain.tools.services import Services
 from quintain.tools.training.agents import register_agent
 from quintain.tools.training.start import start_training
+from quintain.worker.pictures.draw import draw
 from store_shelves import base_agent, job, measured, rollout, trained, training
 from terminal import quintain
 from tools.stored_records import add_runs
@@ -257,7 +258,9 @@ def test_lineage_is_a_tool_a_resource_and_a_picture_over_the_protocol(
     found = ask("get_lineage", id=history.agent.id)
     assert {node["id"] for node in found["ancestors"]} >= {history.gone, history.kept}
     assert history.gone in ask.read(found["resource_uri"]).text
-    (panel,) = lineage_figure(services, history.gone)["panels"]
+    figure = lineage_figure(services, history.gone)
+    assert draw(figure).startswith(b"\x89PNG")
+    (panel,) = figure["panels"]
     assert {box["kind"] for box in panel["graph"]["nodes"]} >= {"trajectory", "dataset", "job", "agent", "evaluation"}
     assert [box["id"] for box in panel["graph"]["nodes"] if box["root"]] == [history.gone]
     picture = ask.read(f"lineage://{history.gone}/picture")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import importlib
 import mmap
 import platform
 import sys
@@ -10,6 +12,8 @@ import pytest
 import torch
 
 from quintain.trainers.engine import machine
+from quintain.trainers.models import libraries
+from quintain.trainers.models.libraries import import_libraries
 
 CPU = torch.device("cpu")
 
@@ -90,3 +94,18 @@ def test_a_tuned_process_keeps_freed_memory() -> None:
     machine.tune_allocator()
     faults(2**25)
     assert faults(2**24) < 100
+
+
+def test_no_garbage_is_collected_while_the_libraries_are_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    collecting = []
+    monkeypatch.setattr(gc, "freeze", lambda: collecting.append("frozen"))
+    monkeypatch.setattr(libraries, "import_module", lambda name: collecting.append(gc.isenabled()))
+    import_libraries()
+    assert collecting == [], "they are imported"
+    monkeypatch.setattr(libraries, "LIBRARIES", ("new",))
+    import_libraries()
+    assert collecting == [False, "frozen"]
+    monkeypatch.setattr(libraries, "import_module", importlib.import_module)
+    with pytest.raises(ModuleNotFoundError):
+        import_libraries()
+    assert gc.isenabled()

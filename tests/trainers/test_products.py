@@ -26,8 +26,6 @@ def test_every_form_gives_what_the_layer_gives(
     x = torch.randn(shape)
     results = []
     with torch.no_grad():
-        with ProductForms().applied(layer):
-            results.append(layer(x))
         monkeypatch.setattr(products, "_SMALL_MODEL", 0)
         for form in ("linear", "fast linear", "transposed", "fast transposed"):
             monkeypatch.setattr(products, "_fastest", lambda x, weight, form=form: form)
@@ -110,12 +108,17 @@ def test_a_kept_choice_of_another_processor_does_not_round_where_its_back_end_wo
     assert used == ["medium", "medium", "highest", "highest"]
 
 
-def test_layers_are_left_as_they_were_and_those_of_others_are_not_touched() -> None:
+def test_layers_are_left_as_they_were_and_those_of_others_or_of_small_models_are_not_touched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Own(nn.Linear):
         pass
 
     model = nn.Sequential(nn.Linear(8, 8), Own(8, 8), nn.Linear(8, 8).to(torch.float64), nn.Linear(8, 8))
     model[3].forward = own = lambda x: x
+    with ProductForms().applied(model):
+        assert ["forward" in vars(layer) for layer in model[:3]] == [False] * 3
+    monkeypatch.setattr(products, "_SMALL_MODEL", 0)
     with ProductForms().applied(model):
         assert ["forward" in vars(layer) for layer in model] == [True, False, False, True]
         assert model[3].forward is own

@@ -33,7 +33,7 @@ _PROBED_ROWS = 64
 """Rows up to which a shape is probed."""
 
 _SMALL_MODEL = 10_000_000
-"""Parameters of linear layers below which products take less time than their probe, and one thread computes them."""
+"""Parameters of linear layers below which products take less time than their probe, and `F.linear` is the fastest form."""
 
 _ROUNDS = 3
 
@@ -93,17 +93,17 @@ class ProductForms:
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """Compute a model's linear layers on the CPU by the chosen forms; results agree up to rounding."""
+        """Compute the linear layers of a model that is not small on the CPU by the chosen forms; results agree up to rounding."""
         layers = [
             layer
             for layer in model.modules()
             if type(layer) is nn.Linear and "forward" not in vars(layer) and _fits(layer.weight)
         ]
-        is_small = not _is_large(layers)
-        precision = "highest" if is_small else self._recall("precision", _precision)
+        if not _is_large(layers):
+            layers = []
+        precision = self._recall("precision", _precision) if layers else "highest"
         for layer in layers:
-            forward = partial(_few_rows, layer) if is_small else partial(self._forward, layer, {})
-            layer.forward = forward  # type: ignore[method-assign]
+            layer.forward = partial(self._forward, layer, {})  # type: ignore[method-assign]
         try:
             with products_of(_exact(precision)):
                 yield
@@ -146,12 +146,6 @@ class ProductForms:
 
 IN_PROCESS = ProductForms()
 """Choices of this process that are not kept."""
-
-
-def _few_rows(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    """Compute a layer of a small model."""
-    rows = x.numel() // x.shape[-1]
-    return _computed("transposed" if 0 < rows <= _FEW_ROWS else "linear", layer, x)
 
 
 def _computed(form: str, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
