@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -51,7 +52,7 @@ class Killed(LocalActor):
         self._n += 1
         if self._n in self.at:
             self.at.remove(self._n)
-            self._process.kill()
+            os.kill(self.pid, signal.SIGKILL)
         return super().play(batch, on_count)
 
 
@@ -64,6 +65,7 @@ class ThreadActor:
 
     def __init__(self, setup: ActorSetup) -> None:
         self._player = BatchPlayer(ActorSetup.model_validate_json(setup.model_dump_json()), lambda: False)
+        self.pid = 0
 
     def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
         with self.one_at_a_time:

@@ -48,6 +48,11 @@ class LocalActor:
             self._process.start()
 
     @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._process.pid or 0
+
+    @property
     def is_alive(self) -> bool:
         """Whether the process has not ended."""
         return bool(self._process.is_alive())

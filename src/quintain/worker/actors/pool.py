@@ -95,6 +95,13 @@ class ActorPool:
         self._endings = list[str]()
         self._warned = set[tuple[str, str]]()
 
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the processes of the actors that have started."""
+        with self._lock:
+            actors = list(self._actors)
+        return [actor.pid for actor in actors]
+
     def submit(
         self, plans: Sequence[EpisodePlan], settings: EpisodeSettings, weights: Weights | None = None, rollout: int = 0
     ) -> list[SubmittedBatch]:

@@ -53,6 +53,11 @@ class RayActor:
         self._actor: Any = kind.remote(alone.model_dump_json())
         self._is_ready = False
 
+    @property
+    def pid(self) -> int:
+        """Id of the process on its machine."""
+        return int(_ray().get(self._actor.pid.remote()))
+
     def play(self, batch: Batch, on_count: Callable[[TurnCount], None]) -> Answer:
         """Return the answer to a batch.
 
