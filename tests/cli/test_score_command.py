@@ -46,12 +46,12 @@ def test_runs_are_scored_and_those_that_cannot_be_are_told(runs: None, home: Pat
 
 @pytest.mark.usefixtures("jobs_in_process")
 def test_a_job_that_scores_is_followed_to_its_end(runs: None, settings: Settings, home: Path) -> None:
-    """What the endpoint answers is no verdict, which a job that ended well reports too."""
     with serving(lambda asked, before: says("Five of five.")) as endpoint:
         write_profiles(settings, profile("fake", endpoint.url))
         done = score("judge", "--all", "--judge", "endpoint:fake", "--json", home=home)
         view = json.loads(done.stdout)
-        assert (view["kind"], view["status"], done.returncode) == ("judge", "succeeded", 0), done.stderr
+        assert (view["kind"], view["status"], done.returncode) == ("judge", "failed", 1), done.stderr
+        assert view["error"]["code"] == "nothing_judged"
         detached = score("judge", "--all", "--judge", "endpoint:fake", "--detach", home=home)
     assert (detached.returncode, detached.stdout.startswith("job-")) == (0, True), detached.stderr
 

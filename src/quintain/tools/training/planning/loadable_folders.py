@@ -44,7 +44,7 @@ def require_loadable(folder: Path, *, own_tokenizer: bool = True) -> None:
         ) from None
     _require_causal(folder, config)
     text = config.get("text_config")
-    settings = config | text if isinstance(text, Mapping) else config
+    settings = {**config, **text} if isinstance(text, Mapping) else config
     rows = settings.get("vocab_size")
     if type(rows) is not int:
         return
