@@ -15,7 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -186,18 +186,35 @@ def is_suspended(pid: int) -> bool:
     return False
 
 
-def kill_orphans(folder: Path) -> None:
+def processes_by_mark() -> dict[str, list[int]]:
+    """Return the marks of jobs' folders with the processes that bear them; none where there is no /proc."""
+    found: dict[str, list[int]] = {}
+    for entry in os.listdir("/proc") if sys.platform == "linux" else ():
+        if entry.isdigit() and int(entry) != os.getpid() and (borne := _mark_of(int(entry))) is not None:
+            found.setdefault(borne, []).append(int(entry))
+    return found
+
+
+def _mark_of(pid: int) -> str | None:
+    try:
+        variables = Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
+    except OSError:  # ended, or owned by another user
+        return None
+    values = (value for name, _, value in (one.partition(b"=") for one in variables) if name == JOB_VARIABLE.encode())
+    return next((os.fsdecode(value) for value in values), None)
+
+
+def kill_orphans(folder: Path, found: Mapping[str, Sequence[int]]) -> None:
     """Kill processes that a worker of a job's folder left behind: in sessions of their own, or when it died with its shim.
 
     Only needed on Linux. Elsewhere the worker kills its own group (worker/processes/parent_watch.py).
+
+    Args:
+        folder: The job's folder.
+        found: What `processes_by_mark` returned; those that have ended since then are passed over.
     """
-    if sys.platform != "linux":
-        return
-    marker = f"{JOB_VARIABLE}={mark(folder)}".encode()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid():
-            try:
-                if marker in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
-                    os.kill(int(entry), signal.SIGKILL)
-            except OSError:  # ended, or owned by another user
-                continue
+    own = mark(folder)
+    for pid in found.get(own, ()):
+        with suppress(OSError):
+            if _mark_of(pid) == own:
+                os.kill(pid, signal.SIGKILL)

@@ -86,6 +86,8 @@ class Reconciler:
         """The same of the pass that runs, None for nothing. A reader sees it when the pass is over."""
         self._logged: dict[str, str] = {}
         """Key of a trouble -> its text as logged."""
+        self._marked: dict[str, list[int]] | None = None
+        """Processes of jobs, as the pass that runs has found them; a search for each of many jobs that end takes seconds."""
         self._found_dead = False
         """Whether the last pass found an attempt whose lock is free."""
         self.is_idle = False
@@ -118,7 +120,7 @@ class Reconciler:
     def reconcile_running(self) -> set[str]:
         """Reconcile every running job of this home. Return the ids of those that changed."""
         changed: set[str] = set()
-        self._found_dead = False
+        self._found_dead, self._marked = False, None
         if not self._is_mounted():
             return changed
         running = self._store.jobs.running(self.home)
@@ -320,7 +322,9 @@ class Reconciler:
         """Ingest the last files of an attempt that does not run, and return how it ended; without a status to start again."""
         begun = liveness is Liveness.DEAD
         if begun:
-            processes.kill_orphans(directory.path)
+            if directory.exit(job.attempt) is None or self._marked is None:
+                self._marked = processes.processes_by_mark()
+            processes.kill_orphans(directory.path, self._marked)
             directory.sweep()
         ingest(self._store, job.id, directory, self._clock())
         job = self._store.jobs.get(job.id)
