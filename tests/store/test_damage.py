@@ -111,7 +111,7 @@ def test_doctor_gives_the_space_of_deleted_rows_back(path: Path, capsys: pytest.
     unused, size = store.unused_bytes(), path.stat().st_size
     assert unused > 100_000
     assert run_doctor(path.parent, vacuum=True) == 0
-    assert re.search(r"has lost \d[\d.,]* KiB", capsys.readouterr().out)
+    assert re.search(r"is \d[\d.,]* KiB smaller", capsys.readouterr().out)
     assert size - path.stat().st_size >= unused
     assert store.unused_bytes() == 0
     assert store.trajectories.count(TrajectoryFilter()) == 10

@@ -124,8 +124,8 @@ def test_large_logs_are_read_by_a_job_that_tells_the_same(
     job = finished(tags=["night"])
     assert (job.result.n, job.result.report["n_rejected"]) == (30, 1)
     assert "a.jsonl:31" in job.warnings[0]
-    assert "state it with record_trajectory" in job.next_step
-    assert "1 record rejected: see `rejected`" in job.next_step
+    assert "30 outcomes unknown: state those that you know: record_trajectory" in job.next_step
+    assert "1 record rejected, each listed with its reason" in job.next_step
     found = search_trajectories(services, TrajectoryFilter(**job.result.trajectories.filter), limit=200)
     assert len(found.items) == 30
     assert {tag for item in found.items for tag in item.tags} == {"night"}

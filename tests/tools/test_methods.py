@@ -628,9 +628,9 @@ def test_the_command_shows_each_round_and_the_last_comparison(
     monkeypatch.setenv("COLUMNS", "120")
     _show(Console(width=120, soft_wrap=True), JobResult(agent="agent:keeper@1", report=REPORT))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "1 240 45.8% 31 95.0% +61.0% [+50%, +70%] better" in shown
+    assert "1 240 45.8% 31 95.0% +61.0% [+50.3%, +69.8%] better" in shown
     assert "2 240 unknown 0 unknown nothing selected" in shown
-    assert "34.0% before, 96.0% after (+62.0%, 95 % +54.7% to +68.3%, p = 9.4e-38)" in shown
+    assert "34.0% before, 96.0% after (+62.0% [+54.7%, +68.3%], p = 9.4e-38)" in shown
 
 
 def test_the_next_step_after_an_evolution_is_its_proof_or_what_to_try(waiting: Services) -> None:
