@@ -263,8 +263,10 @@ def _unread_texts(row: Mapping[str, Any], transcript: Transcript) -> list[str]:
         return []
     known = {*_READ, *SYSTEM, *_MAYBE_THOUGHTS}
     long = {name: text for name, text in row.items() if len(as_text(text).strip()) > SHORT_CHARS and name not in known}
-    said = "\n".join(to_text(step[key]) for step in transcript.steps for key in ("message", "thought") if step.get(key))
-    return [name for name, text in long.items() if text.strip()[0] not in "[{<" and text.strip() not in said]
+    read_text = "\n".join(
+        to_text(step[key]) for step in transcript.steps for key in ("message", "thought") if step.get(key)
+    )
+    return [name for name, text in long.items() if text.strip()[0] not in "[{<" and text.strip() not in read_text]
 
 
 def _require_roles(messages: Iterable[Any]) -> Iterator[Any]:

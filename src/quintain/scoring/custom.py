@@ -49,8 +49,8 @@ class _Faults:
 
 
 def _raised(name: str, error: Exception) -> str:
-    said = explain(error, error.title) if isinstance(error, ValidationError) else str(error)[:500]
-    return f"{name} raised {type(error).__name__}: {said}"
+    cause = explain(error, error.title) if isinstance(error, ValidationError) else str(error)[:500]
+    return f"{name} raised {type(error).__name__}: {cause}"
 
 
 @dataclass

@@ -103,10 +103,10 @@ def _replies(records: list[dict[str, Any]], status: str | None, report: Report) 
     ended = (status or "").removeprefix("submitted (").removesuffix(")")
     spoken = [n for n, each in enumerate(records) if "response" in each or each.get("role") == "assistant"]
     last = records[spoken[-1]] if spoken else {}
-    said = last.get("response", last.get("content"))
+    response = last.get("response", last.get("content"))
     if not ended.startswith("exit_") or last.get("tool_calls") or last.get("action", "-") not in ("", ended):
         return records
-    if said is None or said != last.get("thought", said):
+    if response is None or response != last.get("thought", response):
         return records
     report.note("the program ended these runs: what it wrote in place of a reply is left out")
     return records[: spoken[-1]]

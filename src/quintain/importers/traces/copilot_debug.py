@@ -67,15 +67,15 @@ def _is_request(record: dict[str, Any]) -> bool:
 def _request(record: dict[str, Any], report: Report) -> list[ModelCall]:
     """Return a request with the text of its answer; [] if it has none."""
     about, response = as_dict(record.get("metadata")), as_dict(record.get("response"))
-    said = response.get("message")
-    if said is None:
+    reply = response.get("message")
+    if reply is None:
         report.skip(f"request: {as_text(response.get('type')) or 'without a response'}")
         return []
     messages = dicts_in(as_dict(record["requestMessages"]).get("messages"))
     request = {"messages": [_message(message) for message in messages], "tools": about.get("tools")}
     start, model, usage = about.get("startTime"), nonblank(about.get("model")), parse_usage(about.get("usage"))
     call = recorded_call(request, None, start, report, model=model, usage=usage, settings=[], error=None)
-    call.outputs = [Turn("agent", "".join(map(as_text, as_list(said))) or as_text(said))]
+    call.outputs = [Turn("agent", "".join(map(as_text, as_list(reply))) or as_text(reply))]
     call.agent = as_text(record.get("name")) or None
     return [call]
 

@@ -36,7 +36,7 @@ _FILES = frozenset({"file", "input_file", "document", "audio", "video"})
 _SEALED = frozenset({"redacted_thinking", "encrypted_content"})
 """Encrypted by the provider and unreadable."""
 _FIELDS_OF_TEXT = frozenset({"thought", "answer", "text"})
-"""Fields of a content that is an object with what was said."""
+"""Fields of a content that is an object that hold its text."""
 _OBJECTS = "the content of some messages is an object or a value: it is read as its JSON text"
 _SHOWN = frozenset({*_TEXTS, *_PICTURES, *_FILES, *_SEALED, *THOUGHTS})
 _CALL_KEYS = ("functionCall", "function_call", "toolUse")
@@ -287,8 +287,8 @@ def _think(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid)
     keys = ("thinking", "reasoning", "text", "content", "value", "reasoning_text")
     part = as_dict(part.get("reasoning")) or part
     sealed = part.get("redacted") is True
-    told = part.get("summary")
-    summary = "\n".join(as_text(item.get("text")) for item in dicts_in(told)) or as_text(told)
+    stated = part.get("summary")
+    summary = "\n".join(as_text(item.get("text")) for item in dicts_in(stated)) or as_text(stated)
     thought = ("" if sealed else nonblank(*(part.get(key) for key in keys))) or summary
     if thought:
         parts.thoughts.append(thought)

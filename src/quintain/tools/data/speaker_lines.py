@@ -35,8 +35,8 @@ def chat_reader(columns: Mapping[str, str], marks: Mapping[str, str]) -> Callabl
         if not isinstance(text, str):
             return text
         _, *parts = begins.split(text)
-        said = zip(parts[::2], parts[1::2], strict=True)
-        messages = [{"role": roles[name.casefold()], "content": words.strip()} for name, words in said]
+        lines = zip(parts[::2], parts[1::2], strict=True)
+        messages = [{"role": roles[name.casefold()], "content": words.strip()} for name, words in lines]
         if not any(message["role"] == "assistant" for message in messages):
             named = " and ".join(f"{marks[name]}:" for name in SPEAKERS)
             raise InvalidInput(f"expected lines that begin with {named}, got none of the agent in {shown(text[:80])}")

@@ -1,4 +1,4 @@
-"""What is said of rows, splits and columns of a file that were not read."""
+"""Notes on rows, splits and columns of a file that were not read."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def job_report(services: Services, job: Job) -> Report:
 
 
 def _result_sections(services: Services, result: JobResult) -> list[Section]:
-    """Return what a job brought. What its evaluation or its rounds say is told once, in their own sections."""
+    """Return what a job brought. What its evaluation or its rounds say stands once, in their own sections."""
     evaluation = find(services.store.evaluations.get, result.evaluation_id) if result.evaluation_id else None
     known = {name: getattr(result, name) for name in type(result).model_fields}
     report, runs, rate = known.pop("report"), known.pop("trajectories"), known.pop("success_rate")

@@ -153,8 +153,8 @@ def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
         place = next((fault["loc"][:-1] for fault in found if fault["type"] == "extra_forbidden"), ())
         if near := () if place else _near_in_words([str(name) for (name,) in unknown], describe_settings(model)):
             every = call("list_library", kind="methods", text=method)
-            told = Hint(f"{faults}; nearest in words: {', '.join(near)}; ", every, " explains all settings")
-            raise InvalidInput(told) from None
+            answer = Hint(f"{faults}; nearest in words: {', '.join(near)}; ", every, " explains all settings")
+            raise InvalidInput(answer) from None
         raise InvalidInput(
             f"{faults}; fields of {'.'.join(map(str, place)) or method}: {fields}" if fields else faults
         ) from None
@@ -170,14 +170,14 @@ def _near_in_words(unknown: Collection[str], settings: Mapping[str, str]) -> lis
     They have at least half of its words in their own name or sentence; rare words count most.
     """
     words = {name: (_stems(name), _stems(line.partition(": ")[2])) for name, line in settings.items()}
-    counts = Counter(word for named, told in words.values() for word in named | told)
+    counts = Counter(word for named, described in words.values() for word in named | described)
     found = list[str]()
     for other in unknown:
         asked = _stems(other)
         likeness = {
-            name: sum((2 * (word in named) / len(named) + (word in told)) / counts[word] for word in shared)
-            for name, (named, told) in words.items()
-            if (shared := asked & (named | told)) and 2 * len(shared) >= len(asked)
+            name: sum((2 * (word in named) / len(named) + (word in described)) / counts[word] for word in shared)
+            for name, (named, described) in words.items()
+            if (shared := asked & (named | described)) and 2 * len(shared) >= len(asked)
         }
         found += sorted(likeness, key=likeness.__getitem__, reverse=True)[: 3 if len(unknown) == 1 else 1]
     return list(dict.fromkeys(found))

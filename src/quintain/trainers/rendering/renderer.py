@@ -58,8 +58,8 @@ class _Segment(NamedTuple):
     logprobs: Sequence[float] | None = None
 
 
-class _Said(NamedTuple):
-    """What a step says in an agent's turn."""
+class _TurnPart(NamedTuple):
+    """What a step contributes to an agent's turn."""
 
     message: Message
     step: int
@@ -241,24 +241,24 @@ class Renderer:
 
     def _turns(
         self, entries: Chat, messages: Sequence[tuple[Message, int]], trajectory: Trajectory
-    ) -> Iterator[list[_Said]]:
+    ) -> Iterator[list[_TurnPart]]:
         """Yield what the steps of each agent turn say: those of adjacent turns, where the template does not keep them apart.
 
         Raises:
             InvalidInput: A step before another one calls tools, says nothing, or has sampled ids (`template_refused`).
         """
-        turn: list[_Said] = []
+        turn: list[_TurnPart] = []
         left = iter((message, index) for message, index in messages if message.role == "assistant")
         for entry in entries:
             if turn and (self.writer.adjacent_turns or entry["role"] != "assistant"):
                 yield turn
                 turn = []
             if entry["role"] == "assistant":
-                said = _Said(*next(left), entry["content"].strip())
+                part = _TurnPart(*next(left), entry["content"].strip())
                 for before in turn[-1:]:
                     if before.message.actions or not before.text or self._sampled(trajectory.steps[before.step]):
-                        raise _not_apart(said.step)
-                turn.append(said)
+                        raise _not_apart(part.step)
+                turn.append(part)
         if turn:
             yield turn
 
@@ -294,12 +294,12 @@ class Renderer:
                     yield chain
                 chain = [_Segment(writer.encode(turn_text.prompt))]
             prompt, text = turn_text.prompt, turn_text.text
-            for said in earlier:
-                if (end := text.find(said.text) + len(said.text)) < len(said.text):
+            for part in earlier:
+                if (end := text.find(part.text) + len(part.text)) < len(part.text):
                     raise _not_apart(index)
                 chain.append(
                     _Segment(
-                        writer.encode(text[:end], after=prompt), said.step, self.trains(trajectory.steps[said.step])
+                        writer.encode(text[:end], after=prompt), part.step, self.trains(trajectory.steps[part.step])
                     )
                 )
                 prompt, text = prompt + text[:end], text[end:]
