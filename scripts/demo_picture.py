@@ -1,4 +1,4 @@
-"""Writes docs/demo.png: the picture of `quintain demo`, which runs in full.
+"""Writes docs/images/demo-curves.png: the picture of `quintain demo`, which runs in full.
 
 Run as `python -m scripts.demo_picture` (about 3 minutes on 2 cores).
 """
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-PICTURE = Path(__file__).parents[1] / "docs" / "demo.png"
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "demo-curves.png"
 
 
 def main() -> None:
