@@ -132,11 +132,14 @@ def test_a_row_of_math_asks_its_problem_and_boxes_its_answer() -> None:
     assert [judge_text(task, answer).reward for answer in ("4", "5")] == [1.0, 0.0]
 
 
-def test_a_row_of_verl_asks_what_the_user_says_and_is_judged_by_its_ground_truth() -> None:
+def test_a_row_of_verl_asks_with_its_instructions_and_is_judged_by_its_ground_truth() -> None:
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is order 7?"}]
     row = {"data_source": "shop", "prompt": chat, "reward_model": {"style": "rule", "ground_truth": "shipped"}}
     task = task_of(row)
-    assert (task.prompt, task.metadata) == ("Where is order 7?", {"data_source": "shop", "answer": "shipped"})
+    assert (task.prompt, task.metadata) == (
+        "Be brief.\n\nWhere is order 7?",
+        {"data_source": "shop", "answer": "shipped"},
+    )
 
 
 @pytest.mark.parametrize("column", ["answer", "ground_truth"])

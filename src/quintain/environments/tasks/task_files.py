@@ -188,12 +188,12 @@ def _with_choices(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asked_by_user(messages: list[Any]) -> str:
-    """Return the user's messages of a prompt, as rows of TRL and verl have it."""
+    """Return the messages of a prompt of TRL or verl as one text, with the system's instructions before the question."""
     chat = [(str(one.get("role")), str(one.get("content", ""))) for one in messages if isinstance(one, dict)]
     roles = [role for role, _ in chat]
     if not {"user"} <= set(roles) <= {"system", "user"}:
         raise InvalidInput(f"expected prompt to be text or a user's messages, got those of {clip(', '.join(roles))}")
-    return "\n\n".join(text for role, text in chat if role == "user")
+    return "\n\n".join(text for _, text in chat)
 
 
 def _identified(fields: dict[str, Any]) -> dict[str, Any]:
