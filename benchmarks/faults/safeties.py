@@ -188,7 +188,7 @@ def _orphans(safe: bool) -> int:
         os.kill(worker, signal.SIGSTOP)
         with _patched(processes, "kill_orphans", processes.kill_orphans if safe else lambda *_: None):
             _kill_attempt(home, job.id)
-        home.finished()
+            home.finished()
         return len(psutil.wait_procs(children, timeout=1)[1])
 
 
