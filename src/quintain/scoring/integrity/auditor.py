@@ -36,7 +36,7 @@ class _Single(NamedTuple):
 _SINGLE: dict[AuditCheck, _Single] = {
     "answer_echo": _Single(
         find_echo,
-        "recite the expected answer or the grading criteria, or contain a ready-made verdict",
+        "recite the expected answer or the grading criteria",
         Hint(
             "Leave these runs out, keep answers and criteria out of the agent's view, and score with a checker, or with several "
             "judges and ",
