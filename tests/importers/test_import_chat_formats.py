@@ -739,7 +739,12 @@ GREETED = [{"role": "assistant", "content": "Hello."}, QUESTION, REPLY]
 
 
 @pytest.mark.parametrize(
-    "value", [{"chat_history": GREETED}, {"s1": GREETED, "s2": GREETED}, {"chats": {"s1": GREETED, "s2": GREETED}}]
+    "value",
+    [
+        {"chat_history": GREETED},
+        {"s1": GREETED, "new": [], "s2": GREETED},
+        {"chats": {"s1": GREETED, "s2": GREETED}},
+    ],
 )
 def test_chats_under_names_keep_the_roles_that_they_state(tmp_path: Path, value: dict[str, Any]) -> None:
     """They were taken for AutoGen's, whose roles are those of the one who began the chat."""
@@ -758,14 +763,14 @@ def test_records_of_chats_within_one_object_are_runs_each(tmp_path: Path, name: 
     held = (
         {name: [*records, {"messages": []}], "version": 2, "model": "m"}
         if name
-        else {"s0": records[0], "s1": records[1]}
+        else {"s0": records[0], "s1": records[1], "new": {"title": "", "messages": []}}
     )
     found = read(write(tmp_path / "a.json", held), tmp_path)
     assert [outline(run) for run in found.all] == [[f"user: Q{n}", f"agent: A{n}"] for n in range(2)]
     assert [run.extra["row"] for run in found.all] == [{"title": "t0"}, {"title": "t1"}]
     assert [run.agent.model for run in found.all] == ["m" if name else None] * 2
     assert [run.session_id for run in found.all] == ([None] * 2 if name else ["s0", "s1"])
-    assert [line for line, _ in found.report.rejected] == ([3] if name else [])
+    assert [line for line, _ in found.report.rejected] == [3]
 
 
 @pytest.mark.parametrize(

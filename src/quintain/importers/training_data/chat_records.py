@@ -205,8 +205,9 @@ def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | 
 def chats_by_name(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the chats of an object that has several, each under a name such as that of its session; else {}."""
     for held in (row, *(row.values() if len(row) == 1 else ())):
-        if isinstance(held, Mapping) and len(held) > 1 and all(map(is_chat, held.values())):
-            return held
+        chats = {name: chat for name, chat in held.items() if chat != []} if isinstance(held, Mapping) else {}
+        if chats and len(held) > 1 and all(map(is_chat, chats.values())):
+            return chats
     return {}
 
 
@@ -219,7 +220,8 @@ def records_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     values = (value for holder in holders for value in holder.values())
     lists = [dicts_in(list(value)) for value in values if isinstance(value, list | SpooledList)]
     found = [records for records in lists if any(messages_of(record) for record in records[:3])]
-    if not found and len(row) > 1 and all(isinstance(value, Mapping) and messages_of(value) for value in row.values()):
+    named = [bool(messages_of(each)) or [] in each.values() for each in row.values() if isinstance(each, Mapping)]
+    if not found and len(row) > 1 and len(named) == len(row) and all(named) and any(map(messages_of, row.values())):
         found = [[{SESSIONS[0]: name, **record} for name, record in row.items()]]
     model = nonblank(row.get("model"))
     return [{"model": model, **record} if model else record for record in found[0]] if len(found) == 1 else []
