@@ -780,6 +780,7 @@ def test_records_of_chats_within_one_object_are_runs_each(tmp_path: Path, name: 
         ({"role": "user", "message": "2+2?"}, {"role": "bot", "message": "4"}),
         ({"role": "user", "parts": [{"text": "2+2?"}]}, {"role": "model", "parts": [{"text": "4"}]}),  # Gemini's API
         ({"type": "human", "content": "2+2?"}, {"type": "ai", "content": "4"}),  # LangChain
+        ({"role": "userMessage", "content": "2+2?"}, {"role": "apiMessage", "content": "4"}),  # Flowise
     ],
 )
 def test_messages_have_their_text_under_other_names_too(tmp_path: Path, asked: Any, said: Any) -> None:
@@ -788,6 +789,28 @@ def test_messages_have_their_text_under_other_names_too(tmp_path: Path, asked: A
         row = {name: [*chat, asked, said]} | ({} if chat else {"system_prompt": "Be brief."})
         got = read(write(tmp_path / "chat.jsonl", [row]), tmp_path)
         assert (got.format, outline(got.runs[0])) == ("openai_chat", ["system: Be brief.", "user: 2+2?", "agent: 4"])
+
+
+def test_the_state_of_a_thread_of_langgraph_is_its_chat(tmp_path: Path) -> None:
+    call = {"name": "add", "args": {"a": 2}, "id": "t1", "type": "tool_call"}
+    messages = [
+        {"type": "human", "content": "2+2?"},
+        {"type": "ai", "content": "", "tool_calls": [call]},
+        {"type": "tool", "content": "4", "name": "add", "tool_call_id": "t1", "status": "success"},
+        {"type": "ai", "content": "4", "tool_calls": []},
+    ]
+    got = read(write(tmp_path / "state.json", {"values": {"messages": messages}, "next": [], "tasks": []}), tmp_path)
+    assert got.format == "openai_chat"
+    assert outline(got.runs[0]) == ["user: 2+2?", "agent:  > add(t1) < 4(t1)", "agent: 4"]
+
+
+def test_arguments_of_a_call_have_several_names_and_are_not_lost_without_a_word(tmp_path: Path) -> None:
+    named = [{"tool_name": "add", name: {"a": 2}} for name in ("args", "params", "tool_input", "toolInput", "wishes")]
+    chat = [QUESTION, {**REPLY, "tool_calls": [*named, {"tool_name": "add", "params_as_json": '{"a": 2}'}]}]
+    got = read(write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
+    calls = got.all[0].agent_steps[0].actions
+    assert [call.args for call in calls] == [{"a": 2}] * 4 + [{}, {"a": 2}]
+    assert got.report.unknown["field:arguments of a call by an unknown name"] == 1
 
 
 def test_messages_of_haystack_have_calls_and_results_in_their_parts(tmp_path: Path) -> None:

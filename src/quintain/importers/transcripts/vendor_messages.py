@@ -100,7 +100,7 @@ def is_langchain_dump(message: Any) -> bool:
         return False
     data = message.get("data")
     held = data if isinstance(data, dict) else message
-    marks = {"response_metadata", "additional_kwargs"} & held.keys()
+    marks = {"response_metadata", "additional_kwargs", "tool_call_id"} & held.keys()
     plain = kind in ("human", "ai") or held.keys() == {"type", "content"}
     return "content" in held and ("Message" in kind or plain or bool(marks))
 
