@@ -328,6 +328,8 @@ HARMLESS = [
     "mysql -u root -p app; mkdir -pv /srv/data; docker run --name mysql -p3306:3306 mysql:8",
     "mysqldump -p$DB_PASSWORD x; sshpass -p ${PASS} ssh h; sshpass -e ssh; curl -u user:password x",
     "docker run -u node:node x; rsync -u host:dir/file .",
+    "curl -s h; $(date -u +%Y-%m-%dT%H:%M:%SZ); date -u '+%H:%M:%S'",  # a format of the time is no user and password
+    '"@solana/spl-token": "^0.4.13", "jsonwebtoken": "9.0.10", "csrf-token": "~1.2.3-beta.4"; spl-token = "v2.10.11"',
     "MTIzNDU2Nzg5MDEyMzQ1Njc4OTA. AAAAAAAAAAA:AAAA",
     "ssh://deploy@web01.corp.com:22/x, https://bob@bitbucket.org/team/x.git, postgresql://app@db.corp.com:5432/x",
     "scp alice@web01.corp.com:repos/x.git . ; git clone alice@git.corp.com:x.git; sftp:\\/\\/bob@files.corp.com\\/a",

@@ -127,7 +127,8 @@ _SECRET_NAME = re.compile(
 _SPACE = re.compile(r"\s")
 _DIGITS_AMONG_LETTERS = re.compile(r"(?:(?:\d(?=[^\W\d_])|[^\W\d_](?=\d)).*?){3}")
 """At least three changes between letters and digits within a word, as in generated passwords."""
-_NUMBERS = re.compile(r"[\d,;]+|[+-]?\d*\.\d+(?:[eE][+-]?\d+)?")
+_NUMBERS = re.compile(r"[\d,;]+|[+-]?\d*\.\d+(?:[eE][+-]?\d+)?|[~^<>=v]{0,2}\d+(?:\.\d+){1,3}(?:-[a-z]+(?:\.?\d+)*)?")
+"""Numbers, and versions of packages that are named `spl-token` or `jsonwebtoken`."""
 _PATH = re.compile(r"(?:[A-Za-z]:|~)?(?:(?:/[A-Za-z_.-]+)+|(?:/[\w.@+-]+){2,})/?")
 """A folder or file, such as the value of `PWD` in a listing of the environment."""
 _URL = re.compile(r"https?:(?:\\?/){2}")
@@ -355,11 +356,11 @@ def credential_rules() -> list[Rule]:
         pattern_rule(
             "password",
             (" -u ", " --user", " --proxy-user"),
-            r""" -(?:u[ ]|-user[ =]|-proxy-user[ =])\\{0,3}["']?(?P<name>[^\s:'"\\/]{1,128}):"""
+            r""" -(?:u[ ]|-user[ =]|-proxy-user[ =])\\{0,3}["']?(?P<name>(?!\+)[^\s:'"\\/]{1,128}):"""
             r"""(?!(?P=name)(?![^\s'"\\]))(?P<secret>[^\s'"\\]{4,256})""",
             accepts=_is_user_password,
         ),
-        _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?[^\s:'"\\/]{{1,128}}:{_SHELL_ARGUMENT}"""),
+        _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?(?!\+)[^\s:'"\\/]{{1,128}}:{_SHELL_ARGUMENT}"""),
         _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_SHELL_ARGUMENT}"),
         _argument_rule(("sshpass", "mongosh", "mongodump"), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
         _argument_rule(("redis-cli",), " -a", rf" -a[ ]?{_SHELL_ARGUMENT}"),
