@@ -48,8 +48,9 @@ def test_a_row_of_openai_messages_keeps_every_turn_and_what_stands_beside(tmp_pa
 
 
 def test_a_model_that_the_metadata_of_a_row_or_its_messages_name_is_its_model(tmp_path: Path) -> None:
-    row = {"messages": [message("user", "Q"), message("assistant", "A")], "metadata": {"model": "m-2026", "steps": 1}}
-    assert read(write(tmp_path / "a.json", row), tmp_path).only.agent.model == "m-2026"
+    for column in ("metadata", "meta"):
+        row = {"messages": [message("user", "Q"), message("assistant", "A")], column: {"model": "m-2026", "steps": 1}}
+        assert read(write(tmp_path / "a.json", row), tmp_path).only.agent.model == "m-2026"
     said = {"messages": [message("user", "Q"), message("assistant", "A", model="llama3.2:3b")]}
     assert read(write(tmp_path / "b.json", said), tmp_path).only.agent.model == "llama3.2:3b"
 
