@@ -95,6 +95,33 @@ def test_a_browser_use_history_has_actions_with_their_results_and_a_verdict_only
     assert any("neither the task nor the pages" in note for note in report.notes)
 
 
+# --- Claude Managed Agents -------------------------------------------------------------------------------------------
+
+
+def test_events_of_a_managed_agent_are_turns_by_request_with_the_verdict_of_the_last_grading(tmp_path: Path) -> None:
+    run, report = read_log("managed_agents")
+    assert outline(run) == [
+        "user: Where are orders 7 and 8?",
+        "agent: I look. > read(e7) > find(e8) < !no order 8(e8) < shipped(e7)",
+        "agent: Order 7 has shipped.",
+        "user: And 8?",
+        "agent:  > ask(e17) < lost(e17)",
+        "agent: Order 8 is lost.",
+    ]
+    looked = run.trajectory.agent_steps[0]
+    assert (tokens(looked), looked.actions[1].args, run.trajectory.agent.name) == ((15, 4), {"order": 8}, "clerk")
+    assert (run.trajectory.outcome.status.value, run.trajectory.task.metadata) == (
+        "success",
+        {"rubric": "Both are named."},
+    )
+    assert report.unknown == {"session.status_running": 1, "session.thread_status_running": 1, "session.status_idle": 1}
+    events = small_log("managed_agents")
+    page = write(tmp_path / "page.json", {"data": events, "next_page": None})
+    kept = write(tmp_path / "kept.jsonl", [{"kind": "event", "raw": event} for event in events])
+    for path in (page, kept):
+        assert outline(read_one("managed_agents", path, tmp_path)[0]) == outline(run)
+
+
 # --- smolagents ------------------------------------------------------------------------------------------------------
 
 
