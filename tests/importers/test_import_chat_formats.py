@@ -975,6 +975,29 @@ def test_chunks_of_google_ai_studio_have_their_thoughts_and_the_model(tmp_path: 
         assert run.agent.model == "models/gemini-2.5-pro"
 
 
+def test_chunks_of_google_ai_studio_have_calls_code_and_files(tmp_path: Path) -> None:
+    chunks = [
+        {"driveImage": {"id": "1A"}, "role": "user", "tokenCount": 258},
+        {"text": "How many?", "role": "user"},
+        {"functionCall": {"name": "count", "args": {"of": "cats"}}, "role": "model"},
+        {"functionResponse": {"name": "count", "response": {"output": "4"}}, "role": "user"},
+        {"executableCode": {"language": "PYTHON", "code": "print(4)"}, "role": "model"},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "4"}, "role": "model"},
+        {"text": "Four.", "inlineImage": {"mimeType": "image/png", "data": "aGk="}, "role": "model"},
+    ]
+    got = read(write(tmp_path / "prompt.json", {"runSettings": {}, "chunkedPrompt": {"chunks": chunks}}), tmp_path)
+    shown = outline(got.runs[0])
+    assert "driveImage:1A" in str(got.all[0].steps[0].message)
+    assert shown[1:4] == [
+        "user: How many?",
+        "agent:  > count(None) < 4(None)",
+        "agent:  > code_execution(None) < 4(None)",
+    ]
+    assert got.all[0].agent_steps[1].actions[0].args == {"language": "PYTHON", "code": "print(4)"}
+    assert "urn:sha256" in str(got.all[0].steps[-1].message)
+    assert "Four." in str(got.all[0].steps[-1].message)
+
+
 def thread_message(role: str, text: str, created: int) -> dict[str, Any]:
     content = [{"type": "text", "text": {"value": text, "annotations": []}}]
     return {"object": "thread.message", "thread_id": "t", "role": role, "content": content, "created_at": created}
