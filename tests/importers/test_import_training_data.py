@@ -269,6 +269,7 @@ def test_rows_of_ms_swift_are_chats_and_pairs(tmp_path: Path) -> None:
         ({"prompt": "2+2?", "response": 4}, "prompt_completion"),
         ({"prompt": "2+2?", "completion": 4, "level": 1}, "prompt_completion"),
         ({"question": "2+2?", "answer": 4}, "question_answer"),
+        ({"question": "2+2?", "final_answer": "4", "metadata": {"level": 1}}, "question_answer"),
         ({"instruction": "2+2?", "output": 4}, "alpaca"),
         ({"instruction": "2+2?", "response": "4", "label": "sums", "kto_tag": None}, "alpaca"),
         ({"question": "2+2?", "answer": 1, "choices": ["3", "4"]}, None),
