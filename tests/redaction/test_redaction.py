@@ -335,6 +335,8 @@ HARMLESS = [
     "mysql -u root -p app; mkdir -pv /srv/data; docker run --name mysql -p3306:3306 mysql:8",
     "mysqldump -p$DB_PASSWORD x; sshpass -p ${PASS} ssh h; sshpass -e ssh; curl -u user:password x",
     "docker run -u node:node x; rsync -u host:dir/file .",
+    "-@pytest.mark.anyio\n+@pytest.mark.asyncio\n+@router.post\n",
+    'Culture=neutral, PublicKeyToken=b03f5f7f11d50a3a; <x name="Newtonsoft.Json" publicKeyToken="30AD4FE6B2A6AEED" />',
     f'mnemonic: "{"test " * 11}junk"; a secret phrase: it is made of twelve words that no one else knows at all',
     f"public_key = [{', '.join(map(str, range(100, 132)))}]; keypair: [1, 2, 3]",
     "curl -s h; $(date -u +%Y-%m-%dT%H:%M:%SZ); date -u '+%H:%M:%S'",  # a format of the time is no user and password

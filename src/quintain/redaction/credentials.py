@@ -68,6 +68,8 @@ def secret_kind(name: str) -> str | None:
         return "api_key"
     if joined.endswith(("secret", "credential", "credentials")):
         return "secret"
+    if joined.endswith("publickeytoken"):  # of an assembly of .NET
+        return None
     if joined.endswith("token"):
         before = joined.removesuffix("token") if words[-1] != "token" else (words[-2] if len(words) > 1 else "")
         return None if before in _TEXT_TOKENS else "token"
