@@ -15,7 +15,9 @@ from quintain.redaction.shapes import ShapeRule
 from quintain.redaction.value_ends import ITEM, MAX_EXAMINED, Surroundings, bare_value_end
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
-_SUFFIXES = {"value", "plain", "plaintext", "raw", "base64", "b64", "env", "prod", "dev", "test"}
+_SUFFIXES = {"value", "plain", "plaintext", "raw", "env", "prod", "dev", "test"}
+_ENCODED = re.compile(r"[_-]?b(?:ase)?(?:58|64)$|(?<=key)[_-]?hex$|(?<=secret)[_-]?hex$", re.IGNORECASE)
+"""Ends a name that states how its value is encoded."""
 _PASSWORDS = (
     "password",
     "passwd",
@@ -54,7 +56,7 @@ def secret_kind(name: str) -> str | None:
     """Return the kind of secret that a name marks, such as `password` for `dbPassword`; None for other names."""
     if len(name) > 80:
         return None
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in _WORD.findall(_ENCODED.sub("", name))]
     while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdigit()):
         words.pop()
     if not words:
