@@ -48,8 +48,9 @@ def test_a_row_of_openai_messages_keeps_every_turn_and_what_stands_beside(tmp_pa
 
 
 def test_a_model_that_the_metadata_of_a_row_or_its_messages_name_is_its_model(tmp_path: Path) -> None:
-    row = {"messages": [message("user", "Q"), message("assistant", "A")], "metadata": {"model": "m-2026", "steps": 1}}
-    assert read(write(tmp_path / "a.json", row), tmp_path).only.agent.model == "m-2026"
+    for column in ("metadata", "meta"):
+        row = {"messages": [message("user", "Q"), message("assistant", "A")], column: {"model": "m-2026", "steps": 1}}
+        assert read(write(tmp_path / "a.json", row), tmp_path).only.agent.model == "m-2026"
     said = {"messages": [message("user", "Q"), message("assistant", "A", model="llama3.2:3b")]}
     assert read(write(tmp_path / "b.json", said), tmp_path).only.agent.model == "llama3.2:3b"
 
@@ -739,7 +740,12 @@ GREETED = [{"role": "assistant", "content": "Hello."}, QUESTION, REPLY]
 
 
 @pytest.mark.parametrize(
-    "value", [{"chat_history": GREETED}, {"s1": GREETED, "s2": GREETED}, {"chats": {"s1": GREETED, "s2": GREETED}}]
+    "value",
+    [
+        {"chat_history": GREETED},
+        {"s1": GREETED, "new": [], "s2": GREETED},
+        {"chats": {"s1": GREETED, "s2": GREETED}},
+    ],
 )
 def test_chats_under_names_keep_the_roles_that_they_state(tmp_path: Path, value: dict[str, Any]) -> None:
     """They were taken for AutoGen's, whose roles are those of the one who began the chat."""
@@ -758,14 +764,14 @@ def test_records_of_chats_within_one_object_are_runs_each(tmp_path: Path, name: 
     held = (
         {name: [*records, {"messages": []}], "version": 2, "model": "m"}
         if name
-        else {"s0": records[0], "s1": records[1]}
+        else {"s0": records[0], "s1": records[1], "new": {"title": "", "messages": []}}
     )
     found = read(write(tmp_path / "a.json", held), tmp_path)
     assert [outline(run) for run in found.all] == [[f"user: Q{n}", f"agent: A{n}"] for n in range(2)]
     assert [run.extra["row"] for run in found.all] == [{"title": "t0"}, {"title": "t1"}]
     assert [run.agent.model for run in found.all] == ["m" if name else None] * 2
     assert [run.session_id for run in found.all] == ([None] * 2 if name else ["s0", "s1"])
-    assert [line for line, _ in found.report.rejected] == ([3] if name else [])
+    assert [line for line, _ in found.report.rejected] == [3]
 
 
 @pytest.mark.parametrize(
@@ -775,6 +781,7 @@ def test_records_of_chats_within_one_object_are_runs_each(tmp_path: Path, name: 
         ({"role": "user", "message": "2+2?"}, {"role": "bot", "message": "4"}),
         ({"role": "user", "parts": [{"text": "2+2?"}]}, {"role": "model", "parts": [{"text": "4"}]}),  # Gemini's API
         ({"type": "human", "content": "2+2?"}, {"type": "ai", "content": "4"}),  # LangChain
+        ({"role": "userMessage", "content": "2+2?"}, {"role": "apiMessage", "content": "4"}),  # Flowise
     ],
 )
 def test_messages_have_their_text_under_other_names_too(tmp_path: Path, asked: Any, said: Any) -> None:
@@ -783,6 +790,28 @@ def test_messages_have_their_text_under_other_names_too(tmp_path: Path, asked: A
         row = {name: [*chat, asked, said]} | ({} if chat else {"system_prompt": "Be brief."})
         got = read(write(tmp_path / "chat.jsonl", [row]), tmp_path)
         assert (got.format, outline(got.runs[0])) == ("openai_chat", ["system: Be brief.", "user: 2+2?", "agent: 4"])
+
+
+def test_the_state_of_a_thread_of_langgraph_is_its_chat(tmp_path: Path) -> None:
+    call = {"name": "add", "args": {"a": 2}, "id": "t1", "type": "tool_call"}
+    messages = [
+        {"type": "human", "content": "2+2?"},
+        {"type": "ai", "content": "", "tool_calls": [call]},
+        {"type": "tool", "content": "4", "name": "add", "tool_call_id": "t1", "status": "success"},
+        {"type": "ai", "content": "4", "tool_calls": []},
+    ]
+    got = read(write(tmp_path / "state.json", {"values": {"messages": messages}, "next": [], "tasks": []}), tmp_path)
+    assert got.format == "openai_chat"
+    assert outline(got.runs[0]) == ["user: 2+2?", "agent:  > add(t1) < 4(t1)", "agent: 4"]
+
+
+def test_arguments_of_a_call_have_several_names_and_are_not_lost_without_a_word(tmp_path: Path) -> None:
+    named = [{"tool_name": "add", name: {"a": 2}} for name in ("args", "params", "tool_input", "toolInput", "wishes")]
+    chat = [QUESTION, {**REPLY, "tool_calls": [*named, {"tool_name": "add", "params_as_json": '{"a": 2}'}]}]
+    got = read(write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
+    calls = got.all[0].agent_steps[0].actions
+    assert [call.args for call in calls] == [{"a": 2}] * 4 + [{}, {"a": 2}]
+    assert got.report.unknown["field:arguments of a call by an unknown name"] == 1
 
 
 def test_messages_of_haystack_have_calls_and_results_in_their_parts(tmp_path: Path) -> None:
@@ -944,6 +973,29 @@ def test_chunks_of_google_ai_studio_have_their_thoughts_and_the_model(tmp_path: 
             ("agent", "4", "Add them."),
         ]
         assert run.agent.model == "models/gemini-2.5-pro"
+
+
+def test_chunks_of_google_ai_studio_have_calls_code_and_files(tmp_path: Path) -> None:
+    chunks = [
+        {"driveImage": {"id": "1A"}, "role": "user", "tokenCount": 258},
+        {"text": "How many?", "role": "user"},
+        {"functionCall": {"name": "count", "args": {"of": "cats"}}, "role": "model"},
+        {"functionResponse": {"name": "count", "response": {"output": "4"}}, "role": "user"},
+        {"executableCode": {"language": "PYTHON", "code": "print(4)"}, "role": "model"},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "4"}, "role": "model"},
+        {"text": "Four.", "inlineImage": {"mimeType": "image/png", "data": "aGk="}, "role": "model"},
+    ]
+    got = read(write(tmp_path / "prompt.json", {"runSettings": {}, "chunkedPrompt": {"chunks": chunks}}), tmp_path)
+    shown = outline(got.runs[0])
+    assert "driveImage:1A" in str(got.all[0].steps[0].message)
+    assert shown[1:4] == [
+        "user: How many?",
+        "agent:  > count(None) < 4(None)",
+        "agent:  > code_execution(None) < 4(None)",
+    ]
+    assert got.all[0].agent_steps[1].actions[0].args == {"language": "PYTHON", "code": "print(4)"}
+    assert "urn:sha256" in str(got.all[0].steps[-1].message)
+    assert "Four." in str(got.all[0].steps[-1].message)
 
 
 def thread_message(role: str, text: str, created: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -535,6 +536,60 @@ def test_a_cline_task_as_a_person_saw_it_has_the_requests_and_what_the_tools_ans
     assert (last.usage, run.trajectory.task.prompt) == (None, "Where are orders 7 and 8?")
     assert report.unknown == {"checkpoint_created": 1, "command_output": 1}
     assert any("names of the interface" in note for note in report.notes)
+
+
+def test_a_cline_task_of_an_earlier_version_has_its_questions_pictures_and_failed_requests_once(tmp_path: Path) -> None:
+    def said(kind: str, text: Any = "", how: str = "say", **fields: Any) -> dict[str, Any]:
+        return {
+            "ts": 1,
+            "type": how,
+            how: kind,
+            "text": text if isinstance(text, str) else json.dumps(text),
+            **fields,
+        }
+
+    rows = [
+        said("text", "Where is order 7?"),
+        said("api_req_started", {"request": "<task>\nWhere is order 7?\n</task>"}),
+        said("followup", {"question": "Which shop?", "options": ["A", "B"], "selected": "B"}, "ask"),
+        said("api_req_started", {"request": "[ask_followup_question for 'Which shop?'] Result:\n\n<answer>B</answer>"}),
+        said(
+            "use_mcp_server",
+            {"type": "use_mcp_tool", "serverName": "shop", "toolName": "find", "arguments": "{}"},
+            "ask",
+        ),
+        said("load_mcp_documentation"),
+        said(
+            "api_req_started",
+            {"request": "[use_mcp_tool for 'shop'] Result:\n\nshipped\n\n[load_mcp_documentation] Result:\n\nTools"},
+        ),
+        said("plan_mode_respond", {"response": "It has shipped."}, "ask"),
+        said("user_feedback", "Look", images=["data:image/png;base64,aGk="]),
+        said("api_req_started", {"request": "[plan_mode_respond] Result:\n\nSeen\n<feedback>\nLook\n</feedback>"}),
+        said("api_req_retried"),
+        said(
+            "api_req_started",
+            {
+                "request": "[plan_mode_respond] Result:\n\nSeen\n<feedback>\nLook\n</feedback>\n\n[TASK RESUMPTION] Hello?"
+            },
+        ),
+        said("text", "I see it."),
+    ]
+    run, _ = read_one("cline_ui", write(tmp_path / "ui_messages.json", rows), tmp_path)
+    assert outline(run) == [
+        "user: <task>\nWhere is order 7?\n</task>",
+        "agent:  > ask_followup_question(None) < <answer>B</answer>(None)",
+        "agent:  > use_mcp_tool(None) > load_mcp_documentation(None) < shipped(None) < Tools(None)",
+        "agent:  > plan_mode_respond(None) < Seen(None)",
+        "user: <feedback>\nLook\n</feedback>",
+        "user: [TASK RESUMPTION] Hello?",
+        "agent: I see it.",
+    ]
+    asked, called, *_ = run.trajectory.agent_steps
+    assert asked.actions[0].args == {"question": "Which shop?", "options": ["A", "B"]}
+    assert called.actions[0].args == {"serverName": "shop", "toolName": "find", "arguments": "{}"}
+    assert run.trajectory.task.prompt == "Where is order 7?"
+    assert "urn:sha256:" in str(run.trajectory.steps[-3].message)
 
 
 def test_a_kiro_session_is_its_messages_with_the_model_and_status_of_results() -> None:

@@ -1,4 +1,4 @@
-"""Readers of agent frameworks: Pydantic AI, smolagents, the AI SDK, AutoGen, CrewAI, Google ADK, Agno."""
+"""Readers of agent frameworks: Pydantic AI, browser-use, smolagents, the AI SDK, AutoGen, CrewAI, Google ADK, Agno."""
 
 from __future__ import annotations
 
@@ -73,6 +73,53 @@ def test_files_in_a_pydantic_ai_prompt_are_images_and_not_text(tmp_path: Path) -
     text, link, inline = run.trajectory.steps[0].message
     assert [getattr(text, "text", None), getattr(link, "uri", None)] == ["What is it?", "https://x.org/a.png"]
     assert str(getattr(inline, "uri", "")).startswith("urn:sha256:")
+
+
+# --- browser-use -----------------------------------------------------------------------------------------------------
+
+
+def test_a_browser_use_history_has_actions_with_their_results_and_a_verdict_only_from_its_judge() -> None:
+    run, report = read_log("browser_use")
+    assert outline(run) == [
+        'agent: {"evaluation_previous_goal": "Start", "next_goal": "Open"} > go_to_url(None) < Navigated(None)',
+        'agent: {"evaluation_previous_goal": "Open. Verdict: Success", "memory": "At the shop", "next_goal": "Find 7 and 8"}'
+        " > click(None) > click(None) < Clicked 7(None) < !no element 8(None)",
+        'agent: {"evaluation_previous_goal": "Failed", "memory": "7 has shipped", "next_goal": "Answer"}'
+        " > done(None) < Order 7 has shipped.(None)",
+    ]
+    opened, clicked, _ = run.trajectory.agent_steps
+    assert (opened.train, clicked.train, clicked.thought) == (False, None, "Both are on this page")
+    assert (clicked.actions[1].args, clicked.extra["url"]) == ({"index": 8}, "https://shop.example/")
+    assert (run.trajectory.outcome.status.value, run.trajectory.extra["success_by_agent"]) == ("failure", True)
+    assert report.unknown == {"step without an answer of the model": 1}
+    assert any("neither the task nor the pages" in note for note in report.notes)
+
+
+# --- Claude Managed Agents -------------------------------------------------------------------------------------------
+
+
+def test_events_of_a_managed_agent_are_turns_by_request_with_the_verdict_of_the_last_grading(tmp_path: Path) -> None:
+    run, report = read_log("managed_agents")
+    assert outline(run) == [
+        "user: Where are orders 7 and 8?",
+        "agent: I look. > read(e7) > find(e8) < !no order 8(e8) < shipped(e7)",
+        "agent: Order 7 has shipped.",
+        "user: And 8?",
+        "agent:  > ask(e17) < lost(e17)",
+        "agent: Order 8 is lost.",
+    ]
+    looked = run.trajectory.agent_steps[0]
+    assert (tokens(looked), looked.actions[1].args, run.trajectory.agent.name) == ((15, 4), {"order": 8}, "clerk")
+    assert (run.trajectory.outcome.status.value, run.trajectory.task.metadata) == (
+        "success",
+        {"rubric": "Both are named."},
+    )
+    assert report.unknown == {"session.status_running": 1, "session.thread_status_running": 1, "session.status_idle": 1}
+    events = small_log("managed_agents")
+    page = write(tmp_path / "page.json", {"data": events, "next_page": None})
+    kept = write(tmp_path / "kept.jsonl", [{"kind": "event", "raw": event} for event in events])
+    for path in (page, kept):
+        assert outline(read_one("managed_agents", path, tmp_path)[0]) == outline(run)
 
 
 # --- smolagents ------------------------------------------------------------------------------------------------------

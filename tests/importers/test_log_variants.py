@@ -27,9 +27,13 @@ def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None
     assert [part.uri if isinstance(part, ImagePart) else part.text for part in shown] == ["a.jpg", "What? ", "b.jpg"]
     survives("sharegpt", [row], tmp_path)
     parts = [{"type": "image"}, {"type": "text", "text": "Q"}]
-    chat = {"messages": [message("user", parts), message("assistant", "A")], "images": [{"bytes": "x"}]}
+    chat = {
+        "messages": [message("user", parts), message("assistant", "A")],
+        "images": [{"bytes": "x"}],
+        "videos": ["b.mp4"],
+    }
     _, report = read_one("openai_chat", write(tmp_path / "chat.jsonl", [chat]), tmp_path)
-    assert any("as bytes" in note for note in report.notes)
+    assert [word in " ".join(report.notes) for word in ("as bytes", "videos and sounds are left out")] == [True, True]
 
 
 THINKING = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"}]

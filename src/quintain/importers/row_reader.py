@@ -293,7 +293,10 @@ def task_of(row: Mapping[str, Any]) -> Task:
 
 def agent_of(row: Mapping[str, Any], acted: str | None = None) -> AgentInfo:
     """Return the agent named by the columns; `acted` is the model of its turns, where no column names one."""
-    model, about = row.get("model"), {**as_dict(row.get("runSettings")), **as_dict(row.get("metadata"))}
+    model = row.get("model")
+    about = {
+        key: value for name in ("runSettings", "meta", "metadata") for key, value in as_dict(row.get(name)).items()
+    }
     named = model.get("name") if isinstance(model, Mapping) else None
     generator = row.get("generator")  # of AlpacaEval's outputs
     stated = (row.get("model_name"), row.get("modelId"), named, about.get("model"), about.get("model_name"))
@@ -319,6 +322,8 @@ def _left_over(row: Mapping[str, Any]) -> dict[str, Any]:
 _COLUMNS = ("images", "image", "image_paths", "image_urls")
 _MARK = "<image>"
 _BYTES = "images stored as bytes are left out; only images given by path or URL are kept"
+_PLAYED = ("videos", "video", "audios", "audio")
+_UNPLAYED = "videos and sounds are left out: what the agent was asked about them is in its run, they are not"
 
 
 def _with_pictures(messages: Iterable[Any], row: Mapping[str, Any], report: Report) -> Iterable[Any]:
@@ -326,6 +331,8 @@ def _with_pictures(messages: Iterable[Any], row: Mapping[str, Any], report: Repo
 
     Images without a mark go before the first user message.
     """
+    if any(map(row.get, _PLAYED)):
+        report.note(_UNPLAYED)
     pictures = _pictures(row, report)
     if not pictures:
         return messages

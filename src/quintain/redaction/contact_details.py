@@ -47,7 +47,7 @@ def _email(text: str, at: int) -> Span | None:
     start = at - local.end()
     if start and text[start - 1] == "\\" and (escape := _ESCAPE.match(text, start - 1)):
         start = min(escape.end(), at)
-    name = text[start:at].strip(".'-%")
+    name = text[start:at].strip(".'-%+")
     if not name or name.lower() in _NO_PERSON or _NO_DOMAIN.fullmatch(domain["domain"]):
         return None
     if text[at] == "@" and _USER_OF_URL.match(text[max(0, at - 200) : at][::-1]):

@@ -15,7 +15,9 @@ from quintain.redaction.shapes import ShapeRule
 from quintain.redaction.value_ends import ITEM, MAX_EXAMINED, Surroundings, bare_value_end
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
-_SUFFIXES = {"value", "plain", "plaintext", "raw", "base64", "b64", "env", "prod", "dev", "test"}
+_SUFFIXES = {"value", "plain", "plaintext", "raw", "env", "prod", "dev", "test"}
+_ENCODED = re.compile(r"[_-]?b(?:ase)?(?:58|64)$|(?<=key)[_-]?hex$|(?<=secret)[_-]?hex$", re.IGNORECASE)
+"""Ends a name that states how its value is encoded."""
 _PASSWORDS = (
     "password",
     "passwd",
@@ -54,7 +56,7 @@ def secret_kind(name: str) -> str | None:
     """Return the kind of secret that a name marks, such as `password` for `dbPassword`; None for other names."""
     if len(name) > 80:
         return None
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in _WORD.findall(_ENCODED.sub("", name))]
     while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdigit()):
         words.pop()
     if not words:
@@ -68,6 +70,8 @@ def secret_kind(name: str) -> str | None:
         return "api_key"
     if joined.endswith(("secret", "credential", "credentials")):
         return "secret"
+    if joined.endswith("publickeytoken"):  # of an assembly of .NET
+        return None
     if joined.endswith("token"):
         before = joined.removesuffix("token") if words[-1] != "token" else (words[-2] if len(words) > 1 else "")
         return None if before in _TEXT_TOKENS else "token"
@@ -127,7 +131,8 @@ _SECRET_NAME = re.compile(
 _SPACE = re.compile(r"\s")
 _DIGITS_AMONG_LETTERS = re.compile(r"(?:(?:\d(?=[^\W\d_])|[^\W\d_](?=\d)).*?){3}")
 """At least three changes between letters and digits within a word, as in generated passwords."""
-_NUMBERS = re.compile(r"[\d,;]+|[+-]?\d*\.\d+(?:[eE][+-]?\d+)?")
+_NUMBERS = re.compile(r"[\d,;]+|[+-]?\d*\.\d+(?:[eE][+-]?\d+)?|[~^<>=v]{0,2}\d+(?:\.\d+){1,3}(?:-[a-z]+(?:\.?\d+)*)?")
+"""Numbers, and versions of packages that are named `spl-token` or `jsonwebtoken`."""
 _PATH = re.compile(r"(?:[A-Za-z]:|~)?(?:(?:/[A-Za-z_.-]+)+|(?:/[\w.@+-]+){2,})/?")
 """A folder or file, such as the value of `PWD` in a listing of the environment."""
 _URL = re.compile(r"https?:(?:\\?/){2}")
@@ -355,11 +360,11 @@ def credential_rules() -> list[Rule]:
         pattern_rule(
             "password",
             (" -u ", " --user", " --proxy-user"),
-            r""" -(?:u[ ]|-user[ =]|-proxy-user[ =])\\{0,3}["']?(?P<name>[^\s:'"\\/]{1,128}):"""
+            r""" -(?:u[ ]|-user[ =]|-proxy-user[ =])\\{0,3}["']?(?P<name>(?!\+)[^\s:'"\\/]{1,128}):"""
             r"""(?!(?P=name)(?![^\s'"\\]))(?P<secret>[^\s'"\\]{4,256})""",
             accepts=_is_user_password,
         ),
-        _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?[^\s:'"\\/]{{1,128}}:{_SHELL_ARGUMENT}"""),
+        _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?(?!\+)[^\s:'"\\/]{{1,128}}:{_SHELL_ARGUMENT}"""),
         _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_SHELL_ARGUMENT}"),
         _argument_rule(("sshpass", "mongosh", "mongodump"), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
         _argument_rule(("redis-cli",), " -a", rf" -a[ ]?{_SHELL_ARGUMENT}"),

@@ -158,6 +158,18 @@ def _wrapped_private_key(text: str, at: int) -> Span | None:
     return Span(at, below or found.end(), "private_key")
 
 
+_PHRASES = tuple(f"{word}{joint}phrase" for word in ("seed", "recovery", "secret") for joint in ("", " ", "_", "-"))
+_KEYS = tuple(f"{word}{joint}key" for word in ("secret", "private") for joint in ("", " ", "_", "-"))
+_GIVEN = r"""\w{0,16}\\{0,3}["'`]?\s{0,4}(?::|=|\bis\b:?)\s{0,4}"""
+"""Stands between the name of a key and the key."""
+
+
+def _is_seed_phrase(phrase: str) -> bool:
+    """Return whether some words can be a wallet's (BIP 39): 12, 15, ... or 24, and not those of a test, which repeat."""
+    words = phrase.split()
+    return len(words) % 3 == 0 and 4 * len(set(words)) > len(words)
+
+
 def private_key_rules() -> list[Rule]:
     """Return the rules for private keys."""
     return [
@@ -168,4 +180,18 @@ def private_key_rules() -> list[Rule]:
             "private_key", ("private-lines:",), r"(?i:Private-Lines): \d+(?P<secret>[A-Za-z0-9+/=\s\\]{40,8192})"
         ),
         pattern_rule("private_key", ("age-secret-key-1",), r"(?i:AGE-SECRET-KEY-1)[0-9A-Za-z]{58}"),
+        pattern_rule(
+            "private_key",
+            ("mnemonic", *_PHRASES),
+            rf"""(?i:mnemonic|(?:seed|recovery|secret)[ _-]?phrase){_GIVEN}\\{{0,3}}["'`]?"""
+            r"(?P<secret>[a-z]{3,8}(?: [a-z]{3,8}){11,23})(?! ?[a-z])",
+            accepts=_is_seed_phrase,
+        ),
+        pattern_rule(  # the bytes of a key, as Solana's programs store them
+            "private_key",
+            ("keypair", "key_pair", *_KEYS),
+            rf"""(?i:(?:secret|private)[ _-]?key|key_?pair){_GIVEN}[\w. (]{{0,24}}[\\"'`]{{0,3}}"""
+            r"(?P<secret>\[\s{0,8}\d{1,3}(?:,\s{0,8}\d{1,3}){31,63},?\s{0,8}\])",
+            accepts=lambda key: len(re.findall(r"\d+", key)) in (32, 64),
+        ),
     ]

@@ -127,6 +127,12 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("hooks.slack.com",),
         r"hooks\.slack\.com\\?/(?:services|workflows|triggers)\\?/(?P<secret>[A-Za-z0-9_/\\]{16,200})",
     ),
+    (
+        "api_key",
+        ("infura.io/", "alchemy.com/"),
+        r"(?i:infura\.io|alchemy\.com)/(?:ws/)?v[23]/(?P<secret>[A-Za-z0-9_-]{32,40})(?![\w-])",
+    ),
+    ("api_key", ("quiknode.pro/",), r"(?i:quiknode\.pro)/(?P<secret>[0-9a-f]{40})(?!\w)"),
     ("discord_token", ("/webhooks/",), r"/webhooks/\d{15,22}/(?P<secret>[\w-]{50,100})"),
     ("discord_token", ("mfa.",), EDGE + rf"mfa\.{_W}{{80,95}}"),
     (

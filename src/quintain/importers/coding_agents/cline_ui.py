@@ -15,13 +15,22 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, if_most, object_rows
 from quintain.importers.run_builder import build_session_run
-from quintain.importers.transcripts.message_parts import join_thoughts
+from quintain.importers.transcripts.message_parts import join_thoughts, visible_content
 from quintain.importers.transcripts.transcript import Transcript, make_call
-from quintain.importers.values import as_dict, as_text, nonblank, parse_json_text, parse_time, parse_usage
+from quintain.importers.values import as_dict, as_list, as_text, nonblank, parse_json_text, parse_time, parse_usage
 
 _NOTE = "the log is what a person saw: the arguments of calls have the names of the interface, not those of the model"
-_CALLS = {"command": ("execute_command", "command"), "completion_result": ("attempt_completion", "result")}
-"""Kind of an entry that is a call by itself -> tool, and the argument that the person saw."""
+_CALLS = {
+    "command": ("execute_command", "command"),
+    "completion_result": ("attempt_completion", "result"),
+    "followup": ("ask_followup_question", "question"),
+    "plan_mode_respond": ("plan_mode_respond", "response"),
+}
+"""Kind of an entry that is a call by itself -> tool, and the argument that the person saw, alone or with others."""
+_CHOSEN = "selected"
+"""Of the options of a question, what the person chose: a part of the answer to the call."""
+_BARE = "load_mcp_documentation"
+"""Kind of an entry that is a call without arguments."""
 _SPOKEN = ("task", "user_feedback")
 _HEAD = re.compile(r"^\[(\w+)[^\n]*\] Result:\n?", re.MULTILINE)
 """How an answer to a call begins."""
@@ -63,6 +72,10 @@ class _Writer:
         self.prompt: str | None = None
         self._typed: list[str] = []
         """Texts of the user that no request has sent yet."""
+        self._images: list[dict[str, Any]] = []
+        """Images of the user that no request has sent yet."""
+        self._sent: str | None = None
+        """Text of the last request; None before the first."""
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: list[dict[str, Any]] = []
@@ -74,33 +87,44 @@ class _Writer:
             return
         if kind == "api_req_started":
             self._request(as_dict(parse_json_text(text)), row)
-        elif kind in _SPOKEN:
+        elif kind in _SPOKEN or (kind == "text" and self._sent is None):
             self.prompt = self.prompt or nonblank(text)
             self._typed.append(text)
+            self._images += [{"type": "image_url", "image_url": url} for url in as_list(row.get("images"))]
         elif kind == "text":
             self._texts += [text] if text not in self._texts else []
         elif kind == "reasoning":
             self._thoughts.append(text)
         elif kind in _CALLS and text:
             tool, argument = _CALLS[kind]
-            self._calls.append(make_call(tool, {argument: text}))
+            stated = as_dict(parse_json_text(text)) or {argument: text}
+            self._calls.append(make_call(tool, {key: value for key, value in stated.items() if key != _CHOSEN}))
+        elif kind == _BARE:
+            self._calls.append(make_call(kind, {}))
         elif kind in ("tool", "use_mcp_server") and (call := as_dict(parse_json_text(text))):
-            name = nonblank(call.get("tool")) or nonblank(call.get("toolName")) or kind
-            known = {key: value for key, value in call.items() if key not in ("tool", "toolName")}
-            self._calls.append(make_call(name, known))
+            named = "tool" if kind == "tool" else "type"
+            known = {key: value for key, value in call.items() if key != named}
+            self._calls.append(make_call(nonblank(call.get(named)) or kind, known))
         else:
             self.report.skip(kind or "without a kind")
+
+    @property
+    def _has_answered(self) -> bool:
+        return bool(any(self._texts) or self._thoughts or self._calls)
 
     def close(self) -> list[dict[str, Any]]:
         """End the agent's turn and return its calls."""
         calls, content = self._calls, "\n\n".join(filter(None, self._texts))
-        if content or self._thoughts or calls:
+        if self._has_answered:
             self.script.add_agent_turn(content, thought=join_thoughts(self._thoughts), actions=calls, **self._about)
         self._texts, self._thoughts, self._calls = [], [], []
         return calls
 
     def _request(self, request: dict[str, Any], row: dict[str, Any]) -> None:
-        sent = nonblank(request.get("request"))
+        sent, before = nonblank(request.get("request")), self._sent
+        self._sent = sent or ""
+        if before and sent and not self._has_answered:  # failed: what it sent is sent again, with what follows
+            sent = sent.removeprefix(before).lstrip()
         answers, rest = _answers(sent, self._calls) if sent else ([], "\n\n".join(self._typed))
         for call, (tool, _) in zip(self._calls, answers, strict=False):
             call["tool"] = tool
@@ -108,9 +132,9 @@ class _Writer:
         for _, content in answers[: len(calls)]:
             self.script.add_result(content)
         time = parse_time(row.get("ts"))
-        if rest.strip():
-            self.script.add_message("user", rest, timestamp=time)
-        self._typed = []
+        if rest.strip() or self._images:
+            self.script.add_message("user", visible_content([rest, *self._images]), timestamp=time)
+        self._typed, self._images = [], []
         model = nonblank(as_dict(row.get("modelInfo")).get("modelId"))
         self._about = {"model": model, "usage": parse_usage(request), "timestamp": time}
 

@@ -62,12 +62,17 @@ def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:
 def _is_alpaca(row: dict[str, Any]) -> bool:
     answered = isinstance(row.get("output"), str) or as_written(row.get("output")) is not None
     asked = isinstance(row.get("instruction"), str) and answered and len(row) <= _MAX_COLUMNS
-    return asked and not {"messages", "conversations", "chosen", "kto_tag", "label"} & row.keys()
+    return asked and not {"messages", "conversations", "chosen"} & row.keys() and not _is_labelled(row)
 
 
 def _is_dolly(row: dict[str, Any]) -> bool:
     asked = isinstance(row.get("instruction", row.get("query")), str) and isinstance(row.get("response"), str)
-    return asked and len(row) <= _MAX_COLUMNS and not {"chosen", "kto_tag", "label", "task_id"} & row.keys()
+    return asked and len(row) <= _MAX_COLUMNS and not {"chosen", "task_id"} & row.keys() and not _is_labelled(row)
+
+
+def _is_labelled(row: dict[str, Any]) -> bool:
+    """Whether a label says if the answer is good; any other label is a class."""
+    return any(isinstance(row.get(name), bool) for name in ("label", "kto_tag"))
 
 
 def _is_pair(row: dict[str, Any]) -> bool:

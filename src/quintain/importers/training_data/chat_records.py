@@ -15,9 +15,15 @@ from quintain.importers.row_reader import SESSIONS, build_chat_run, first_name, 
 from quintain.importers.run_builder import NO_RUN
 from quintain.importers.training_data.batches import BatchRequests
 from quintain.importers.training_data.loose_messages import LooseMessages
-from quintain.importers.transcripts.chat_messages import ROLES, role_of
+from quintain.importers.transcripts.chat_messages import role_of
 from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
-from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
+from quintain.importers.transcripts.vendor_messages import (
+    CHUNKS,
+    CODE_RESULT,
+    chat_message,
+    is_langchain_dump,
+    words_of,
+)
 from quintain.importers.values import (
     as_dict,
     as_list,
@@ -35,7 +41,7 @@ FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices",
 _REPLIES = ("response", "output", "outputs", "completion")
 """Fields with what the model answered to the messages beside them: a response, a message or text."""
 
-_WORDS = ("parts", "contentParts", "text", "message")
+_WORDS = ("parts", "contentParts", "text", "message", *CHUNKS)
 """Fields with what a message says, where it has no `content`."""
 _EXCHANGES = (
     ("input", "output"),
@@ -57,7 +63,7 @@ def is_message(value: Any) -> bool:
     return is_langchain_dump(value) or (
         isinstance(value, Mapping)
         and isinstance(value.get("role"), str)
-        and ("content" in value or "tool_calls" in value or "function_call" in value or _worded(value) is not None)
+        and ("content" in value or "tool_calls" in value or "function_call" in value or words_of(value) is not None)
         and not any(isinstance(value.get(key), list) for key in COLUMNS)
     )
 
@@ -68,15 +74,6 @@ def carried(row: Any) -> Any:
     if not isinstance(held, Mapping) or not is_langchain_dump(held):
         return row
     return {**{name: value for name, value in row.items() if name not in ("id", "message")}, **held}
-
-
-def _worded(message: Mapping[str, Any]) -> str | list[Any] | None:
-    """Return what a message of a known role has under another name than `content`: text, or the parts of Gemini's API."""
-    if message["role"] not in ROLES:
-        return None
-    parts = message.get("parts", message.get("contentParts"))
-    texts = [text for text in (message.get("text"), message.get("message")) if isinstance(text, str)]
-    return parts if isinstance(parts, list) else max(texts, key=len, default=None)
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
@@ -205,8 +202,9 @@ def _only_chat(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | 
 def chats_by_name(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the chats of an object that has several, each under a name such as that of its session; else {}."""
     for held in (row, *(row.values() if len(row) == 1 else ())):
-        if isinstance(held, Mapping) and len(held) > 1 and all(map(is_chat, held.values())):
-            return held
+        chats = {name: chat for name, chat in held.items() if chat != []} if isinstance(held, Mapping) else {}
+        if chats and len(held) > 1 and all(map(is_chat, chats.values())):
+            return chats
     return {}
 
 
@@ -219,7 +217,8 @@ def records_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     values = (value for holder in holders for value in holder.values())
     lists = [dicts_in(list(value)) for value in values if isinstance(value, list | SpooledList)]
     found = [records for records in lists if any(messages_of(record) for record in records[:3])]
-    if not found and len(row) > 1 and all(isinstance(value, Mapping) and messages_of(value) for value in row.values()):
+    named = [bool(messages_of(each)) or [] in each.values() for each in row.values() if isinstance(each, Mapping)]
+    if not found and len(row) > 1 and len(named) == len(row) and all(named) and any(map(messages_of, row.values())):
         found = [[{SESSIONS[0]: name, **record} for name, record in row.items()]]
     model = nonblank(row.get("model"))
     return [{"model": model, **record} if model else record for record in found[0]] if len(found) == 1 else []
@@ -322,13 +321,14 @@ def _goes_on(before: Any, message: Any) -> bool:
 def _plain_message(message: Any) -> Any:
     if is_langchain_dump(message):
         return chat_message(message)
-    if is_message(message) and "content" not in message and (words := _worded(message)) is not None:
+    if is_message(message) and "content" not in message and (words := words_of(message)) is not None:
         if message.get("isThought") is True:  # a chunk of Google AI Studio
             thought = (
                 words if isinstance(words, str) else "".join(as_text(part.get("text")) for part in dicts_in(words))
             )
             return {"role": "assistant", "reasoning": thought}
-        return {**{key: value for key, value in message.items() if key not in _WORDS}, "content": words}
+        stated = {key: value for key, value in message.items() if key not in _WORDS}
+        return {**stated, "content": words, **({"role": "tool"} if CODE_RESULT in message else {})}
     if isinstance(message, Mapping) and "toolCalls" in message and "tool_calls" not in message:
         return {"tool_calls" if key == "toolCalls" else key: value for key, value in message.items()}
     return message

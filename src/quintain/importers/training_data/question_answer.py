@@ -18,7 +18,7 @@ from quintain.records.trajectory import AgentInfo, Outcome, Task
 
 _ASKED = ("question", "problem", "query")
 _GIVEN = ("response", "output", "generation", "prediction", "model_output", "model_answer", "model_response")
-_ANSWERED = (*_GIVEN, "solution", "answer")
+_ANSWERED = (*_GIVEN, "solution", "answer", "final_answer")
 """What a model gave comes first: an `answer` beside one of the others is what it should be."""
 _BESIDE = ("input", "context", "history")
 """Columns of what the question is about."""

@@ -57,8 +57,8 @@ ACTORS = {
 
 ROLES = {
     **{role: role for role in ACTORS},
-    **dict.fromkeys(("human", "Human", "User", "prompter"), "user"),
-    **dict.fromkeys(("gpt", "ai", "AI", "model", "bot", "agent", "Assistant"), "assistant"),
+    **dict.fromkeys(("human", "Human", "User", "prompter", "userMessage"), "user"),
+    **dict.fromkeys(("gpt", "ai", "AI", "model", "bot", "agent", "Assistant", "apiMessage"), "assistant"),
     **dict.fromkeys(("chatgpt", "bing", "bard"), "assistant"),
     **dict.fromkeys(
         ("observation", "ipython", "tool_response", "tool_result", "toolResult", "function_response"), "tool"

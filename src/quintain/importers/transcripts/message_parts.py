@@ -49,8 +49,9 @@ _BY_KEY = {
 """Keys that identify the kind of a part without a type (Gemini in either spelling, Bedrock, Haystack)."""
 _NAMES = {"function_response": "tool_result"}
 _CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
-_ARGUMENTS = ("arguments", "args", "input", "parameters")
+_ARGUMENTS = ("arguments", "args", "input", "parameters", "params", "tool_input", "toolInput", "params_as_json")
 _NAMES_OF_TOOLS = ("name", "toolName", "tool_name", "tool")
+_NO_ARGUMENTS = frozenset({*_NAMES_OF_TOOLS, "result", "output", "error", "metadata", "extra_content"})
 _HUMP = re.compile(r"(?<=[a-z])[A-Z]|-")
 _VALID = f"{', '.join(_TEXTS)}, image_url, image, thinking, tool_use, tool_result"
 
@@ -188,6 +189,10 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
         call_id = str(call_id) if isinstance(call_id, int) else None
     if arguments is not None and not isinstance(arguments, (str, dict, Mapping)):
         refuse("arguments", f"{where}: arguments are {type(arguments).__name__}; they must be a JSON text or an object")
+    if arguments is None and any(as_dict(parse_json_text(function[k])) for k in function.keys() - _NO_ARGUMENTS):
+        refuse(
+            "field:arguments of a call by an unknown name", f"{where}: expected `arguments`, got {', '.join(function)}"
+        )
     call = make_call(name if isinstance(name, str) else "", arguments, call_id)
     if call["args"] is None:
         _check_characters(call["raw_args"], where, refuse)

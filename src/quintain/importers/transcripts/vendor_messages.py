@@ -6,6 +6,7 @@ Fields without a turn are left out: traces repeat the whole history at each call
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from quintain.importers.protocol import Report
@@ -25,6 +26,11 @@ _ROLES = {
         ("System", "system"), ("Human", "user"), ("AI", "assistant"), ("Tool", "tool"), ("Function", "tool")
     ) for chunk in ("", "Chunk")},
 }  # fmt: skip
+_INLINE = ("inlineImage", "inlineAudio", "inlineFile")
+_STORED = ("driveImage", "driveAudio", "driveVideo", "driveDocument", "youtubeVideo")
+CODE_RESULT = "codeExecutionResult"
+CHUNKS = ("functionCall", "functionResponse", "executableCode", CODE_RESULT, *_INLINE, *_STORED)
+"""Fields of a chunk of Google AI Studio that are not text."""
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _OF_RESULTS = (
     "tool_call_id",
@@ -88,6 +94,30 @@ def parse_vendor_message(message: Any, report: Report, role: str | None = None) 
     return turn
 
 
+def words_of(message: Mapping[str, Any]) -> str | list[Any] | None:
+    """Return what a message of a known role has under another name than `content`: text, or the parts of Gemini's API."""
+    if message["role"] not in ROLES:
+        return None
+    parts = message.get("parts", message.get("contentParts"))
+    texts = [text for text in (message.get("text"), message.get("message")) if isinstance(text, str)]
+    text = max(texts, key=len, default=None)
+    more = [_chunk(key, held) for key in CHUNKS if (held := as_dict(message.get(key)))]
+    if more:
+        return [*more, *(parts if isinstance(parts, list) else [{"type": "text", "text": text}] if text else [])]
+    return parts if isinstance(parts, list) else text
+
+
+def _chunk(key: str, held: dict[str, Any]) -> dict[str, Any]:
+    """Return a field of a chunk as a part: a call, its result, or a file by its address or hash."""
+    if key in _INLINE:
+        return {"type": "image", "source": held}
+    if key in _STORED:
+        return {"type": "image", "uri": f"{key}:{nonblank(held.get('id'), held.get('uri')) or 'unknown'}"}
+    if key == "executableCode":
+        return {"functionCall": {"name": "code_execution", "args": held}}
+    return {"functionResponse": held} if key == CODE_RESULT else {key: held}
+
+
 def is_langchain_dump(message: Any) -> bool:
     """Whether a value is a message dumped by LangChain (`dumpd`, `message_to_dict` or `model_dump`)."""
     if not isinstance(message, dict):
@@ -100,7 +130,7 @@ def is_langchain_dump(message: Any) -> bool:
         return False
     data = message.get("data")
     held = data if isinstance(data, dict) else message
-    marks = {"response_metadata", "additional_kwargs"} & held.keys()
+    marks = {"response_metadata", "additional_kwargs", "tool_call_id"} & held.keys()
     plain = kind in ("human", "ai") or held.keys() == {"type", "content"}
     return "content" in held and ("Message" in kind or plain or bool(marks))
 
