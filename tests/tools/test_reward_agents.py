@@ -125,6 +125,10 @@ def test_a_later_stage_of_a_recipe_names_the_agent_that_an_earlier_one_keeps(ser
     kept = {"method": "grpo", "environment": ENVIRONMENT, "agent": "clerk"}
     taught = {"method": "distill", "environment": ENVIRONMENT, "hyperparameters": {"teacher": "clerk"}}
     assert spec_of(services, start_config(services, {"stages": [kept, taught]})).stages[1].teacher_agent.name == "clerk"
+    game = {"environment": "quintain/nim"}
+    playing = [{"method": "grpo", **game, "agent": "first", "hyperparameters": {"self_play": {}}}]
+    measured = [*playing, {"method": "evaluate", **game, "opponent": "first"}]
+    assert spec_of(services, start_config(services, {"stages": measured})).stages[1].opponent.name == "first"
     for refused, words in (
         ([{**judging, "agent": None}, on_groups], "give that stage agent: NAME"),
         ([kept, {**on_groups, "hyperparameters": {"reward_model": "clerk"}}], "clerk is a policy"),
