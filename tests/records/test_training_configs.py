@@ -149,6 +149,7 @@ def test_a_switch_decides_about_the_settings_beside_it() -> None:
     assert read("dpo", {"sync_ref_model": False, **sync}) == CONFIGS["dpo"]()
     assert read("dpo", {"sync_ref_model": True, "ref_model_sync_steps": 64}).reference_sync_steps == 64
     assert read("grpo", {"use_kl_loss": False, "kl_loss_coef": 0.1}) == GRPOConfig(), "verl's"
+    assert read("grpo", {"use_kl_in_reward": False, "kl_coef": 0.1}) == GRPOConfig()
     assert read("grpo", {"use_kl_loss": True}).kl_coefficient == 0.001
     assert read("grpo", {"use_kl_loss": True, "init_kl_coef": 0.1}).kl_coefficient == 0.1, "OpenRLHF's"
     assert read("ppo", {"use_kl_loss": False, "kl_loss_coef": 0.1}) == CONFIGS["ppo"]()
