@@ -13,12 +13,13 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Row, TextRow
-from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, PPOConfig
 from quintain.records.jobs.job import JobResult, RecipeSpec
 from quintain.records.jobs.recipe import EarlierSkill, EvaluateStage, TrainStage
 from quintain.worker.job_kinds import recipe
 from trainers.runs import Killed, dataset, rows_for, same, weights
-from worker.job_folder import Stopping, events, outputs, resuming
+from worker.job_folder import Stopping, events, outputs, resuming, trajectories
+from worker.online import tasks_file
 
 ENVIRONMENT = "quintain/inventory"
 QUICK: dict[str, Any] = {"batch_size": 2, "batch_tokens": 300, "checkpoint_every_steps": 1}
@@ -233,3 +234,17 @@ def test_a_policy_goes_on_from_the_policy_before_a_reward_model_and_learns_from_
     assert figures, "the reward model valued the runs"
     began, ended = (weights(Path(spec.output_dir) / stage) for stage in ("00-sft", "02-taught"))
     assert all((ended[name] - tensor).abs().max() < 1e-6 for name, tensor in began.items())
+
+
+def test_a_second_stage_in_an_environment_plays_other_tasks(tiny_agent: Agent, tmp_path: Path) -> None:
+    """Two of 40 tasks each, which the same seed would draw twice."""
+    environment = f"quintain/tasks?file={tasks_file(tmp_path, 40)}"
+    config = PPOConfig(rollouts=1, tasks_per_step=2, updates_per_rollout=1, max_new_tokens=8, critic_warmup_steps=0)
+    first, second = (
+        TrainStage(label=label, method="ppo", environment=environment, config=config) for label in ("one", "two")
+    )
+    folder = tmp_path / "job-s"
+    spec = RecipeSpec(name="clerk", agent=tiny_agent, stages=(first, second), output_dir=str(tmp_path / "out"), seed=3)
+    recipe.run(spec, folder, Stopping(folder))
+    tasks = [run.task.id for run in trajectories(folder)]
+    assert len(set(tasks)) == 4

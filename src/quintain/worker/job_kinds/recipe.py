@@ -15,6 +15,7 @@ from quintain.records.agent import Agent
 from quintain.records.jobs.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
 from quintain.records.jobs.recipe import Stage, TrainingInputs, TrainStage, ancestry, trained_by
 from quintain.records.protocols import Reporter
+from quintain.records.seeds import stable_seed
 from quintain.worker.stages import Span, StageResult, run_stage
 
 
@@ -27,7 +28,7 @@ def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
         before = sum(result.steps for result in done)
         after = sum(later.planned_steps for later in spec.stages[index + 1 :])
         finished = run_stage(
-            _spec_of(spec, _with_earlier_agents(stage, spec, done), _start(stage, spec, done), folder.name),
+            _spec_of(spec, _with_earlier_agents(stage, spec, done), _start(stage, spec, done), folder.name, index),
             folder,
             reporter,
             Span(before, stage.planned_steps, after),
@@ -69,7 +70,14 @@ def _with_earlier_agents(stage: Stage, spec: RecipeSpec, done: Sequence[StageRes
     return stage.model_copy(update=update)
 
 
-def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSpec | EvaluateSpec:
+def _seed(spec: RecipeSpec, index: int) -> int:
+    """Return the seed of a training: another one where an earlier stage acts in its environment, so that it plays other tasks."""
+    environments = [stage.environment for stage in spec.stages[: index + 1] if isinstance(stage, TrainStage)]
+    before = 0 if environments[-1] is None else environments[:-1].count(environments[-1])
+    return stable_seed(spec.seed, "stage", before) if before else spec.seed
+
+
+def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str, index: int) -> TrainSpec | EvaluateSpec:
     """Return a stage as a job spec."""
     if isinstance(stage, TrainStage):
         return TrainSpec(
@@ -78,7 +86,7 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
             name=stage.agent or spec.name,
             output_dir=str(Path(spec.output_dir) / name),
             cache_dir=spec.cache_dir,
-            seed=spec.seed,
+            seed=_seed(spec, index),
             actor_backend=spec.actor_backend,
             mirror=spec.mirror and f"{spec.mirror}/{name}",
         )
